@@ -65,6 +65,12 @@ class _Score(nn.Module):
         self.slot_size = slot_size
         self.dropout = dropout
 
+    def draw_query_mask(self, like: Tensor) -> Tensor | None:
+        """A dropout mask for tokens like `like`, (tokens, D), or None when nothing is dropped."""
+        if not self.training or self.dropout == 0:
+            return None
+        return draw_mask(tuple(like.shape), self.dropout, like)
+
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> ScoreMasks | None:
         """Dropout masks for one step from the global generator, or None when nothing is dropped."""
         if not self.training or self.dropout == 0:

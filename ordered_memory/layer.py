@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import check_backend, select_backend
 from ordered_memory.cells import CELLS
-from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks, initial_state
+from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, initial_state
 
 
 class OrderedMemoryOutput(NamedTuple):
@@ -170,10 +170,9 @@ class OrderedMemory(nn.Module):
         projected = direction.norm(direction.projection(inputs))
         if state is None:
             state = initial_state(projected.shape[1], num_slots, projected)
-        run = select_backend(self.backend, projected)
-        result = run(
-            projected, state, direction.maps(), lengths, direction.mask_drawer(projected[0], num_slots)
-        )
+        maps = direction.maps()
+        run = select_backend(self.backend, projected, maps)
+        result = run(projected, state, maps, lengths, direction.mask_drawer(projected[0], num_slots))
         if index == 1:
             output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
             result = Recurrence(output, result.state, attention)
@@ -275,24 +274,11 @@ class _Direction(nn.Module):
         """The learned maps in the form that the recurrence takes."""
         return Maps(self.score, self.cell, self.norm, self.threshold)
 
-    def mask_drawer(self, like: Tensor, num_slots: int) -> _MaskDrawer | None:
+    def mask_drawer(self, like: Tensor, num_slots: int) -> MaskDrawer | None:
         """Draws each step's dropout masks, or None when nothing is dropped."""
         if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
             return None
-        return _MaskDrawer(self, like, num_slots)
-
-
-class _MaskDrawer:
-    """Called with t, draws the dropout masks of step t for x̃ like `like`, (B, D)."""
-
-    def __init__(self, direction: _Direction, like: Tensor, num_slots: int) -> None:
-        self.direction, self.like, self.num_slots = direction, like, num_slots
-
-    def __call__(self, t: int) -> StepMasks:
-        arguments = (len(self.like), self.num_slots, self.like)
-        return StepMasks(
-            self.direction.score.draw_masks(*arguments), self.direction.cell.draw_masks(*arguments)
-        )
+        return MaskDrawer(self.maps(), like, num_slots)
 
 
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:

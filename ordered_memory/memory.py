@@ -65,6 +65,26 @@ class StepMasks(NamedTuple):
     cell: CellMasks | None = None
 
 
+class MaskDrawer(NamedTuple):
+    """Called with t, draws the dropout masks of step t from the global generator.
+
+    A backend may draw other ones of the same distribution, of the slots that it computes.
+
+    Args:
+        maps: whose dropout it is.
+        like: x̃ of one step, (B, D).
+        num_slots: N.
+    """
+
+    maps: Maps
+    like: Tensor
+    num_slots: int
+
+    def __call__(self, t: int) -> StepMasks:
+        arguments = (len(self.like), self.num_slots, self.like)
+        return StepMasks(self.maps.score.draw_masks(*arguments), self.maps.cell.draw_masks(*arguments))
+
+
 class Recurrence(NamedTuple):
     """The result of the loop over time.
 
@@ -132,7 +152,7 @@ def recur(
     state: OrderedMemoryState,
     maps: Maps,
     lengths: Tensor | None = None,
-    masks: Sequence[StepMasks] | Callable[[int], StepMasks | None] | None = None,
+    masks: Sequence[StepMasks | None] | Callable[[int], StepMasks | None] | None = None,
 ) -> Recurrence:
     """Read whole sequences, one step at a time: the definition that every backend must equal.
 
@@ -142,7 +162,7 @@ def recur(
         inputs: x̃, (T, B, D).
         state: before the first token.
         maps: the learned maps.
-        lengths: tokens in each sequence, (B,) int64, or None when none is padded.
+        lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
         masks: dropout masks of each step: a sequence of T, or a function of t that draws them.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ordered_memory.memory import Recurrence, recur
+from ordered_memory.backends import sequence
+from ordered_memory.memory import Maps, Recurrence, recur
 
 Recur = Callable[..., Recurrence]
 
@@ -21,14 +22,18 @@ class Backend(NamedTuple):
 
     Args:
         recur: same signature, layout and results as `ordered_memory.memory.recur`.
-        why_not: for an input tensor, why this backend cannot run on it, or None when it can.
+        why_not: for (T, B, D) inputs and the learned maps, why this backend cannot run on them, or None
+            when it can.
     """
 
     recur: Recur
-    why_not: Callable[[Tensor], str | None]
+    why_not: Callable[[Tensor, Maps], str | None]
 
 
-BACKENDS: dict[str, Backend] = {"reference": Backend(recur, lambda inputs: None)}
+BACKENDS: dict[str, Backend] = {
+    "sequence": Backend(sequence.recur, sequence.why_not),
+    "reference": Backend(recur, lambda inputs, maps: None),
+}
 """By name, the fastest first."""
 
 
@@ -38,12 +43,13 @@ def check_backend(name: str) -> None:
         raise ValueError(f"backend must be one of {['auto', *BACKENDS]}, got {name!r}")
 
 
-def select_backend(name: str, inputs: Tensor) -> Recur:
+def select_backend(name: str, inputs: Tensor, maps: Maps) -> Recur:
     """The backend called `name`, or with "auto" the fastest that can run on `inputs`.
 
     Args:
         name: "auto" or a key of `BACKENDS`.
         inputs: the projected inputs, (T, B, D); their device and dtype decide.
+        maps: the learned maps.
     Returns:
         The function that runs the recurrence.
     Raises:
@@ -52,8 +58,8 @@ def select_backend(name: str, inputs: Tensor) -> Recur:
     """
     check_backend(name)
     if name != "auto":
-        reason = BACKENDS[name].why_not(inputs)
+        reason = BACKENDS[name].why_not(inputs, maps)
         if reason is not None:
             raise RuntimeError(f"backend {name!r} cannot run here: {reason}")
         return BACKENDS[name].recur
-    return next(backend.recur for backend in BACKENDS.values() if backend.why_not(inputs) is None)
+    return next(backend.recur for backend in BACKENDS.values() if backend.why_not(inputs, maps) is None)

@@ -1,0 +1,147 @@
+"""Which slots of which rows a step has to compute, and where they stand in memory.
+
+→π grows from slot to slot, so the active slots of a row (→π_i > 0) are the last ones, i ≥ first. With the
+rows ordered by how many they have, the active rows of each slot are a prefix of that order, and a
+step's active (row, slot) pairs are laid out slot after slot, with no gaps:
+
+    pairs    slot 0: counts[0] rows | slot 1: counts[1] rows | … | slot N-1: counts[N-1] rows
+
+Candidates are laid out with one entry more for each row: M̂ of the slot above its first active one,
+which is x̃ exactly (M̂_0 = x̃ where every slot is active). With `region k` for slot k - 1:
+
+    entries  region 0: counts[0] rows | region 1: counts[1] rows | … | region N: all rows
+
+So M̂_{i-1}, what rises into pair j, is entry j; M̂_i, what comes out of it, is the entry `counts[i]`
+places on; and the entries from `counts[0]` on hold all candidates that the next token can attend to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Layout(NamedTuple):
+    """The active pairs of one step.
+
+    Args:
+        counts: active rows of each slot, non-decreasing, N integers.
+        starts: where each slot's pairs start, then their total; N + 1 integers.
+        start_of: `starts` as a tensor, (N + 1,).
+        order: the rows by number of active slots, the most first, (R,).
+        rank: the place of each row in `order`, (R,).
+        first: the first active slot of each row, N where there is none, (R,).
+        entry_row: the row of each entry, (E,), E = pairs + R.
+        entry_slot: the slot of each entry, -1 for M̂_0, (E,).
+    """
+
+    counts: list[int]
+    starts: list[int]
+    start_of: Tensor
+    order: Tensor
+    rank: Tensor
+    first: Tensor
+    entry_row: Tensor
+    entry_slot: Tensor
+
+    @property
+    def num_pairs(self) -> int:
+        """How many (row, slot) pairs are active."""
+        return self.starts[-1]
+
+    @property
+    def pair_row(self) -> Tensor:
+        """The row of each pair, (P,)."""
+        return self.entry_row[: self.num_pairs]
+
+    @property
+    def pair_slot(self) -> Tensor:
+        """The slot of each pair, (P,)."""
+        return self.entry_slot[: self.num_pairs] + 1
+
+    def entry(self, row: Tensor, slot: Tensor) -> Tensor:
+        """The entry that holds M̂ of (row, slot), -1 ≤ slot < N; above the first active slot x̃ is that."""
+        region = torch.maximum(slot + 1, self.first[row])
+        return self.start_of[region] + self.rank[row]
+
+    def pair(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """The pair (row, slot), and whether it is one; pair 0 stands for those that are not."""
+        active = slot >= self.first[row]
+        return torch.where(active, self.start_of[slot] + self.rank[row], 0), active
+
+    @property
+    def num_above(self) -> int:
+        """Entries of M̂_0: they come first."""
+        return self.counts[0]
+
+    @property
+    def entry_of_x(self) -> Tensor:
+        """The entry that holds x̃ itself, of each row, (R,)."""
+        return self.start_of[self.first] + self.rank
+
+    @property
+    def entry_below(self) -> Tensor:
+        """The entry that holds M̂_i of each pair, (P,); that of M̂_{i-1} is the pair's own number."""
+        return self.start_of[self.pair_slot + 1] + self.rank[self.pair_row]
+
+    @property
+    def roots(self) -> Tensor:
+        """The entry that holds M̂_N, of each row, (R,)."""
+        return self.starts[-1] + self.rank
+
+    def below_and_above(self, entries: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """For each slot i the part of `entries` that holds M̂_i, and that which holds M̂_{i-1}."""
+        above = entries[: self.num_pairs].split(self.counts)
+        starts = self.starts[1:]
+        below = [entries[start : start + n] for start, n in zip(starts, self.counts, strict=True)]
+        return below, above
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What is to be kept in tensors; `from_tensors` takes it back."""
+        return self[2:]
+
+    @classmethod
+    def from_tensors(cls, counts: list[int], tensors: tuple[Tensor, ...]) -> Layout:
+        """The layout of these counts and `tensors`."""
+        return cls(counts, [0, *accumulate(counts)], *tensors)
+
+
+def active_layout(num_active: Tensor, num_slots: int) -> Layout:
+    """The exact layout; its sizes depend on the data, which a host must read.
+
+    Args:
+        num_active: active slots of each row, (R,) int64.
+        num_slots: N.
+    """
+    order = num_active.argsort(descending=True, stable=True)
+    rows_with = torch.bincount(num_active, minlength=num_slots + 1)  # exactly so many active slots
+    at_least = rows_with.flip(0).cumsum(0)  # [i]: rows with at least N - i active slots
+    counts = at_least.tolist()  # N + 1; the last is R
+    sizes = at_least.unsqueeze(1) > torch.arange(len(num_active), device=num_active.device)
+    region, rank = sizes.nonzero(as_tuple=True)
+    return _layout(counts[:-1], at_least, order, num_slots - num_active, order[rank], region - 1)
+
+
+def dense_layout(num_rows: int, num_slots: int, device: torch.device) -> Layout:
+    """The layout with every slot of every row active: sizes known beforehand, nothing to read back."""
+    rows = torch.arange(num_rows, device=device)
+    sizes = torch.full((num_slots + 1,), num_rows, device=device)
+    entry = torch.arange((num_slots + 1) * num_rows, device=device)
+    slot = torch.div(entry, num_rows, rounding_mode="floor") - 1
+    first = torch.zeros_like(rows)
+    return _layout([num_rows] * num_slots, sizes, rows, first, entry % num_rows, slot)
+
+
+def _layout(
+    counts: list[int], sizes: Tensor, order: Tensor, first: Tensor, entry_row: Tensor, entry_slot: Tensor
+) -> Layout:
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=order.device)
+    start_of = sizes.cumsum(0) - sizes
+    tensors = (start_of, order, rank, first, entry_row, entry_slot)
+    return Layout.from_tensors(counts, tensors)

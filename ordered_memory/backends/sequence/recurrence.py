@@ -1,0 +1,270 @@
+"""The loop over time and its reverse, as one autograd.Function over packed sequences.
+
+Rows are the sequences, longest first, so that those still running are a prefix; tokens are packed
+step after step, without padding. `layout` says how a step's slots are laid out, `step` what
+happens in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordered_memory.backends.sequence.layout import dense_layout
+from ordered_memory.backends.sequence.step import (
+    Carried,
+    Gradients,
+    Kernels,
+    Plan,
+    Step,
+    backward_step,
+    forward_step,
+)
+from ordered_memory.memory import OrderedMemoryState
+
+
+class Packed(NamedTuple):
+    """What the loop computes.
+
+    Args:
+        output: M̂_N of every token, (tokens, D).
+        attention: p of every token, (tokens, N).
+        memory, candidate, occupancy: the state after each row's last token.
+    """
+
+    output: Tensor
+    attention: Tensor
+    memory: Tensor
+    candidate: Tensor
+    occupancy: Tensor
+
+
+def run(
+    plan: Plan,
+    tokens: Tensor,
+    queries: Tensor,
+    state: OrderedMemoryState,
+    weights: Sequence[Tensor],
+    keep: list[Step] | None = None,
+) -> Packed:
+    """Read all sequences, without autograd.
+
+    Args:
+        plan: what is known beforehand.
+        tokens: x̃, packed, (tokens, D).
+        queries: of the score, packed, (tokens, D).
+        state: before the first token, of all rows.
+        weights: as `Kernels` takes them.
+        keep: takes what the reverse pass needs of every step.
+    Returns:
+        Outputs and final state.
+    """
+    kernels = Kernels(plan, weights)
+    result = Packed(
+        torch.empty_like(tokens),
+        tokens.new_empty(len(tokens), state.memory.shape[1]),
+        *(tensor.clone(memory_format=torch.contiguous_format) for tensor in state),
+    )
+    carried = _start(state)
+    for t, (x, query, output, attention) in enumerate(
+        zip(*(packed.split(plan.running) for packed in (tokens, queries, *result[:2])), strict=True)
+    ):
+        step = forward_step(t, x, query, carried, kernels, plan)
+        attention.copy_(step.attention)
+        torch.index_select(step.carried.candidate, 0, step.carried.layout.roots, out=output)
+        _write_final(t, plan, step, carried, result)
+        carried = step.carried
+        if keep is not None:
+            keep.append(step)
+    return result
+
+
+class Recur(torch.autograd.Function):
+    """`run` with its reverse pass written out."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        plan: Plan,
+        tokens: Tensor,
+        queries: Tensor,
+        memory: Tensor,
+        candidate: Tensor,
+        occupancy: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:
+        state = OrderedMemoryState(memory, candidate, occupancy)
+        steps: list[Step] = []
+        result = run(plan, tokens, queries, state, weights, steps)
+        ctx.plan = plan
+        ctx.counts = [step.carried.layout.counts for step in steps]
+        ctx.num_weights = len(weights)
+        ctx.num_cell_saved = len(steps[0].cell_saved)
+        ctx.set_materialize_grads(False)
+        # All of it through save_for_backward, so that hooks (checkpointing, offloading) see it.
+        kept = [tensor for step in steps for tensor in step.tensors()]
+        ctx.save_for_backward(tokens, queries, *state, *weights, *kept)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        tokens, queries, memory, candidate, occupancy, *rest = ctx.saved_tensors
+        state = OrderedMemoryState(memory, candidate, occupancy)
+        weights, kept = rest[: ctx.num_weights], rest[ctx.num_weights :]
+        size = len(kept) // len(ctx.counts)
+        steps = [
+            Step.from_tensors(counts, kept[t * size : (t + 1) * size], ctx.num_cell_saved)
+            for t, counts in enumerate(ctx.counts)
+        ]
+        with torch.autocast(tokens.device.type, enabled=False):
+            return None, *_run_back(ctx.plan, tokens, queries, state, weights, steps, Upstream(*upstream))
+
+
+class Upstream(NamedTuple):
+    """Gradients of `Packed`; None where nothing depends on it."""
+
+    output: Tensor | None
+    attention: Tensor | None
+    memory: Tensor | None
+    candidate: Tensor | None
+    occupancy: Tensor | None
+
+
+def _run_back(
+    plan: Plan,
+    tokens: Tensor,
+    queries: Tensor,
+    state: OrderedMemoryState,
+    weights: Sequence[Tensor],
+    steps: list[Step],
+    upstream: Upstream,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of tokens, queries, the state's three tensors and the weights, given those of `Packed`."""
+    kernels = Kernels(plan, weights)
+    token_gradients, query_gradients = [], []
+    x_of = tokens.split(plan.running)
+    nothing: list[None] = [None] * len(steps)
+    output_of = nothing if upstream.output is None else upstream.output.split(plan.running)
+    attention_of = nothing if upstream.attention is None else upstream.attention.split(plan.running)
+    start = _start(state)
+    gradients = Gradients.zeros(steps[-1].carried)
+    for t in reversed(range(len(steps))):
+        previous = steps[t - 1].carried if t > 0 else start
+        before = Gradients.zeros(previous)
+        _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, before)
+        output = output_of[t]
+        if output is not None:
+            gradients.candidate.index_add_(0, steps[t].carried.layout.roots, output)
+        x_gradient, query_gradient = backward_step(
+            x_of[t], steps[t], previous, kernels, gradients, attention_of[t], before
+        )
+        token_gradients.append(x_gradient)
+        query_gradients.append(query_gradient)
+        gradients = before
+    num_rows, num_slots, size = state.memory.shape
+    by_slot = (num_slots, num_rows, size)
+    state_gradient = [
+        gradients.memory.view(by_slot).transpose(0, 1),
+        gradients.candidate[num_rows:].view(by_slot).transpose(0, 1),
+        gradients.occupancy,
+    ]
+    for gradient, final in zip(state_gradient, upstream[2:], strict=True):
+        if final is not None:  # of rows without a token
+            gradient[plan.running[0] :] += final[plan.running[0] :]
+    return (
+        torch.cat(token_gradients[::-1]),
+        torch.cat(query_gradients[::-1]),
+        *state_gradient,
+        *kernels.gradients(),
+    )
+
+
+def _start(state: OrderedMemoryState) -> Carried:
+    """The state before the first token, every slot of it laid out."""
+    num_rows, num_slots, _ = state.memory.shape
+
+    def by_slot(slots: Tensor) -> Tensor:
+        return slots.transpose(0, 1).flatten(0, 1)
+
+    return Carried(
+        dense_layout(num_rows, num_slots, state.memory.device),
+        by_slot(torch.cat([torch.zeros_like(state.candidate[:, :1]), state.candidate], 1)),
+        by_slot(state.memory),
+        state.occupancy,
+    )
+
+
+def _ended(t: int, plan: Plan, step: Step) -> tuple[Tensor, Tensor] | None:
+    """Row and slot, (rows, N), of the rows whose last token step t reads."""
+    rows, num_slots = step.attention.shape
+    still = plan.running[t + 1] if t + 1 < len(plan.running) else 0
+    if still == rows:
+        return None
+    device = step.attention.device
+    row = torch.arange(still, rows, device=device).unsqueeze(1).expand(-1, num_slots)
+    return row, torch.arange(num_slots, device=device).expand_as(row)
+
+
+def _write_final(t: int, plan: Plan, step: Step, previous: Carried, result: Packed) -> None:
+    """Write the state of the rows that end at step t.
+
+    Slots above the first active one have M_i = M̂_i[t-1] ←π_i with ←π_i = 1, except in a memory that was
+    empty, where ←π_i = 0 and M_i is the M_i that the sequence began with.
+    """
+    ended = _ended(t, plan, step)
+    if ended is None:
+        return
+    row, slot = ended
+    rows = slice(int(len(step.attention) - len(row)), len(step.attention))
+    memory = previous.candidate[previous.layout.entry(row, slot)]
+    if t == 0:
+        empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
+        memory = torch.where(empty, previous.memory[previous.layout.pair(row, slot)[0]], memory)
+    if step.carried.layout.num_pairs:
+        pair, active = step.carried.layout.pair(row, slot)
+        memory = torch.where(active.unsqueeze(-1), step.carried.memory[pair], memory)
+    result.memory[rows] = memory
+    result.candidate[rows] = step.carried.candidate[step.carried.layout.entry(row, slot)]
+    result.occupancy[rows] = step.carried.occupancy[rows]
+
+
+def _read_final_gradient(
+    t: int,
+    plan: Plan,
+    step: Step,
+    previous: Carried,
+    upstream: Upstream,
+    gradients: Gradients,
+    before: Gradients,
+) -> None:
+    """The reverse of `_write_final`: adds to the gradients of this step and of the one before."""
+    ended = _ended(t, plan, step)
+    if ended is None:
+        return
+    row, slot = ended
+    rows = slice(int(len(step.attention) - len(row)), len(step.attention))
+    if upstream.occupancy is not None:
+        gradients.occupancy[rows] += upstream.occupancy[rows]
+    if upstream.candidate is not None:
+        _add(gradients.candidate, step.carried.layout.entry(row, slot), upstream.candidate[rows])
+    if upstream.memory is None:
+        return
+    memory = upstream.memory[rows]
+    if step.carried.layout.num_pairs:
+        pair, active = step.carried.layout.pair(row, slot)
+        _add(gradients.memory, pair, memory.masked_fill(~active.unsqueeze(-1), 0))
+        memory = memory.masked_fill(active.unsqueeze(-1), 0)
+    if t == 0:
+        empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
+        _add(before.memory, previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0))
+        memory = memory.masked_fill(empty, 0)
+    _add(before.candidate, previous.layout.entry(row, slot), memory)
+
+
+def _add(into: Tensor, index: Tensor, values: Tensor) -> None:
+    into.index_add_(0, index.flatten(), values.flatten(0, 1))
