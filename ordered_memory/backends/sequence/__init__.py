@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.backends.sequence.cells import CELL_KERNELS, cell_weights
-from ordered_memory.backends.sequence.masks import DrawnMasks, GivenMasks, NoMasks, stack_query_masks
+from ordered_memory.backends.sequence.masks import DrawnMasks, GivenMasks, Masks, stack_query_masks
 from ordered_memory.backends.sequence.recurrence import Packed, Recur, run
 from ordered_memory.backends.sequence.scores import SCORE_KERNELS, queries, score_weights
 from ordered_memory.backends.sequence.step import Plan
@@ -122,13 +122,13 @@ def _masks(
     order: Tensor,
     token: Tensor,
     steps: int,
-) -> tuple[Tensor | None, NoMasks]:
+) -> tuple[Tensor | None, Masks]:
     """Dropout of the queries, (tokens, D) or None, and the masks of the slots."""
     if masks is None:
-        return None, NoMasks()
+        return None, Masks()
     if isinstance(masks, MaskDrawer):
         size, units = maps.cell.slot_size, maps.cell.hidden_units
-        drawn = DrawnMasks(size, units, maps.cell.dropout, maps.score.dropout, tokens)
+        drawn = DrawnMasks(size, units, maps.cell.dropout, maps.score.dropout, tokens.device)
         return maps.score.draw_query_mask(tokens), drawn
     given = [masks(t) for t in range(steps)] if callable(masks) else list(masks)
     return stack_query_masks(given)(token), GivenMasks(given, order)

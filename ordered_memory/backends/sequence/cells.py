@@ -1,8 +1,9 @@
-"""The two cells with their reverse passes written out, for slots that are computed one after the other.
+"""The two cells with their reverse passes written out, slot by slot.
 
-A cell is prepared once for a sequence (`Gated`, `TreeRNN`: weights laid out for the products, sums of
-their gradients) and once for each step (`forward`, `backward`: everything that can be done for all
-pairs at once). In between, `compose` and `decompose` do one slot.
+A cell is made once for a pass over the sequences (weights laid out for the products, sums of their
+gradients); `begin` and `begin_reverse` set up a step, `compose` and `decompose` do one slot of it. Its
+input is the row [M_i; M̂_{i-1}], 2D wide, as the entries of a step hold it: what a slot needs stays in the
+cache from one operation to the next.
 """
 
 from __future__ import annotations
@@ -12,18 +13,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ordered_memory.backends.sequence.gradients import LinearGradient
-from ordered_memory.backends.sequence.layout import Layout
-from ordered_memory.cells import CellMasks, GatedRecursiveCell, TreeRNNCell
-from ordered_memory.dropout import apply_mask
-
-Saved = tuple[Tensor, ...]
+from ordered_memory.backends.sequence.gradients import WeightGradient
+from ordered_memory.backends.sequence.masks import RowMasks
+from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 
 
 class Cell:
-    """What both cells share: the first linear map, in halves, and its gradients.
-
-    `pre = M W_m' + M̂_{i-1} W_c' + b`, the first half for all pairs in one product.
+    """What both cells share: the first map, `pre = [M_i; M̂_{i-1}] W1' + b1`.
 
     Args:
         weights: `from_memory.weight`, `from_candidate.weight`, `from_candidate.bias`, then the cell's own.
@@ -32,91 +28,76 @@ class Cell:
 
     def __init__(self, weights: Sequence[Tensor], gain: float) -> None:
         from_memory, from_candidate, self.bias = weights[:3]
-        self.from_memory, self.from_candidate = from_memory * gain, from_candidate * gain
-        self.from_memory_t = self.from_memory.t().contiguous()
-        self.from_candidate_t = self.from_candidate.t().contiguous()
-        self.memory_gradient = LinearGradient(from_memory, bias=False, gain=gain)
-        self.candidate_gradient = LinearGradient(from_candidate, gain=gain)
+        self.first = torch.cat([from_memory, from_candidate], 1)
+        self.first_gradient = WeightGradient(self.first, gain)
+        self.first *= gain
+        self.first_t = self.first.t().contiguous()
+        self.bias_gradient = torch.zeros_like(self.bias)
 
-    def forward(self, layout: Layout, memory: Tensor, masks: CellMasks) -> None:
-        """Get ready to compose the slots of a step.
-
-        Args:
-            layout: the active pairs.
-            memory: M, (P, D).
-            masks: of the pairs.
-        """
-        self.masks = masks
-        self.pre = torch.addmm(self.bias, apply_mask(memory, masks.memory), self.from_memory_t)
-        self.pre_of = self.pre.split(layout.counts)
-        self.memory_of = memory.split(layout.counts)
-        self.candidate_mask_of = _split(masks.candidate, layout)
-
-    def compose(self, i: int, candidate: Tensor, out: Tensor) -> None:
-        """What slot i holds, not yet normalised.
+    def begin(self, inputs: Tensor, counts: list[int], masks: tuple[RowMasks, RowMasks]) -> None:
+        """Set up a step.
 
         Args:
-            i: the slot.
-            candidate: M̂_{i-1} of its active rows, (R_i, D).
-            out: takes the result, (R_i, D).
+            inputs: of the pairs, (P, 2D), filled in slot by slot.
+            counts: active rows of each slot.
+            masks: of the inputs and of the hidden units.
         """
+        self.inputs_of = inputs.split(counts)
+        self.input_masks_of, self.hidden_masks_of = (part.split(counts) for part in masks)
+        self.pre = inputs.new_empty(len(inputs), len(self.bias))
+        self.pre_of = self.pre.split(counts)
+
+    def compose(self, i: int, out: Tensor) -> None:
+        """What slot i holds, not yet normalised, into `out`, (rows of the slot, D)."""
         raise NotImplementedError
 
     @property
-    def saved(self) -> Saved:
-        """What `backward` needs of a step."""
+    def saved(self) -> tuple[Tensor, ...]:
+        """What the reverse of a step needs."""
         raise NotImplementedError
 
-    def backward(
-        self, layout: Layout, memory: Tensor, candidate: Tensor, masks: CellMasks, saved: Saved
+    def begin_reverse(
+        self,
+        inputs: Tensor,
+        counts: list[int],
+        masks: tuple[RowMasks, RowMasks],
+        saved: tuple[Tensor, ...],
     ) -> None:
-        """Get ready to go back through the slots of a step.
-
-        Args:
-            layout: the active pairs.
-            memory: M, (P, D).
-            candidate: M̂_{i-1} of every pair, (P, D).
-            masks: of the pairs.
-            saved: of the step.
-        """
-        self.masks, self.memory, self.candidate = masks, memory, candidate
-        self.candidate_mask_of = _split(masks.candidate, layout)
-        self.pre_gradient = memory.new_empty(len(memory), len(self.bias))
-        self.pre_gradient_of = self.pre_gradient.split(layout.counts)
+        """Set up the reverse of a step; arguments as for `begin`."""
+        self.inputs_of = inputs.split(counts)
+        self.input_masks_of, self.hidden_masks_of = (part.split(counts) for part in masks)
+        self.pre_gradient = inputs.new_empty(len(inputs), len(self.bias))
+        self.pre_gradient_of = self.pre_gradient.split(counts)
+        self.masked = inputs if masks[0].values is None else torch.empty_like(inputs)
+        self.masked_of = self.masked.split(counts)
 
     def decompose(self, i: int, gradient: Tensor, into: Tensor) -> None:
         """The reverse of `compose`.
 
         Args:
             i: the slot.
-            gradient: of what `compose` computed, (R_i, D).
-            into: the gradient of M̂_{i-1}, (R_i, D), to be added to.
+            gradient: of what it composed, (rows, D).
+            into: gradient of the inputs, (rows, 2D), to be added to.
         """
         raise NotImplementedError
 
-    def _decompose_first_map(self, i: int, into: Tensor) -> None:
-        """Add the gradient through slot i's `pre` to that of M̂_{i-1}."""
-        mask = self.candidate_mask_of[i]
-        if mask is None:
-            into.addmm_(self.pre_gradient_of[i], self.from_candidate)
-        else:
-            into.addcmul_(torch.mm(self.pre_gradient_of[i], self.from_candidate), mask)
+    def end_reverse(self) -> None:
+        """Sum the step's weight gradients."""
+        self.first_gradient.add(self.pre_gradient, self.masked)
 
-    def finish_backward(self, gradient: Tensor) -> Tensor:
-        """After the last slot: sum the parameters' gradients.
-
-        Args:
-            gradient: of what was composed, (P, D).
-        Returns:
-            The gradient of M, (P, D).
-        """
-        self.memory_gradient.add(self.pre_gradient, apply_mask(self.memory, self.masks.memory))
-        self.candidate_gradient.add(self.pre_gradient, apply_mask(self.candidate, self.masks.candidate))
-        return apply_mask(torch.mm(self.pre_gradient, self.from_memory), self.masks.memory)
-
-    def gradients(self) -> tuple[Tensor | None, ...]:
+    def gradients(self) -> list[Tensor]:
         """Of the weights, in the order that they were given in."""
-        return self.memory_gradient.result()[0], *self.candidate_gradient.result()
+        return [*self.first_gradient.result().chunk(2, 1), self.bias_gradient]
+
+    def _reverse_first_map(self, i: int, into: Tensor) -> None:
+        gradient = self.pre_gradient_of[i]
+        self.bias_gradient += gradient.sum(0)
+        mask = self.input_masks_of[i].mask(into)
+        if mask is None:
+            into.addmm_(gradient, self.first)
+        else:
+            torch.mul(self.inputs_of[i], mask, out=self.masked_of[i])
+            into.addcmul_(torch.mm(gradient, self.first), mask)
 
 
 class Gated(Cell):
@@ -124,96 +105,103 @@ class Gated(Cell):
 
     def __init__(self, weights: Sequence[Tensor], gain: float) -> None:
         super().__init__(weights, gain)
-        output, self.output_bias = weights[3:]
-        self.output = output * gain
-        self.output_t = self.output.t().contiguous()
-        self.output_gradient = LinearGradient(output, gain=gain)
+        second, self.second_bias = weights[3:]
+        self.second_gradient = WeightGradient(second, gain)
+        self.second = second * gain
+        self.second_t = self.second.t().contiguous()
+        self.second_bias_gradient = torch.zeros_like(self.second_bias)
 
-    def forward(self, layout: Layout, memory: Tensor, masks: CellMasks) -> None:
-        super().forward(layout, memory, masks)
+    def begin(self, inputs: Tensor, counts: list[int], masks: tuple[RowMasks, RowMasks]) -> None:
+        super().begin(inputs, counts, masks)
         self.units = torch.empty_like(self.pre)
-        self.units_of = self.units.split(layout.counts)
-        self.hidden_mask_of = _split(masks.hidden, layout)
+        self.units_of = self.units.split(counts)
 
-    def compose(self, i: int, candidate: Tensor, out: Tensor) -> None:
-        hidden, units, size = self.pre_of[i], self.units_of[i], out.shape[1]
-        hidden.addmm_(apply_mask(candidate, self.candidate_mask_of[i]), self.from_candidate_t).relu_()
-        hidden_mask = self.hidden_mask_of[i]
-        if hidden_mask is not None:
-            hidden.mul_(hidden_mask)
-        torch.addmm(self.output_bias, hidden, self.output_t, out=units)
+    def compose(self, i: int, out: Tensor) -> None:
+        inputs, hidden, units, size = self.inputs_of[i], self.pre_of[i], self.units_of[i], out.shape[1]
+        torch.addmm(self.bias, self.input_masks_of[i].apply(inputs), self.first_t, out=hidden)
+        hidden.relu_()
+        mask = self.hidden_masks_of[i].mask(hidden)
+        if mask is not None:
+            hidden *= mask
+        torch.addmm(self.second_bias, hidden, self.second_t, out=units)
         units[:, : 3 * size].sigmoid_()
-        memory_gate, candidate_gate, update_gate, update = units.split(size, dim=1)
-        torch.mul(memory_gate, self.memory_of[i], out=out)
-        out.addcmul_(candidate_gate, candidate).addcmul_(update_gate, update)
+        children = units[:, : 2 * size] * inputs
+        torch.add(children[:, :size], children[:, size:], out=out)
+        out.addcmul_(units[:, 2 * size : 3 * size], units[:, 3 * size :])
 
     @property
-    def saved(self) -> Saved:
+    def saved(self) -> tuple[Tensor, ...]:
         return self.pre, self.units  # `pre` has become the hidden units, in place
 
-    def backward(
-        self, layout: Layout, memory: Tensor, candidate: Tensor, masks: CellMasks, saved: Saved
+    def begin_reverse(
+        self,
+        inputs: Tensor,
+        counts: list[int],
+        masks: tuple[RowMasks, RowMasks],
+        saved: tuple[Tensor, ...],
     ) -> None:
-        super().backward(layout, memory, candidate, masks, saved)
+        super().begin_reverse(inputs, counts, masks, saved)
         self.hidden, units = saved
-        self.hidden_of = self.hidden.split(layout.counts)
-        self.hidden_mask_of = _split(masks.hidden, layout)
-        pairs, size = memory.shape
-        gates = units.view(pairs, 4, size)
-        memory_gate, candidate_gate, update_gate, update = gates.unbind(1)
-        # What the gradient of the composed slot is multiplied by to give that of the units.
-        slopes = torch.empty_like(gates)
-        torch.ops.aten.sigmoid_backward(memory, memory_gate, grad_input=slopes[:, 0])
-        torch.ops.aten.sigmoid_backward(candidate, candidate_gate, grad_input=slopes[:, 1])
-        torch.ops.aten.sigmoid_backward(update, update_gate, grad_input=slopes[:, 2])
-        slopes[:, 3] = update_gate
-        self.slopes = slopes
-        self.slopes_of = slopes.split(layout.counts)
-        self.memory_gate, self.candidate_gate_of = memory_gate, candidate_gate.split(layout.counts)
+        self.hidden_of, self.units_of = self.hidden.split(counts), units.split(counts)
+        self.units_gradient = torch.empty_like(units)
+        self.units_gradient_of = self.units_gradient.split(counts)
 
     def decompose(self, i: int, gradient: Tensor, into: Tensor) -> None:
-        units_gradient = self.slopes_of[i].mul_(gradient.unsqueeze(1)).flatten(1)
-        pre_gradient = self.pre_gradient_of[i]
-        torch.mm(units_gradient, self.output, out=pre_gradient)
-        mask = self.hidden_mask_of[i]
-        # Masks drawn here are 0 or 1: where hidden > 0 the mask was 1, and it needs no keeping.
-        torch.ops.aten.threshold_backward(pre_gradient, self.hidden_of[i], 0, grad_input=pre_gradient)
+        units, units_gradient, size = self.units_of[i], self.units_gradient_of[i], gradient.shape[1]
+        gates = units[:, : 3 * size]
+        # σ' = σ - σ², times what each gate lets through; for u, the gate itself.
+        slopes = units_gradient[:, : 3 * size]
+        torch.addcmul(gates, gates, gates, value=-1, out=slopes)
+        slopes[:, : 2 * size] *= self.inputs_of[i]
+        slopes[:, 2 * size :] *= units[:, 3 * size :]
+        units_gradient[:, 3 * size :] = gates[:, 2 * size :]
+        rows = len(gradient)
+        units_gradient.view(rows, 4, size).mul_(gradient.unsqueeze(1))
+        self.second_bias_gradient += units_gradient.sum(0)
+
+        hidden_gradient = self.pre_gradient_of[i]
+        torch.mm(units_gradient, self.second, out=hidden_gradient)
+        # Masks drawn here are 0 or 1: where hidden > 0 they were 1, and have not been kept.
+        torch.ops.aten.threshold_backward(hidden_gradient, self.hidden_of[i], 0, grad_input=hidden_gradient)
+        mask = self.hidden_masks_of[i].mask(hidden_gradient)
         if mask is not None:
-            pre_gradient.mul_(mask)
-        into.addcmul_(gradient, self.candidate_gate_of[i])
-        self._decompose_first_map(i, into)
+            hidden_gradient *= mask
+        self._reverse_first_map(i, into)
+        into.view(rows, 2, size).addcmul_(units[:, : 2 * size].view(rows, 2, size), gradient.unsqueeze(1))
 
-    def finish_backward(self, gradient: Tensor) -> Tensor:
-        self.output_gradient.add(self.slopes.flatten(1), self.hidden)
-        return super().finish_backward(gradient).addcmul_(gradient, self.memory_gate)
+    def end_reverse(self) -> None:
+        super().end_reverse()
+        self.second_gradient.add(self.units_gradient, self.hidden)
 
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        return *super().gradients(), *self.output_gradient.result()
+    def gradients(self) -> list[Tensor]:
+        return [*super().gradients(), self.second_gradient.result(), self.second_bias_gradient]
 
 
 class TreeRNN(Cell):
     """`TreeRNNCell`: `tanh(pre)`."""
 
-    def forward(self, layout: Layout, memory: Tensor, masks: CellMasks) -> None:
-        super().forward(layout, memory, masks)
-
-    def compose(self, i: int, candidate: Tensor, out: Tensor) -> None:
-        masked = apply_mask(candidate, self.candidate_mask_of[i])
-        out.copy_(self.pre_of[i].addmm_(masked, self.from_candidate_t).tanh_())
+    def compose(self, i: int, out: Tensor) -> None:
+        pre = self.pre_of[i]
+        torch.addmm(self.bias, self.input_masks_of[i].apply(self.inputs_of[i]), self.first_t, out=pre)
+        out.copy_(pre.tanh_())
 
     @property
-    def saved(self) -> Saved:
+    def saved(self) -> tuple[Tensor, ...]:
         return (self.pre,)  # it has become the tanh, in place
 
-    def backward(
-        self, layout: Layout, memory: Tensor, candidate: Tensor, masks: CellMasks, saved: Saved
+    def begin_reverse(
+        self,
+        inputs: Tensor,
+        counts: list[int],
+        masks: tuple[RowMasks, RowMasks],
+        saved: tuple[Tensor, ...],
     ) -> None:
-        super().backward(layout, memory, candidate, masks, saved)
-        self.composed_of = saved[0].split(layout.counts)
+        super().begin_reverse(inputs, counts, masks, saved)
+        self.composed_of = saved[0].split(counts)
 
     def decompose(self, i: int, gradient: Tensor, into: Tensor) -> None:
         torch.ops.aten.tanh_backward(gradient, self.composed_of[i], grad_input=self.pre_gradient_of[i])
-        self._decompose_first_map(i, into)
+        self._reverse_first_map(i, into)
 
 
 CELL_KERNELS: dict[type, type[Cell]] = {GatedRecursiveCell: Gated, TreeRNNCell: TreeRNN}
@@ -225,7 +213,3 @@ def cell_weights(cell: GatedRecursiveCell | TreeRNNCell) -> list[Tensor]:
     if isinstance(cell, GatedRecursiveCell):
         weights += [cell.output.weight, cell.output.bias]
     return weights
-
-
-def _split(mask: Tensor | None, layout: Layout) -> Sequence[Tensor | None]:
-    return [None] * len(layout.counts) if mask is None else mask.split(layout.counts)

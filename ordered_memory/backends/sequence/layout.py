@@ -13,6 +13,7 @@ which is x̃ exactly (M̂_0 = x̃ where every slot is active). With `region k` f
 
 So M̂_{i-1}, what rises into pair j, is entry j; M̂_i, what comes out of it, is the entry `counts[i]`
 places on; and the entries from `counts[0]` on hold all candidates that the next token can attend to.
+Each entry also has room for the memory M_i that M̂_{i-1} is composed with: the cell's whole input.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ class Layout(NamedTuple):
 
     def entry(self, row: Tensor, slot: Tensor) -> Tensor:
         """The entry that holds M̂ of (row, slot), -1 ≤ slot < N; above the first active slot x̃ is that."""
-        region = torch.maximum(slot + 1, self.first[row])
-        return self.start_of[region] + self.rank[row]
+        region = torch.maximum(slot + 1, self.first.take(row))
+        return self.start_of.take(region) + self.rank.take(row)
 
     def pair(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
         """The pair (row, slot), and whether it is one; pair 0 stands for those that are not."""
-        active = slot >= self.first[row]
-        return torch.where(active, self.start_of[slot] + self.rank[row], 0), active
+        active = slot >= self.first.take(row)
+        return torch.where(active, self.start_of.take(slot) + self.rank.take(row), 0), active
 
     @property
     def num_above(self) -> int:
@@ -84,21 +85,15 @@ class Layout(NamedTuple):
         return self.start_of[self.first] + self.rank
 
     @property
-    def entry_below(self) -> Tensor:
-        """The entry that holds M̂_i of each pair, (P,); that of M̂_{i-1} is the pair's own number."""
-        return self.start_of[self.pair_slot + 1] + self.rank[self.pair_row]
-
-    @property
     def roots(self) -> Tensor:
         """The entry that holds M̂_N, of each row, (R,)."""
         return self.starts[-1] + self.rank
 
-    def below_and_above(self, entries: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
-        """For each slot i the part of `entries` that holds M̂_i, and that which holds M̂_{i-1}."""
-        above = entries[: self.num_pairs].split(self.counts)
-        starts = self.starts[1:]
-        below = [entries[start : start + n] for start, n in zip(starts, self.counts, strict=True)]
-        return below, above
+    def outputs(self, entries: Tensor) -> list[Tensor]:
+        """For each slot i the part of `entries` (E, ·) that holds M̂_i of its active rows."""
+        return [
+            entries[start : start + count] for start, count in zip(self.starts[1:], self.counts, strict=True)
+        ]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

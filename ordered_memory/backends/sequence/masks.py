@@ -1,45 +1,84 @@
-"""Dropout masks of the active pairs only.
+"""Dropout masks of active pairs only.
 
-Masks that were given hold 0 or 1 / (1 - probability) for every slot. Masks drawn here are 0 or 1 and
-the factor goes into the weights, once for the whole sequence (`cell_gain`, `score_gain`).
+Masks that were given hold 0 or 1 / (1 - probability) for every slot. Masks drawn here are 0 or 1, and the
+factor goes into the weights, once for a whole sequence (`cell_gain`, `score_gain`).
+
+`Tensor.bernoulli_` on a CPU would take as long as the matrix products. So sixteen bits of noise decide an
+entry, on a CPU from a NumPy stream; the noise is what is kept for the reverse pass, and the mask is made
+where it is used, a few rows at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.attention import ScoreMasks
-from ordered_memory.cells import CellMasks
 from ordered_memory.memory import StepMasks
 
-NO_CELL_MASKS = CellMasks(None, None, None)
-NO_SCORE_MASKS = ScoreMasks(None, None, None)
+LEVELS = 65536
+"""Values that a noise entry takes: -LEVELS / 2 and up."""
 
 
-class NoMasks:
-    """Nothing is dropped."""
+class RowMasks(NamedTuple):
+    """The masks of some rows at one place.
+
+    Args:
+        values: the mask, (rows, size), or the noise that decides it, or None where nothing is dropped.
+        level: noise below it drops; None where `values` is the mask.
+    """
+
+    values: Tensor | None = None
+    level: int | None = None
+
+    def split(self, rows: Sequence[int]) -> list[RowMasks]:
+        """The masks of consecutive parts of so many rows."""
+        if self.values is None:
+            return [self] * len(rows)
+        return [RowMasks(values, self.level) for values in self.values.split(list(rows))]
+
+    def rows(self, chosen: slice) -> RowMasks:
+        """The masks of these rows."""
+        return self if self.values is None else RowMasks(self.values[chosen], self.level)
+
+    def mask(self, like: Tensor) -> Tensor | None:
+        """The mask, (rows, size), in the dtype of `like`, or None."""
+        if self.values is None or self.level is None:
+            return self.values
+        return torch.ge(self.values, self.level, out=like.new_empty(self.values.shape))
+
+    def apply(self, inputs: Tensor) -> Tensor:
+        """`inputs` times the mask; `inputs` itself where nothing is dropped."""
+        mask = self.mask(inputs)
+        return inputs if mask is None else mask.mul_(inputs) if self.level is not None else mask * inputs
+
+
+class Masks:
+    """Nothing is dropped: what all sources of masks share.
+
+    Args:
+        cell_gain, score_gain: factors on the weights that act on what is dropped.
+        cell_level, score_level: as in `RowMasks`.
+    """
 
     cell_gain = 1.0
     score_gain = 1.0
+    cell_level: int | None = None
+    score_level: int | None = None
 
-    def cell(self, t: int, row: Tensor, slot: Tensor) -> CellMasks:
-        """The cell's masks of these pairs at step t, each (P, ·) or None."""
-        return NO_CELL_MASKS
+    def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
+        """Of pairs at step t: for [M; M̂ of the slot above], (P, 2D), and for the hidden units."""
+        return RowMasks(), RowMasks()
 
-    def score(self, t: int, row: Tensor, slot: Tensor) -> ScoreMasks:
-        """The masks of the score of these entries at step t, each (E, ·) or None."""
-        return NO_SCORE_MASKS
-
-    def to_keep(self, masks: CellMasks) -> CellMasks:
-        """Those of the cell's masks that the reverse pass needs."""
-        return masks
+    def score(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
+        """Of candidates scored at step t: for the candidate, (E, D), and for the features, (E, D)."""
+        return RowMasks(), RowMasks()
 
 
-class GivenMasks(NoMasks):
+class GivenMasks(Masks):
     """The masks handed to `recur`, (B, N, ·) for each step.
 
     Args:
@@ -50,115 +89,88 @@ class GivenMasks(NoMasks):
     def __init__(self, masks: Sequence[StepMasks | None], order: Tensor) -> None:
         self.masks, self.order = masks, order
 
-    def cell(self, t: int, row: Tensor, slot: Tensor) -> CellMasks:
+    def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
         masks = self.masks[t]
         if masks is None or masks.cell is None:
-            return NO_CELL_MASKS
-        return CellMasks(*(None if mask is None else mask[self.order[row], slot] for mask in masks.cell))
+            return RowMasks(), RowMasks()
+        row = self.order[row]
+        halves = [masks.cell.memory, masks.cell.candidate]
+        given = next((half for half in halves if half is not None), None)
+        inputs = None
+        if given is not None:
+            whole = [torch.ones_like(given) if half is None else half for half in halves]
+            inputs = torch.cat([half[row, slot] for half in whole], 1)
+        hidden = masks.cell.hidden
+        return RowMasks(inputs), RowMasks(None if hidden is None else hidden[row, slot])
 
-    def score(self, t: int, row: Tensor, slot: Tensor) -> ScoreMasks:
+    def score(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
         masks = self.masks[t]
         if masks is None or masks.score is None:
-            return NO_SCORE_MASKS
-        _, key, hidden = masks.score
+            return RowMasks(), RowMasks()
         row = self.order[row]
-        return ScoreMasks(
-            None,
-            None if key is None else key[row, slot],
-            None if hidden is None else hidden[row, slot],
+        _, key, hidden = masks.score
+        return (
+            RowMasks(None if key is None else key[row, slot]),
+            RowMasks(None if hidden is None else hidden[row, slot]),
         )
 
 
-class DrawnMasks(NoMasks):
-    """Masks from random numbers drawn here.
+class DrawnMasks(Masks):
+    """Masks from noise that is drawn here, from a stream that the global generator seeds.
 
     Args:
         slot_size: D.
         hidden_units: of the cell, 0 where it has none.
-        cell_dropout: probability, a multiple of 1/65536 for exactness: others are rounded to one.
+        cell_dropout: probability, rounded to a multiple of 1/65536.
         score_dropout: likewise.
-        like: the tensor whose dtype and device the masks take.
+        device: of the noise.
     """
 
     def __init__(
-        self, slot_size: int, hidden_units: int, cell_dropout: float, score_dropout: float, like: Tensor
+        self,
+        slot_size: int,
+        hidden_units: int,
+        cell_dropout: float,
+        score_dropout: float,
+        device: torch.device,
     ) -> None:
-        self.slot_size, self.hidden_units = slot_size, hidden_units
-        self.bernoulli = _Bernoulli(like)
-        self.cell_levels, self.score_levels = _levels(cell_dropout), _levels(score_dropout)
-        self.cell_gain, self.score_gain = _gain(self.cell_levels), _gain(self.score_levels)
+        self.slot_size, self.hidden_units, self.device = slot_size, hidden_units, device
+        self.cell_gain, self.cell_level = _gain_and_level(cell_dropout)
+        self.score_gain, self.score_level = _gain_and_level(score_dropout)
+        self.stream = np.random.SFC64(int(torch.randint(2**63 - 1, ()))) if device.type == "cpu" else None
 
-    def cell(self, t: int, row: Tensor, slot: Tensor) -> CellMasks:
-        if not self.cell_levels:
-            return NO_CELL_MASKS
-        pairs, size = len(row), self.slot_size
-        widths = (size, size, self.hidden_units)
-        memory, candidate, hidden = self.bernoulli(self.cell_levels, [pairs * width for width in widths])
-        return CellMasks(
-            memory.view(pairs, size),
-            candidate.view(pairs, size),
-            hidden.view(pairs, self.hidden_units) if self.hidden_units else None,
-        )
+    def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
+        hidden = self._draw(self.cell_level if self.hidden_units else None, len(row), self.hidden_units)
+        return self._draw(self.cell_level, len(row), 2 * self.slot_size), hidden
 
-    def to_keep(self, masks: CellMasks) -> CellMasks:
-        return masks._replace(hidden=None)  # 0 or 1: the hidden units that it left show it
+    def score(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
+        shape = (len(row), self.slot_size)
+        return self._draw(self.score_level, *shape), self._draw(self.score_level, *shape)
 
-    def score(self, t: int, row: Tensor, slot: Tensor) -> ScoreMasks:
-        if not self.score_levels:
-            return NO_SCORE_MASKS
-        size = len(row) * self.slot_size
-        key, hidden = self.bernoulli(self.score_levels, [size, size])
-        return ScoreMasks(None, key.view(len(row), -1), hidden.view(len(row), -1))
-
-
-Masks = NoMasks
-"""What the recurrence asks for its masks."""
-
-_LEVELS = 65536
-
-
-def _levels(probability: float) -> int:
-    """A probability in units of 1/65536; one that is not zero stays so."""
-    return round(probability * _LEVELS) or (1 if probability > 0 else 0)
-
-
-def _gain(levels: int) -> float:
-    return _LEVELS / (_LEVELS - levels) if levels < _LEVELS else 0.0
-
-
-class _Bernoulli:
-    """Draws masks of 0 (dropped) and 1, from a stream that the global generator seeds.
-
-    On a CPU sixteen bits of a NumPy stream decide an entry: ten times as fast as `Tensor.bernoulli_`,
-    which would take longer than the matrix products that it is for.
-    """
-
-    def __init__(self, like: Tensor) -> None:
-        self.like = like
-        if like.device.type == "cpu":
-            self.stream = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
-
-    def __call__(self, levels: int, sizes: list[int]) -> tuple[Tensor, ...]:
-        """One mask of each of these sizes, dropping `levels` / 65536 of the entries."""
-        size = sum(sizes)
-        mask = torch.empty(size, dtype=self.like.dtype, device=self.like.device)
-        if levels >= _LEVELS:
-            mask.zero_()
-        elif self.like.device.type == "cpu":
-            words = self.stream.random_raw(-(-size // 4))
-            assert isinstance(words, np.ndarray)
-            noise = torch.from_numpy(words.view(np.int16))[:size]
-            torch.ge(noise, levels - _LEVELS // 2, out=mask)
-        else:
-            mask.bernoulli_(1 - levels / _LEVELS)
-        return mask.split(sizes)
+    def _draw(self, level: int | None, rows: int, size: int) -> RowMasks:
+        if level is None:
+            return RowMasks()
+        if self.stream is None:
+            noise = torch.empty(rows, size, dtype=torch.int16, device=self.device)
+            return RowMasks(noise.random_(-LEVELS // 2, LEVELS // 2), level)
+        words = self.stream.random_raw(-(-rows * size // 4))
+        assert isinstance(words, np.ndarray)
+        return RowMasks(torch.from_numpy(words.view(np.int16))[: rows * size].view(rows, size), level)
 
 
 def stack_query_masks(masks: Sequence[StepMasks | None]) -> Callable[[Tensor], Tensor | None]:
-    """The query masks of all steps: (T * B, D) indices of packed tokens → their masks, or None."""
+    """The query masks of all steps: indices of tokens in T * B → their masks, (tokens, D), or None."""
     found = [None if step is None or step.score is None else step.score.query for step in masks]
     if all(mask is None for mask in found):
         return lambda tokens: None
     like = next(mask for mask in found if mask is not None)
     stacked = torch.stack([torch.ones_like(like) if mask is None else mask for mask in found]).flatten(0, 1)
     return lambda tokens: stacked[tokens]
+
+
+def _gain_and_level(probability: float) -> tuple[float, int | None]:
+    """What makes up for dropping with this probability, and the level below which noise drops."""
+    if probability == 0:
+        return 1.0, None
+    dropped = max(round(probability * LEVELS), 1)
+    return (LEVELS / (LEVELS - dropped) if dropped < LEVELS else 0.0), dropped - LEVELS // 2

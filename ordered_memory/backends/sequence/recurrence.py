@@ -23,6 +23,7 @@ from ordered_memory.backends.sequence.step import (
     Step,
     backward_step,
     forward_step,
+    halves,
 )
 from ordered_memory.memory import OrderedMemoryState
 
@@ -75,7 +76,7 @@ def run(
     ):
         step = forward_step(t, x, query, carried, kernels, plan)
         attention.copy_(step.attention)
-        torch.index_select(step.carried.candidate, 0, step.carried.layout.roots, out=output)
+        torch.index_select(halves(step.carried.entries), 0, 2 * step.carried.layout.roots + 1, out=output)
         _write_final(t, plan, step, carried, result)
         carried = step.carried
         if keep is not None:
@@ -103,7 +104,6 @@ class Recur(torch.autograd.Function):
         ctx.plan = plan
         ctx.counts = [step.carried.layout.counts for step in steps]
         ctx.num_weights = len(weights)
-        ctx.num_cell_saved = len(steps[0].cell_saved)
         ctx.set_materialize_grads(False)
         # All of it through save_for_backward, so that hooks (checkpointing, offloading) see it.
         kept = [tensor for step in steps for tensor in step.tensors()]
@@ -118,7 +118,7 @@ class Recur(torch.autograd.Function):
         weights, kept = rest[: ctx.num_weights], rest[ctx.num_weights :]
         size = len(kept) // len(ctx.counts)
         steps = [
-            Step.from_tensors(counts, kept[t * size : (t + 1) * size], ctx.num_cell_saved)
+            Step.from_tensors(counts, kept[t * size : (t + 1) * size], ctx.plan.masks)
             for t, counts in enumerate(ctx.counts)
         ]
         with torch.autocast(tokens.device.type, enabled=False):
@@ -147,7 +147,7 @@ def _run_back(
     """Gradients of tokens, queries, the state's three tensors and the weights, given those of `Packed`."""
     kernels = Kernels(plan, weights)
     token_gradients, query_gradients = [], []
-    x_of = tokens.split(plan.running)
+    x_of, query_of = tokens.split(plan.running), queries.split(plan.running)
     nothing: list[None] = [None] * len(steps)
     output_of = nothing if upstream.output is None else upstream.output.split(plan.running)
     attention_of = nothing if upstream.attention is None else upstream.attention.split(plan.running)
@@ -159,20 +159,16 @@ def _run_back(
         _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, before)
         output = output_of[t]
         if output is not None:
-            gradients.candidate.index_add_(0, steps[t].carried.layout.roots, output)
+            halves(gradients.entries).index_add_(0, 2 * steps[t].carried.layout.roots + 1, output)
         x_gradient, query_gradient = backward_step(
-            x_of[t], steps[t], previous, kernels, gradients, attention_of[t], before
+            x_of[t], query_of[t], steps[t], previous, kernels, gradients, attention_of[t], before
         )
         token_gradients.append(x_gradient)
         query_gradients.append(query_gradient)
         gradients = before
     num_rows, num_slots, size = state.memory.shape
-    by_slot = (num_slots, num_rows, size)
-    state_gradient = [
-        gradients.memory.view(by_slot).transpose(0, 1),
-        gradients.candidate[num_rows:].view(by_slot).transpose(0, 1),
-        gradients.occupancy,
-    ]
+    by_slot = gradients.entries.view(num_slots + 1, num_rows, 2, size).transpose(0, 1)
+    state_gradient = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
     for gradient, final in zip(state_gradient, upstream[2:], strict=True):
         if final is not None:  # of rows without a token
             gradient[plan.running[0] :] += final[plan.running[0] :]
@@ -186,17 +182,12 @@ def _run_back(
 
 def _start(state: OrderedMemoryState) -> Carried:
     """The state before the first token, every slot of it laid out."""
-    num_rows, num_slots, _ = state.memory.shape
-
-    def by_slot(slots: Tensor) -> Tensor:
-        return slots.transpose(0, 1).flatten(0, 1)
-
-    return Carried(
-        dense_layout(num_rows, num_slots, state.memory.device),
-        by_slot(torch.cat([torch.zeros_like(state.candidate[:, :1]), state.candidate], 1)),
-        by_slot(state.memory),
-        state.occupancy,
-    )
+    num_rows, num_slots, size = state.memory.shape
+    entries = state.memory.new_zeros(num_slots + 1, num_rows, 2, size)
+    entries[:-1, :, 0] = state.memory.transpose(0, 1)
+    entries[1:, :, 1] = state.candidate.transpose(0, 1)
+    layout = dense_layout(num_rows, num_slots, state.memory.device)
+    return Carried(layout, entries.view(-1, 2 * size), state.occupancy)
 
 
 def _ended(t: int, plan: Plan, step: Step) -> tuple[Tensor, Tensor] | None:
@@ -220,16 +211,16 @@ def _write_final(t: int, plan: Plan, step: Step, previous: Carried, result: Pack
     if ended is None:
         return
     row, slot = ended
-    rows = slice(int(len(step.attention) - len(row)), len(step.attention))
-    memory = previous.candidate[previous.layout.entry(row, slot)]
+    rows = slice(len(step.attention) - len(row), len(step.attention))
+    entries, old = halves(step.carried.entries), halves(previous.entries)
+    memory = old[2 * previous.layout.entry(row, slot) + 1]
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        memory = torch.where(empty, previous.memory[previous.layout.pair(row, slot)[0]], memory)
-    if step.carried.layout.num_pairs:
-        pair, active = step.carried.layout.pair(row, slot)
-        memory = torch.where(active.unsqueeze(-1), step.carried.memory[pair], memory)
+        memory = torch.where(empty, old[2 * previous.layout.pair(row, slot)[0]], memory)
+    pair, active = step.carried.layout.pair(row, slot)
+    memory = torch.where(active.unsqueeze(-1), entries[2 * pair], memory)
     result.memory[rows] = memory
-    result.candidate[rows] = step.carried.candidate[step.carried.layout.entry(row, slot)]
+    result.candidate[rows] = entries[2 * step.carried.layout.entry(row, slot) + 1]
     result.occupancy[rows] = step.carried.occupancy[rows]
 
 
@@ -247,24 +238,23 @@ def _read_final_gradient(
     if ended is None:
         return
     row, slot = ended
-    rows = slice(int(len(step.attention) - len(row)), len(step.attention))
+    rows = slice(len(step.attention) - len(row), len(step.attention))
     if upstream.occupancy is not None:
         gradients.occupancy[rows] += upstream.occupancy[rows]
     if upstream.candidate is not None:
-        _add(gradients.candidate, step.carried.layout.entry(row, slot), upstream.candidate[rows])
+        _add(gradients, 2 * step.carried.layout.entry(row, slot) + 1, upstream.candidate[rows])
     if upstream.memory is None:
         return
     memory = upstream.memory[rows]
-    if step.carried.layout.num_pairs:
-        pair, active = step.carried.layout.pair(row, slot)
-        _add(gradients.memory, pair, memory.masked_fill(~active.unsqueeze(-1), 0))
-        memory = memory.masked_fill(active.unsqueeze(-1), 0)
+    pair, active = step.carried.layout.pair(row, slot)
+    _add(gradients, 2 * pair, memory.masked_fill(~active.unsqueeze(-1), 0))
+    memory = memory.masked_fill(active.unsqueeze(-1), 0)
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        _add(before.memory, previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0))
+        _add(before, 2 * previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0))
         memory = memory.masked_fill(empty, 0)
-    _add(before.candidate, previous.layout.entry(row, slot), memory)
+    _add(before, 2 * previous.layout.entry(row, slot) + 1, memory)
 
 
-def _add(into: Tensor, index: Tensor, values: Tensor) -> None:
-    into.index_add_(0, index.flatten(), values.flatten(0, 1))
+def _add(into: Gradients, half: Tensor, values: Tensor) -> None:
+    halves(into.entries).index_add_(0, half.flatten(), values.flatten(0, 1))

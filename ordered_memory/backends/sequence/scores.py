@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ordered_memory.attention import AdditiveScore, NormalizedScore, ScoreMasks
-from ordered_memory.backends.sequence.gradients import LinearGradient
+from ordered_memory.attention import AdditiveScore, NormalizedScore
+from ordered_memory.backends.sequence.gradients import WeightGradient
+from ordered_memory.backends.sequence.masks import RowMasks
 from ordered_memory.dropout import apply_mask
 
-Saved = tuple[Tensor, ...]
+ROWS_AT_ONCE = 256
+"""Candidates that are taken through all operations together: few enough to stay in the cache."""
 
 
 class Score:
-    """What both scores share: the key map, and `a = w · act / sqrt(D) + b / sqrt(D)`.
+    """What both scores share: the key map, and `a = (w · act + b) / sqrt(D)`.
 
     Args:
         weights: `key.weight`, `key.bias`, `output.weight`, `output.bias`, then the score's own.
@@ -28,114 +30,152 @@ class Score:
         self.scale = 1 / math.sqrt(key.shape[0])
         self.key = key * gain
         self.key_t = self.key.t().contiguous()
+        self.key_gradient = WeightGradient(key, gain)
+        self.key_bias_gradient = torch.zeros_like(self.key_bias)
         self.output_gain = gain * self.scale
         self.output = output[0] * self.output_gain
         self.output_bias = output_bias * self.scale
-        self.key_gradient = LinearGradient(key, gain=gain)
         self.output_gradient = torch.zeros_like(self.output)
-        self.bias_gradient = torch.zeros_like(output_bias)
+        self.output_bias_gradient = torch.zeros_like(output_bias)
 
-    def forward(self, query: Tensor, candidate: Tensor, masks: ScoreMasks) -> tuple[Tensor, Saved]:
+    def forward(
+        self, query: Tensor, row: Tensor, candidate: Tensor, masks: tuple[RowMasks, RowMasks]
+    ) -> tuple[Tensor, Tensor]:
         """The scores of candidates.
 
         Args:
-            query: of the token that each candidate is scored for, (E, D).
+            query: of the token of each row, (R, D).
+            row: of each candidate, (E,).
             candidate: M̂, (E, D).
-            masks: of the entries.
+            masks: of the candidates and of the features.
         Returns:
-            a, (E,), and what `backward` needs.
+            a, (E,), and what `backward` needs, (E, D).
         """
-        raise NotImplementedError
+        values, saved = candidate.new_empty(len(row)), candidate.new_empty(candidate.shape)
+        for chunk in _chunks(len(row)):
+            inputs, features = (part.rows(chunk) for part in masks)
+            key = saved[chunk]
+            torch.addmm(self.key_bias, inputs.apply(candidate[chunk]), self.key_t, out=key)
+            act = self._act(key, query.index_select(0, row[chunk]))
+            torch.mv(features.apply(act), self.output, out=values[chunk])
+        return values.add_(self.output_bias), saved
 
     def backward(
-        self, gradient: Tensor, candidate: Tensor, masks: ScoreMasks, saved: Saved
-    ) -> tuple[Tensor, Tensor]:
-        """The reverse of `forward`; sums the parameters' gradients.
+        self,
+        gradient: Tensor,
+        query: Tensor,
+        row: Tensor,
+        candidate: Tensor,
+        masks: tuple[RowMasks, RowMasks],
+        saved: Tensor,
+        into: Tensor,
+    ) -> Tensor:
+        """The reverse of `forward`; sums the weights' gradients.
 
         Args:
             gradient: of the scores, (E,).
-            candidate: M̂, (E, D).
-            masks: of the entries.
-            saved: of `forward`.
+            query, row, candidate, masks: as for `forward`.
+            saved: from `forward`.
+            into: gradient of the candidates, (E, D), to be added to.
         Returns:
-            The gradients of the queries and of the candidates, (E, D) each.
+            The gradient of the queries, (R, D).
         """
-        raise NotImplementedError
+        query_gradient = torch.zeros_like(query)
+        key_gradient = torch.empty_like(saved)
+        masked = candidate if masks[0].values is None else torch.empty_like(saved)
+        for chunk in _chunks(len(row)):
+            inputs, features = (part.rows(chunk) for part in masks)
+            act, remember = self._act_again(saved[chunk], query.index_select(0, row[chunk]))
+            self.output_gradient.addmv_(features.apply(act).t(), gradient[chunk])
+            act_gradient = features.apply(torch.outer(gradient[chunk], self.output))
+            sum_gradient = self._reverse_act(act_gradient, act, saved[chunk], remember, key_gradient[chunk])
+            query_gradient.index_add_(0, row[chunk], sum_gradient)
+            self.key_bias_gradient += key_gradient[chunk].sum(0)
+            mask = inputs.mask(into)
+            if mask is None:
+                into[chunk].addmm_(key_gradient[chunk], self.key)
+            else:
+                torch.mul(candidate[chunk], mask, out=masked[chunk])
+                into[chunk].addcmul_(torch.mm(key_gradient[chunk], self.key), mask)
+        self.output_bias_gradient += gradient.sum()
+        self.key_gradient.add(key_gradient, masked)
+        return query_gradient
 
-    def gradients(self) -> tuple[Tensor | None, ...]:
+    def gradients(self) -> list[Tensor]:
         """Of the weights, in the order that they were given in."""
         output = (self.output_gradient * self.output_gain).unsqueeze(0)
-        return *self.key_gradient.result(), output, self.bias_gradient * self.scale
+        key = (self.key_gradient.result(), self.key_bias_gradient)
+        return [*key, output, self.output_bias_gradient * self.scale]
 
-    def _keys(self, candidate: Tensor, masks: ScoreMasks) -> Tensor:
-        return torch.addmm(self.key_bias, apply_mask(candidate, masks.key), self.key_t)
+    def _act(self, key: Tensor, query: Tensor) -> Tensor:
+        """Features of keys, which may become what `backward` needs in place, and queries (both used up)."""
+        raise NotImplementedError
 
-    def _score(self, act: Tensor, masks: ScoreMasks) -> Tensor:
-        return torch.mv(apply_mask(act, masks.hidden), self.output) + self.output_bias
+    def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The features again, and what `_reverse_act` wants besides."""
+        raise NotImplementedError
 
-    def _act_gradient(self, gradient: Tensor, act: Tensor, masks: ScoreMasks) -> Tensor:
-        self.output_gradient.addmv_(apply_mask(act, masks.hidden).t(), gradient)
-        self.bias_gradient.add_(gradient.sum())
-        return apply_mask(torch.outer(gradient, self.output), masks.hidden)
-
-    def _candidate_gradient(self, key_gradient: Tensor, candidate: Tensor, masks: ScoreMasks) -> Tensor:
-        self.key_gradient.add(key_gradient, apply_mask(candidate, masks.key))
-        return apply_mask(torch.mm(key_gradient, self.key), masks.key)
+    def _reverse_act(
+        self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
+    ) -> Tensor:
+        """The gradient of the query; writes that of the keys."""
+        raise NotImplementedError
 
 
 class Additive(Score):
     """`AdditiveScore`: `act = tanh(query + key)`."""
 
-    def forward(self, query: Tensor, candidate: Tensor, masks: ScoreMasks) -> tuple[Tensor, Saved]:
-        act = self._keys(candidate, masks).add_(query).tanh_()
-        return self._score(act, masks), (act,)
+    def _act(self, key: Tensor, query: Tensor) -> Tensor:
+        return key.add_(query).tanh_()
 
-    def backward(
-        self, gradient: Tensor, candidate: Tensor, masks: ScoreMasks, saved: Saved
-    ) -> tuple[Tensor, Tensor]:
-        (act,) = saved
-        sum_gradient = torch.ops.aten.tanh_backward(self._act_gradient(gradient, act, masks), act)
-        return sum_gradient, self._candidate_gradient(sum_gradient, candidate, masks)
+    def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return saved, ()
+
+    def _reverse_act(
+        self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
+    ) -> Tensor:
+        torch.ops.aten.tanh_backward(gradient, act, grad_input=key_gradient)
+        return key_gradient
 
 
 class Normalized(Score):
     """`NormalizedScore`: `act = relu(query + LN(key))`; the query comes normalised."""
 
+    epsilon = 1e-5  # nn.LayerNorm's own
+
     def __init__(self, weights: Sequence[Tensor], gain: float) -> None:
         super().__init__(weights, gain)
-        self.norm_weight, self.norm_bias = weights[4:]
-        self.norm_gradients = [torch.zeros_like(self.norm_weight), torch.zeros_like(self.norm_bias)]
-        self.epsilon = 1e-5
+        self.norm = list(weights[4:])
+        self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
 
-    def forward(self, query: Tensor, candidate: Tensor, masks: ScoreMasks) -> tuple[Tensor, Saved]:
-        key = self._keys(candidate, masks)
-        act, mean, inverse = torch.native_layer_norm(
-            key, key.shape[1:], self.norm_weight, self.norm_bias, self.epsilon
+    def _act(self, key: Tensor, query: Tensor) -> Tensor:
+        return self._act_again(key, query)[0]
+
+    def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        normalized, mean, inverse = torch.native_layer_norm(saved, saved.shape[1:], *self.norm, self.epsilon)
+        return normalized.add_(query).relu_(), (mean, inverse)
+
+    def _reverse_act(
+        self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
+    ) -> Tensor:
+        sum_gradient = torch.ops.aten.threshold_backward(gradient, act, 0)
+        of_key, weight, bias = torch.ops.aten.native_layer_norm_backward(
+            sum_gradient, saved, saved.shape[1:], *remember, *self.norm, [True, True, True]
         )
-        act = act.add_(query).relu_()
-        return self._score(act, masks), (key, mean, inverse, act)
+        key_gradient.copy_(of_key)
+        self.norm_gradients[0] += weight
+        self.norm_gradients[1] += bias
+        return sum_gradient
 
-    def backward(
-        self, gradient: Tensor, candidate: Tensor, masks: ScoreMasks, saved: Saved
-    ) -> tuple[Tensor, Tensor]:
-        key, mean, inverse, act = saved
-        sum_gradient = torch.ops.aten.threshold_backward(self._act_gradient(gradient, act, masks), act, 0)
-        key_gradient, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            sum_gradient, key, key.shape[1:], mean, inverse, self.norm_weight, self.norm_bias, [True] * 3
-        )
-        self.norm_gradients[0].add_(weight)
-        self.norm_gradients[1].add_(bias)
-        return sum_gradient, self._candidate_gradient(key_gradient, candidate, masks)
-
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        return *super().gradients(), *self.norm_gradients
+    def gradients(self) -> list[Tensor]:
+        return [*super().gradients(), *self.norm_gradients]
 
 
 SCORE_KERNELS: dict[type, type[Score]] = {AdditiveScore: Additive, NormalizedScore: Normalized}
 
 
 def score_weights(score: AdditiveScore | NormalizedScore) -> list[Tensor]:
-    """The parameters in the order that the kernels take them; the query's map is the caller's."""
+    """The parameters in the order that the kernels take them; the query's map is not among them."""
     weights = [score.key.weight, score.key.bias, score.output.weight, score.output.bias]
     if isinstance(score, NormalizedScore):
         weights += [score.key_norm.weight, score.key_norm.bias]
@@ -146,3 +186,7 @@ def queries(score: AdditiveScore | NormalizedScore, tokens: Tensor, mask: Tensor
     """The queries of all tokens, (tokens, D), by autograd."""
     mapped: Tensor = score.query(apply_mask(tokens, mask))
     return score.query_norm(mapped) if isinstance(score, NormalizedScore) else mapped
+
+
+def _chunks(rows: int) -> list[slice]:
+    return [slice(a, a + ROWS_AT_ONCE) for a in range(0, rows, ROWS_AT_ONCE)]

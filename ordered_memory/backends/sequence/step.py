@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ordered_memory.attention import ScoreMasks, masked_attention
+from ordered_memory.attention import masked_attention
 from ordered_memory.backends.sequence.cells import Cell
 from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout
-from ordered_memory.backends.sequence.masks import Masks
+from ordered_memory.backends.sequence.masks import Masks, RowMasks
 from ordered_memory.backends.sequence.scores import Score
-from ordered_memory.cells import CellMasks
 from ordered_memory.cumulative import backward_mask, forward_mask
 
 
@@ -68,7 +67,23 @@ class Kernels:
             composed, composed.shape[1:], self.norm_weight, self.norm_bias, self.epsilon
         )
 
-    def gradients(self) -> list[Tensor | None]:
+    def reverse_normalize(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+        """The reverse of `normalize`; sums the LayerNorm's gradients."""
+        of_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
+            gradient,
+            composed,
+            composed.shape[1:],
+            mean,
+            inverse,
+            self.norm_weight,
+            self.norm_bias,
+            [True, True, True],
+        )
+        self.norm_gradients[0] += weight
+        self.norm_gradients[1] += bias
+        return of_composed  # type: ignore[no-any-return]
+
+    def gradients(self) -> list[Tensor]:
         """Of the weights, in the order that they were given in."""
         return [*self.score.gradients(), *self.cell.gradients(), *self.norm_gradients]
 
@@ -78,28 +93,30 @@ class Carried(NamedTuple):
 
     Args:
         layout: the active pairs.
-        candidate: M̂ of the entries, (E, D).
-        memory: M of the pairs, (P, D).
+        entries: [M_i; M̂_{i-1}] of pairs, then [unused; M̂_N] of rows, (E, 2D).
         occupancy: (R, N + 1).
     """
 
     layout: Layout
-    candidate: Tensor
-    memory: Tensor
+    entries: Tensor
     occupancy: Tensor
+
+    @property
+    def candidate(self) -> Tensor:
+        """M̂ of the entries, (E, D)."""
+        return self.entries.chunk(2, 1)[1]
 
 
 class Gradients(NamedTuple):
     """Gradients of what a step hands on, summed in place; shapes as in `Carried`."""
 
-    candidate: Tensor
-    memory: Tensor
+    entries: Tensor
     occupancy: Tensor
 
     @classmethod
     def zeros(cls, carried: Carried) -> Gradients:
         """Of something that nothing depends on yet."""
-        return cls(*(torch.zeros_like(tensor) for tensor in carried[1:]))
+        return cls(torch.zeros_like(carried.entries), torch.zeros_like(carried.occupancy))
 
 
 class Step(NamedTuple):
@@ -112,10 +129,10 @@ class Step(NamedTuple):
         mask: m, (R, N).
         forward: →π of the pairs, (P,).
         backward: ←π of the pairs, (P,); 1 where the slot was not active a step ago.
-        cell_masks: dropout masks of the pairs.
-        score_masks: dropout masks of the previous step's entries.
-        cell_saved: what the cell's kernel needs in the reverse pass.
-        score_saved: what the score's kernel needs.
+        old_candidate, old_memory: where the step before has M̂ and M of the pairs, in `halves`, (P,).
+        scored: what the score's kernel needs.
+        cell_saved: what the cell's kernel needs.
+        masks: dropout masks of the cell's inputs and hidden units, of the score's candidates and features.
     """
 
     carried: Carried
@@ -124,39 +141,41 @@ class Step(NamedTuple):
     mask: Tensor
     forward: Tensor
     backward: Tensor
-    cell_masks: CellMasks
-    score_masks: ScoreMasks
+    old_candidate: Tensor
+    old_memory: Tensor
+    scored: Tensor
     cell_saved: tuple[Tensor, ...]
-    score_saved: tuple[Tensor, ...]
+    masks: tuple[RowMasks, RowMasks, RowMasks, RowMasks]
 
     def tensors(self) -> list[Tensor | None]:
         """All of it but the layout's counts, as many for every step of a pass."""
         layout, *carried = self.carried
-        single = (*layout.tensors, *carried, *self[1:6])
-        return [*single, *self.cell_masks, *self.score_masks, *self.cell_saved, *self.score_saved]
+        # Masks of hidden units that were drawn here are 0 or 1, and the units left at 0 show them.
+        inputs, hidden, *score = self.masks
+        masks = [inputs.values, hidden.values if hidden.level is None else None]
+        return [*layout.tensors, *carried, *self[1:9], *masks, *(part.values for part in score), *self.cell_saved]
 
     @classmethod
-    def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], num_cell_saved: int) -> Step:
-        """The step that had these counts and `tensors()`."""
+    def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], masks: Masks) -> Step:
+        """The step that had these counts and `tensors()`, in a pass with these masks."""
         remaining = iter(tensors)
 
         def take(number: int) -> tuple[Tensor, ...]:
             return tuple(islice(remaining, number))
 
-        layout = Layout.from_tensors(counts, take(6))
-        return cls(
-            Carried(layout, *take(3)),
-            *take(5),
-            CellMasks(*take(3)),
-            ScoreMasks(*take(3)),
-            take(num_cell_saved),
-            tuple(remaining),
+        carried = Carried(Layout.from_tensors(counts, take(6)), *take(2))
+        single = take(8)
+        inputs, hidden, candidates, features = take(4)
+        step_masks = (
+            RowMasks(inputs, masks.cell_level),
+            RowMasks(hidden),
+            RowMasks(candidates, masks.score_level),
+            RowMasks(features, masks.score_level),
         )
+        return cls(carried, *single, tuple(remaining), step_masks)
 
 
-def forward_step(
-    t: int, x: Tensor, query: Tensor, previous: Carried, kernels: Kernels, plan: Plan
-) -> Step:
+def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: Kernels, plan: Plan) -> Step:
     """Read one token of each running row.
 
     Args:
@@ -167,7 +186,7 @@ def forward_step(
         kernels: the learned maps.
         plan: the pass.
     """
-    scores, score_masks, score_saved = _score(t, query, previous, kernels, plan)
+    scores, score_masks, scored = _score(t, query, previous, kernels, plan)
     occupancy = previous.occupancy[: len(x)]
     attention = masked_attention(scores, occupancy, plan.threshold)
     mask = occupancy[:, 1:]
@@ -179,29 +198,42 @@ def forward_step(
         layout = dense_layout(len(x), num_slots, x.device)
 
     row, slot = layout.pair_row, layout.pair_slot
-    old_candidate, old_memory, known = _gather(previous, row, slot)
     flat = row * num_slots + slot
-    forward_of_pairs = forward.flatten()[flat]
-    backward_of_pairs = backward.flatten()[flat].masked_fill_(~known, 1.0)
-    memory = torch.lerp(old_memory, old_candidate, backward_of_pairs.unsqueeze(1))
+    old_candidate = 2 * previous.layout.entry(row, slot) + 1
+    old_memory, known = previous.layout.pair(row, slot)
+    # What M[t-1] was where the slot was not active then does not count: ←π = 1 there. Any value will do.
+    old_memory = torch.where(known, 2 * old_memory, old_candidate)
+    forward_of_pairs = forward.take(flat)
+    backward_of_pairs = backward.take(flat).masked_fill_(~known, 1.0)
+
+    entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
+    halves(entries).index_copy_(0, 2 * layout.entry_of_x + 1, x)
+    torch.lerp(
+        halves(previous.entries).index_select(0, old_memory),
+        halves(previous.entries).index_select(0, old_candidate),
+        backward_of_pairs.unsqueeze(1),
+        out=entries[: layout.num_pairs].chunk(2, 1)[0],
+    )
     cell_masks = plan.masks.cell(t, row, slot)
-    candidate, composed = _compose(x, layout, memory, forward_of_pairs, cell_masks, kernels)
+    composed = _compose(x, layout, entries, forward_of_pairs, cell_masks, kernels)
     return Step(
-        Carried(layout, candidate, memory, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
+        Carried(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
         composed,
         attention,
         mask.masked_fill(mask < plan.threshold, 0.0),
         forward_of_pairs,
         backward_of_pairs,
-        plan.masks.to_keep(cell_masks),
-        score_masks,
+        old_candidate,
+        old_memory,
+        scored,
         kernels.cell.saved,
-        score_saved,
+        (*cell_masks, *score_masks),
     )
 
 
 def backward_step(
     x: Tensor,
+    query: Tensor,
     step: Step,
     previous: Carried,
     kernels: Kernels,
@@ -213,6 +245,7 @@ def backward_step(
 
     Args:
         x: x̃, (R, D).
+        query: of the score, (R, D).
         step: what was kept of it.
         previous: what the step before handed on.
         kernels: the learned maps; they sum the gradients of the weights.
@@ -223,15 +256,17 @@ def backward_step(
         The gradients of x̃ and of the query, (R, D) each.
     """
     layout = step.carried.layout
-    row, slot = layout.pair_row, layout.pair_slot
     num_slots = step.attention.shape[1]
-    flat = row * num_slots + slot
+    flat = layout.pair_row * num_slots + layout.pair_slot
 
-    composed_gradient, forward_gradient, x_gradient = _decompose(x, step, kernels, gradients)
-    memory_gradient = gradients.memory.add_(kernels.cell.finish_backward(composed_gradient))
-    old_candidate, old_memory, _ = _gather(previous, row, slot)
-    backward_gradient = torch.linalg.vecdot(memory_gradient, old_candidate - old_memory)
-    _scatter(previous, row, slot, memory_gradient, step.backward.unsqueeze(1), before)
+    forward_gradient, x_gradient = _decompose(x, step, kernels, gradients)
+    memory_gradient = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
+    old = halves(previous.entries)
+    change = old.index_select(0, step.old_candidate) - old.index_select(0, step.old_memory)
+    backward_gradient = torch.linalg.vecdot(memory_gradient, change)
+    to_candidate = memory_gradient * step.backward.unsqueeze(1)
+    halves(before.entries).index_add_(0, step.old_candidate, to_candidate)
+    halves(before.entries).index_add_(0, step.old_memory, memory_gradient - to_candidate)
 
     # →π_i and ←π_i of p_j: every i ≥ j, every i ≤ j.
     of_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat, forward_gradient)
@@ -244,38 +279,46 @@ def backward_step(
     # p_i = m_i e_i / Σ m e
     centred = of_attention - torch.linalg.vecdot(step.attention, of_attention).unsqueeze(1)
     score_gradient = step.attention * centred
-    mask_gradient = score_gradient / step.mask.masked_fill(step.mask == 0, 1.0)
-    before.occupancy[: len(x), 1:] += mask_gradient
-    return x_gradient, _score_backward(score_gradient, step, previous, kernels, before)
+    before.occupancy[: len(x), 1:] += score_gradient / step.mask.masked_fill(step.mask == 0, 1.0)
+    return x_gradient, _score_backward(score_gradient, query, step, previous, kernels, before)
+
+
+def halves(entries: Tensor) -> Tensor:
+    """(E, 2D) as (2E, D): M at 2j, M̂ at 2j + 1."""
+    return entries.view(2 * len(entries), entries.shape[1] // 2)
 
 
 def _score(
     t: int, query: Tensor, previous: Carried, kernels: Kernels, plan: Plan
-) -> tuple[Tensor, ScoreMasks, tuple[Tensor, ...]]:
+) -> tuple[Tensor, tuple[RowMasks, RowMasks], Tensor]:
     """Scores of all slots that hold something, (R, N), -inf for the others."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = len(query), previous.occupancy.shape[1] - 1
     masks = plan.masks.score(t, row, slot)
     # Entries of rows that have ended are scored too, for somebody else's token, and dropped here.
-    values, saved = kernels.score.forward(query[row.clamp(max=rows - 1)], candidate, masks)
+    values, saved = kernels.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
     scores = values.new_full((len(previous.occupancy) * num_slots,), -torch.inf)
-    scores[row * num_slots + slot] = values
+    scores.index_copy_(0, row * num_slots + slot, values)
     return scores.view(-1, num_slots)[:rows], masks, saved
 
 
 def _score_backward(
-    gradient: Tensor, step: Step, previous: Carried, kernels: Kernels, before: Gradients
+    gradient: Tensor, query: Tensor, step: Step, previous: Carried, kernels: Kernels, before: Gradients
 ) -> Tensor:
     """Gradient of the queries, (R, D), given that of the scores, (R, N); adds that of the candidates."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = gradient.shape
     padded = gradient.new_zeros(len(previous.occupancy), num_slots)
     padded[:rows] = gradient
-    values = padded.flatten()[row * num_slots + slot]
-    of_query, of_candidate = kernels.score.backward(values, candidate, step.score_masks, step.score_saved)
-    before.candidate[previous.layout.num_above :] += of_candidate
-    query_gradient = gradient.new_zeros(rows, candidate.shape[1])
-    return query_gradient.index_add_(0, row.clamp(max=rows - 1), of_query)
+    return kernels.score.backward(
+        padded.take(row * num_slots + slot),
+        query,
+        row.clamp(max=rows - 1),
+        candidate,
+        (step.masks[2], step.masks[3]),
+        step.scored,
+        into=before.entries.chunk(2, 1)[1][previous.layout.num_above :],
+    )
 
 
 def _attended(previous: Carried) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,81 +327,52 @@ def _attended(previous: Carried) -> tuple[Tensor, Tensor, Tensor]:
     return previous.candidate[above:], previous.layout.entry_row[above:], previous.layout.entry_slot[above:]
 
 
-def _gather(previous: Carried, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """M̂[t-1] and M[t-1] of pairs, (P, D) each, and whether M[t-1] is known: it is not, and counts for
-    nothing, where the slot was not active."""
-    candidate = previous.candidate.index_select(0, previous.layout.entry(row, slot))
-    if previous.layout.num_pairs == 0:
-        return candidate, candidate, torch.zeros_like(row, dtype=torch.bool)
-    pair, known = previous.layout.pair(row, slot)
-    return candidate, previous.memory.index_select(0, pair), known
-
-
-def _scatter(
-    previous: Carried, row: Tensor, slot: Tensor, gradient: Tensor, backward: Tensor, before: Gradients
-) -> None:
-    """The reverse of mixing what `_gather` returned by ←π, `backward`, (P, 1)."""
-    before.candidate.index_add_(0, previous.layout.entry(row, slot), gradient * backward)
-    if previous.layout.num_pairs:
-        before.memory.index_add_(0, previous.layout.pair(row, slot)[0], gradient * (1 - backward))
-
-
 def _compose(
-    x: Tensor, layout: Layout, memory: Tensor, forward: Tensor, masks: CellMasks, kernels: Kernels
-) -> tuple[Tensor, Tensor]:
-    """M̂ of the entries and, of the pairs, what the cell composed: slot after slot."""
-    candidate = x.new_empty(len(layout.entry_row), x.shape[1])
-    candidate[layout.entry_of_x] = x
-    composed = torch.empty_like(memory)
-    ordered_x = x[layout.order]
-    below_of, above_of = layout.below_and_above(candidate)
+    x: Tensor,
+    layout: Layout,
+    entries: Tensor,
+    forward: Tensor,
+    masks: tuple[RowMasks, RowMasks],
+    kernels: Kernels,
+) -> Tensor:
+    """Fill in M̂ of the entries, slot after slot; what the cell composed, (P, D)."""
+    composed = x.new_empty(layout.num_pairs, x.shape[1])
+    ordered_x = x.index_select(0, layout.order)
+    outputs = layout.outputs(entries.chunk(2, 1)[1])
     composed_of, forward_of = composed.split(layout.counts), forward.unsqueeze(1).split(layout.counts)
     cell = kernels.cell
-    cell.forward(layout, memory, masks)
+    cell.begin(entries[: layout.num_pairs], layout.counts, masks)
     for i, count in enumerate(layout.counts):
         if count:
-            cell.compose(i, above_of[i], out=composed_of[i])
+            cell.compose(i, out=composed_of[i])
             normalized, _, _ = kernels.normalize(composed_of[i])
-            torch.lerp(ordered_x[:count], normalized, forward_of[i], out=below_of[i])
-    return candidate, composed
+            torch.lerp(ordered_x[:count], normalized, forward_of[i], out=outputs[i])
+    return composed
 
 
-def _decompose(
-    x: Tensor, step: Step, kernels: Kernels, gradients: Gradients
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The reverse of `_compose`: gradients of what was composed (P, D), of →π (P,) and of x̃ (R, D)."""
-    layout, memory = step.carried.layout, step.carried.memory
-    candidate = step.carried.candidate
+def _decompose(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) -> tuple[Tensor, Tensor]:
+    """The reverse of `_compose`: gradients of →π (P,) and of x̃ (R, D); completes that of the inputs."""
+    layout, entries = step.carried.layout, step.carried.entries
+    inputs, into = entries[: layout.num_pairs], gradients.entries[: layout.num_pairs]
     cell = kernels.cell
-    cell.backward(layout, memory, candidate[: layout.num_pairs], step.cell_masks, step.cell_saved)
-    normalized, mean, inverse = kernels.normalize(step.composed)
-    forward = step.forward.unsqueeze(1)
-    normalized_gradient, composed_gradient = torch.empty_like(memory), torch.empty_like(memory)
-    of_slot = [
-        tensor.split(layout.counts)
-        for tensor in (forward, step.composed, mean, inverse, normalized_gradient, composed_gradient)
-    ]
-    below_of, above_of = layout.below_and_above(gradients.candidate)
-    norm = (kernels.norm_weight, kernels.norm_bias)
+    cell.begin_reverse(inputs, layout.counts, (step.masks[0], step.masks[1]), step.cell_saved)
+    ordered_x = x.index_select(0, layout.order)
+    ordered_x_gradient = torch.zeros_like(x)
+    forward_gradient = torch.empty_like(step.forward)
+    forward_of = step.forward.unsqueeze(1).split(layout.counts)
+    forward_gradient_of = forward_gradient.split(layout.counts)
+    composed_of, into_of = step.composed.split(layout.counts), into.split(layout.counts)
+    output_gradients = layout.outputs(gradients.entries.chunk(2, 1)[1])
     for i in reversed(range(len(layout.counts))):
-        if layout.counts[i]:
-            forward_i, composed_i, mean_i, inverse_i, d_normalized, d_composed = (of[i] for of in of_slot)
-            torch.mul(below_of[i], forward_i, out=d_normalized)
-            d_composed.copy_(
-                torch.ops.aten.native_layer_norm_backward(
-                    d_normalized, composed_i, x.shape[1:], mean_i, inverse_i, *norm, [True, False, False]
-                )[0]
-            )
-            cell.decompose(i, d_composed, into=above_of[i])
-
-    if layout.num_pairs:
-        _, norm_weight, norm_bias = torch.ops.aten.native_layer_norm_backward(
-            normalized_gradient, step.composed, x.shape[1:], mean, inverse, *norm, [False, True, True]
-        )
-        kernels.norm_gradients[0].add_(norm_weight)
-        kernels.norm_gradients[1].add_(norm_bias)
-    x_gradient = gradients.candidate[layout.entry_of_x]
-    below = gradients.candidate[layout.entry_below]
-    x_gradient.index_add_(0, layout.pair_row, below - normalized_gradient)
-    forward_gradient = torch.linalg.vecdot(below, normalized - x[layout.pair_row])
-    return composed_gradient, forward_gradient, x_gradient
+        count = layout.counts[i]
+        if count:
+            output_gradient = output_gradients[i]
+            normalized, mean, inverse = kernels.normalize(composed_of[i])
+            normalized_gradient = output_gradient * forward_of[i]
+            ordered_x_gradient[:count] += output_gradient - normalized_gradient
+            torch.linalg.vecdot(output_gradient, normalized - ordered_x[:count], out=forward_gradient_of[i])
+            gradient = kernels.reverse_normalize(normalized_gradient, composed_of[i], mean, inverse)
+            cell.decompose(i, gradient, into_of[i])
+    cell.end_reverse()
+    of_copies = halves(gradients.entries).index_select(0, 2 * layout.entry_of_x + 1)
+    return forward_gradient, ordered_x_gradient.index_select(0, layout.rank).add_(of_copies)
