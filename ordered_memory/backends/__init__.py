@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ordered_memory.backends import sequence
+from ordered_memory.backends import native, sequence
 from ordered_memory.memory import Maps, Recurrence, recur
 
 Recur = Callable[..., Recurrence]
@@ -31,6 +31,7 @@ class Backend(NamedTuple):
 
 
 BACKENDS: dict[str, Backend] = {
+    "native": Backend(native.recur, native.why_not),
     "sequence": Backend(sequence.recur, sequence.why_not),
     "reference": Backend(recur, lambda inputs, maps: None),
 }

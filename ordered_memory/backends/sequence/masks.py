@@ -135,8 +135,8 @@ class DrawnMasks(Masks):
         device: torch.device,
     ) -> None:
         self.slot_size, self.hidden_units, self.device = slot_size, hidden_units, device
-        self.cell_gain, self.cell_level = _gain_and_level(cell_dropout)
-        self.score_gain, self.score_level = _gain_and_level(score_dropout)
+        self.cell_gain, self.cell_level = gain_and_level(cell_dropout)
+        self.score_gain, self.score_level = gain_and_level(score_dropout)
         self.stream = np.random.SFC64(int(torch.randint(2**63 - 1, ()))) if device.type == "cpu" else None
 
     def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
@@ -168,7 +168,7 @@ def stack_query_masks(masks: Sequence[StepMasks | None]) -> Callable[[Tensor], T
     return lambda tokens: stacked[tokens]
 
 
-def _gain_and_level(probability: float) -> tuple[float, int | None]:
+def gain_and_level(probability: float) -> tuple[float, int | None]:
     """What makes up for dropping with this probability, and the level below which noise drops."""
     if probability == 0:
         return 1.0, None

@@ -1,0 +1,100 @@
+"""Compiling and loading `recurrence.c`, once for each machine and version of the source."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("recurrence.c")
+FLAGS = ("-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+
+
+class Library:
+    """The compiled functions for one dtype, and the BLAS they multiply with.
+
+    Args:
+        dtype: torch.float32 or torch.float64.
+    Raises:
+        RuntimeError: it cannot be built or loaded here; says why.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        blas = _blas()
+        self.gemm = ctypes.cast(
+            blas.sgemm_ if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p
+        )
+        self.set_blas_threads = blas.MKL_Set_Num_Threads_Local
+        library = ctypes.CDLL(str(_build(dtype)))
+        self.scratch_size = library.scratch_size
+        self.scratch_size.restype = ctypes.c_int64
+        self.run = library.run
+        self.run.restype = ctypes.c_int64
+        self.run_back = library.run_back
+        self.run_back.restype = None
+
+
+@cache
+def load(dtype: torch.dtype) -> Library | str:
+    """The library for a dtype, or why there is none."""
+    try:
+        return Library(dtype)
+    except RuntimeError as error:
+        return str(error)
+
+
+def _blas() -> ctypes.CDLL:
+    """PyTorch's own MKL."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        library = ctypes.CDLL(str(path))
+        library.sgemm_, library.dgemm_, library.MKL_Set_Num_Threads_Local  # noqa: B018
+    except (OSError, AttributeError):
+        raise RuntimeError("this build of PyTorch brings no MKL to multiply with") from None
+    return library
+
+
+def _build(dtype: torch.dtype) -> Path:
+    """The shared library, compiled if it is not in the cache."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise RuntimeError("there is no C compiler (cc, or what CC names)")
+    command = [compiler, *FLAGS, f"-DDOUBLE={int(dtype == torch.float64)}", str(SOURCE), "-lm"]
+    made_of = [*command, SOURCE.read_text(), platform.node(), _processor()]
+    name = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:24]
+    target = _cache_directory() / f"recurrence-{name}.so"
+    if target.exists():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as directory:
+            built = Path(directory, target.name)
+            done = subprocess.run([*command, "-o", str(built)], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RuntimeError(f"{compiler} failed: {done.stderr.strip()[:500]}")
+            built.replace(target)  # whole or not at all, whoever else builds it
+    except OSError as error:
+        raise RuntimeError(f"it could not be compiled into {target.parent}: {error}") from None
+    return target
+
+
+def _cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "ordered_memory")
+
+
+def _processor() -> str:
+    """What -march=native depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("flags")), platform.processor())
