@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
-from ordered_memory.backends import check_backend, select_backend
+from ordered_memory.backends import Recur, check_backend, select_backend
 from ordered_memory.cells import CELLS
 from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, initial_state
 
@@ -48,7 +49,11 @@ class OrderedMemory(nn.Module):
         cell: "gated" (the Gated Recursive Cell) or "tree-rnn" (the operator of the ablation).
         bidirectional: also read every sequence from its own end to its start.
         batch_first: inputs and outputs are (B, T, ·) instead of (T, B, ·).
-        occupancy_threshold: slot occupancies below this fraction count as empty.
+        occupancy_threshold: slot occupancies below this fraction count as empty. A larger one leaves fewer
+            slots to compute.
+        checkpoint_every: keep only the state after every so many steps for the reverse pass, which then
+            computes the steps in between again: less memory for about a third more time. With the square
+            root of T steps, memory grows with the square root of T. None keeps everything.
         backend: how the recurrence is computed: "auto" (the fastest that can run here) or one of
             `ordered_memory.backends.BACKENDS` by name. All give the same numbers.
         device: of the parameters.
@@ -75,6 +80,7 @@ class OrderedMemory(nn.Module):
         bidirectional: bool = False,
         batch_first: bool = False,
         occupancy_threshold: float = OCCUPANCY_THRESHOLD,
+        checkpoint_every: int | None = None,
         backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -86,6 +92,8 @@ class OrderedMemory(nn.Module):
             attention_dropout=attention_dropout,
             occupancy_threshold=occupancy_threshold,
         )
+        if checkpoint_every is not None:
+            _check_positive(checkpoint_every=checkpoint_every)
         _check_name("attention", attention, SCORES)
         _check_name("cell", cell, CELLS)
         check_backend(backend)
@@ -99,6 +107,7 @@ class OrderedMemory(nn.Module):
         self.bidirectional = bidirectional
         self.batch_first = batch_first
         self.occupancy_threshold = occupancy_threshold
+        self.checkpoint_every = checkpoint_every
         self.backend = backend
         self.directions = nn.ModuleList(_Direction(self) for _ in range(2 if bidirectional else 1))
         self.to(device=device, dtype=dtype)
@@ -172,7 +181,11 @@ class OrderedMemory(nn.Module):
             state = initial_state(projected.shape[1], num_slots, projected)
         maps = direction.maps()
         run = select_backend(self.backend, projected, maps)
-        result = run(projected, state, maps, lengths, direction.mask_drawer(projected[0], num_slots))
+        masks = direction.mask_drawer(projected[0], num_slots)
+        if self.checkpoint_every is not None and torch.is_grad_enabled():
+            result = _run_in_stretches(run, self.checkpoint_every, projected, state, maps, lengths, masks)
+        else:
+            result = run(projected, state, maps, lengths, masks)
         if index == 1:
             output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
             result = Recurrence(output, result.state, attention)
@@ -279,6 +292,27 @@ class _Direction(nn.Module):
         if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
             return None
         return MaskDrawer(self.maps(), like, num_slots)
+
+
+def _run_in_stretches(
+    run: Recur,
+    stretch: int,
+    inputs: Tensor,
+    state: OrderedMemoryState,
+    maps: Maps,
+    lengths: Tensor | None,
+    masks: MaskDrawer | None,
+) -> Recurrence:
+    """`run`, of which only the states between stretches of so many steps are kept for the reverse pass."""
+    outputs, attention = [], []
+    for start in range(0, len(inputs), stretch):
+        part = inputs[start : start + stretch]
+        own = None if lengths is None else (lengths - start).clamp(0, len(part))
+        result = checkpoint(run, part, state, maps, own, masks, use_reentrant=False)
+        state = result.state
+        outputs.append(result.output)
+        attention.append(result.attention)
+    return Recurrence(torch.cat(outputs), state, torch.cat(attention))
 
 
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:

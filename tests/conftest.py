@@ -1,8 +1,13 @@
 """Every test starts from the same seed, and Hypothesis draws the same examples every time."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
+
+# Read when Triton is imported, which other packages do: without a GPU its kernels are interpreted.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ordered_memory.backends import native, sequence
+from ordered_memory.backends import native, sequence, triton_recurrence
 from ordered_memory.memory import Maps, Recurrence, recur
 
 Recur = Callable[..., Recurrence]
@@ -34,8 +34,10 @@ BACKENDS: dict[str, Backend] = {
     "native": Backend(native.recur, native.why_not),
     "sequence": Backend(sequence.recur, sequence.why_not),
     "reference": Backend(recur, lambda inputs, maps: None),
+    "triton": Backend(triton_recurrence.recur, triton_recurrence.why_not),
 }
-"""By name, the fastest first."""
+"""By name, in the order that "auto" tries them: fastest first. The Triton kernels come last, to be asked for
+by name, because they have not run on a GPU yet."""
 
 
 def check_backend(name: str) -> None:

@@ -46,8 +46,12 @@ class ListOpsConfig(TrainingConfig):
     """On embedded tokens."""
     output_dropout: float = 0.2
     """On the summary of an expression."""
+    occupancy_threshold: float = 1e-5
+    """Slot occupancies below this fraction count as empty: a larger one is faster and less exact."""
+    recompute_every: int | None = None
+    """Keep only the state after every so many tokens for the reverse pass: less memory, more time."""
     backend: str = "auto"
-    """How the recurrence is computed."""
+    """How the recurrence is computed: a name from ordered_memory.backends, or the fastest that can run."""
 
     def check(self) -> None:
         super().check()

@@ -93,6 +93,8 @@ def _build_encoder(config: ListOpsConfig) -> nn.Module:
             attention=config.attention,
             cell=config.cell,
             batch_first=True,
+            occupancy_threshold=config.occupancy_threshold,
+            checkpoint_every=config.recompute_every,
             backend=config.backend,
         )
     except ValueError as error:

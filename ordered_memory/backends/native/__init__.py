@@ -28,7 +28,7 @@ from ordered_memory.backends.sequence.cells import cell_weights
 from ordered_memory.backends.sequence.masks import gain_and_level
 from ordered_memory.backends.sequence.scores import SCORE_KERNELS, queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.memory import MaskDrawer, Maps, OrderedMemoryState, Recurrence, StepMasks
+from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, StepMasks
 
 NOTHING_DROPPED = -(1 << 20)
 SITES = ("input", "hidden", "key", "feature")
@@ -42,7 +42,9 @@ def why_not(inputs: Tensor, maps: Maps) -> str | None:
         return f"it does not know the score {type(maps.score).__name__}"
     if type(maps.cell) is not GatedRecursiveCell:
         return f"it does not know the cell {type(maps.cell).__name__}"
-    if not (isinstance(maps.norm, nn.LayerNorm) and maps.norm.weight is not None and maps.norm.bias is not None):
+    if not (
+        isinstance(maps.norm, nn.LayerNorm) and maps.norm.weight is not None and maps.norm.bias is not None
+    ):
         return "its norm must be a LayerNorm with weight and bias"
     dtype = maps.norm.weight.dtype
     if dtype not in (torch.float32, torch.float64):
@@ -91,7 +93,7 @@ def recur(
         )
         weights = [*of_score, *of_cell, maps.norm.weight, maps.norm.bias]
         if torch.is_grad_enabled():
-            output, attention, *final = _Recur.apply(plan, inputs, queried, *state, *weights)
+            output, attention, *final = _Recur.apply(plan, inputs, queried, *state, *weights)  # type: ignore[no-untyped-call]
         else:
             output, attention, *final = _run(plan, inputs, queried, state, weights, keep=False)[0]
         return Recurrence(output, OrderedMemoryState(*final), attention)
@@ -217,7 +219,9 @@ def _run(
     return (output, attention, *final), shares
 
 
-def _run_back(call: _Call, upstream: Sequence[Tensor | None], shares: list[Share]) -> tuple[Tensor | None, ...]:
+def _run_back(
+    call: _Call, upstream: Sequence[Tensor | None], shares: list[Share]
+) -> tuple[Tensor | None, ...]:
     """Gradients of inputs, queries, the initial state's three tensors and the weights."""
     gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in call.tensors]
     for gradient, final in zip(gradients[2:], upstream[2:], strict=True):
@@ -238,7 +242,8 @@ def _run_back(call: _Call, upstream: Sequence[Tensor | None], shares: list[Share
         return sums
 
     parts = _in_threads(call.library, work, shares)
-    sums = {name: torch.stack([part[name] for part in parts]).sum(0) for name in WEIGHTS}
+    none = {name: torch.zeros_like(call.weights[name]) for name in WEIGHTS}
+    sums = {name: sum((part[name] for part in parts), none[name]) for name in WEIGHTS}
     return *gradients, *call.weight_gradients(sums)
 
 
@@ -305,7 +310,13 @@ class _Call:
         steps, batch_size, size = inputs.shape
         real = ctypes.c_float if inputs.dtype == torch.float32 else ctypes.c_double
         struct = _pass_type(real)()
-        struct.T, struct.B, struct.N, struct.D, struct.R = steps, batch_size, memory.shape[1], size, len(share.row)
+        struct.T, struct.B, struct.N, struct.D, struct.R = (
+            steps,
+            batch_size,
+            memory.shape[1],
+            size,
+            len(share.row),
+        )
         struct.normalized, struct.keep = self.plan.normalized, keep
         struct.threshold, struct.epsilon, struct.key_epsilon = self.plan.threshold, self.plan.epsilon, 1e-5
         struct.score_bias = float(self.weights["output_bias"])
@@ -389,12 +400,14 @@ def _share(rows: list[int], lengths: list[int], num_slots: int, like: Tensor, ke
     most = num_slots * (sum(own) if keep else 2 * len(rows))
     at_once = most if keep else num_slots * len(rows)
     return Share(
-        torch.tensor(rows),
-        torch.tensor(own),
-        pool.empty(most * 2 * size, like.dtype),
-        *(pool.empty(at_once * width * size, like.dtype) for width in (4, 4, 1)),
-        torch.empty(steps, len(rows), dtype=torch.int32),
-        torch.zeros(steps + 2, dtype=torch.int64),
+        row=torch.tensor(rows),
+        length=torch.tensor(own),
+        input=pool.empty(most * 2 * size, like.dtype),
+        hidden=pool.empty(at_once * 4 * size, like.dtype),
+        units=pool.empty(at_once * 4 * size, like.dtype),
+        composed=pool.empty(at_once * size, like.dtype),
+        top=torch.empty(steps, len(rows), dtype=torch.int32),
+        start=torch.zeros(steps + 2, dtype=torch.int64),
     )
 
 

@@ -29,9 +29,7 @@ class Library:
 
     def __init__(self, dtype: torch.dtype) -> None:
         blas = _blas()
-        self.gemm = ctypes.cast(
-            blas.sgemm_ if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p
-        )
+        self.gemm = ctypes.cast(blas.sgemm_ if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p)
         self.set_blas_threads = blas.MKL_Set_Num_Threads_Local
         library = ctypes.CDLL(str(_build(dtype)))
         self.scratch_size = library.scratch_size

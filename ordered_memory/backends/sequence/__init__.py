@@ -23,7 +23,7 @@ from ordered_memory.backends.sequence.masks import DrawnMasks, GivenMasks, Masks
 from ordered_memory.backends.sequence.recurrence import Packed, Recur, run
 from ordered_memory.backends.sequence.scores import SCORE_KERNELS, queries, score_weights
 from ordered_memory.backends.sequence.step import Plan
-from ordered_memory.memory import MaskDrawer, Maps, OrderedMemoryState, Recurrence, StepMasks
+from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, StepMasks
 
 
 def why_not(inputs: Tensor, maps: Maps) -> str | None:
@@ -32,7 +32,9 @@ def why_not(inputs: Tensor, maps: Maps) -> str | None:
         return f"it does not know the score {type(maps.score).__name__}"
     if type(maps.cell) not in CELL_KERNELS:
         return f"it does not know the cell {type(maps.cell).__name__}"
-    if not (isinstance(maps.norm, nn.LayerNorm) and maps.norm.weight is not None and maps.norm.bias is not None):
+    if not (
+        isinstance(maps.norm, nn.LayerNorm) and maps.norm.weight is not None and maps.norm.bias is not None
+    ):
         return "its norm must be a LayerNorm with weight and bias"
     return None
 
@@ -63,7 +65,9 @@ def recur(
     with torch.autocast(inputs.device.type, enabled=False):
         dtype = maps.cell.from_memory.weight.dtype
         inputs, state = inputs.to(dtype), OrderedMemoryState(*(tensor.to(dtype) for tensor in state))
-        return _recur(inputs, state, maps, lengths, masks, inputs.device.type == "cpu" if exact is None else exact)
+        return _recur(
+            inputs, state, maps, lengths, masks, inputs.device.type == "cpu" if exact is None else exact
+        )
 
 
 def _recur(
@@ -76,7 +80,9 @@ def _recur(
 ) -> Recurrence:
     order, running, token = _pack(inputs, lengths)
     if not running:
-        return Recurrence(torch.zeros_like(inputs), state, inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1]))
+        return Recurrence(
+            torch.zeros_like(inputs), state, inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1])
+        )
     tokens = inputs.flatten(0, 1).index_select(0, token)
     query_mask, slot_masks = _masks(masks, maps, tokens, order, token, len(inputs))
     assert isinstance(maps.norm, nn.LayerNorm)
@@ -95,7 +101,7 @@ def _recur(
     ordered = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
     queried = queries(maps.score, tokens, query_mask)
     if torch.is_grad_enabled():
-        result = Packed(*Recur.apply(plan, tokens, queried, *ordered, *weights))
+        result = Packed(*Recur.apply(plan, tokens, queried, *ordered, *weights))  # type: ignore[no-untyped-call]
     else:
         result = run(plan, tokens, queried, ordered, weights)
     return _unpack(result, order, token, inputs)

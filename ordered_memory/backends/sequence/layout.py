@@ -18,7 +18,6 @@ Each entry also has room for the memory M_i that M̂_{i-1} is composed with: the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 

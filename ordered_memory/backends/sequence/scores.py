@@ -152,13 +152,16 @@ class Normalized(Score):
         return self._act_again(key, query)[0]
 
     def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        normalized, mean, inverse = torch.native_layer_norm(saved, saved.shape[1:], *self.norm, self.epsilon)
+        weight, bias = self.norm
+        normalized, mean, inverse = torch.native_layer_norm(
+            saved, saved.shape[1:], weight, bias, self.epsilon
+        )
         return normalized.add_(query).relu_(), (mean, inverse)
 
     def _reverse_act(
         self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
     ) -> Tensor:
-        sum_gradient = torch.ops.aten.threshold_backward(gradient, act, 0)
+        sum_gradient: Tensor = torch.ops.aten.threshold_backward(gradient, act, 0)
         of_key, weight, bias = torch.ops.aten.native_layer_norm_backward(
             sum_gradient, saved, saved.shape[1:], *remember, *self.norm, [True, True, True]
         )

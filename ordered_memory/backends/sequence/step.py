@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -153,7 +153,14 @@ class Step(NamedTuple):
         # Masks of hidden units that were drawn here are 0 or 1, and the units left at 0 show them.
         inputs, hidden, *score = self.masks
         masks = [inputs.values, hidden.values if hidden.level is None else None]
-        return [*layout.tensors, *carried, *self[1:9], *masks, *(part.values for part in score), *self.cell_saved]
+        return [
+            *layout.tensors,
+            *carried,
+            *self[1:9],
+            *masks,
+            *(part.values for part in score),
+            *self.cell_saved,
+        ]
 
     @classmethod
     def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], masks: Masks) -> Step:
@@ -163,8 +170,9 @@ class Step(NamedTuple):
         def take(number: int) -> tuple[Tensor, ...]:
             return tuple(islice(remaining, number))
 
-        carried = Carried(Layout.from_tensors(counts, take(6)), *take(2))
-        single = take(8)
+        layout = Layout.from_tensors(counts, take(6))
+        entries, occupancy, composed, attention, mask = take(5)
+        forward, backward, old_candidate, old_memory, scored = take(5)
         inputs, hidden, candidates, features = take(4)
         step_masks = (
             RowMasks(inputs, masks.cell_level),
@@ -172,7 +180,19 @@ class Step(NamedTuple):
             RowMasks(candidates, masks.score_level),
             RowMasks(features, masks.score_level),
         )
-        return cls(carried, *single, tuple(remaining), step_masks)
+        return cls(
+            Carried(layout, entries, occupancy),
+            composed,
+            attention,
+            mask,
+            forward,
+            backward,
+            old_candidate,
+            old_memory,
+            scored,
+            tuple(remaining),
+            step_masks,
+        )
 
 
 def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: Kernels, plan: Plan) -> Step:

@@ -1,0 +1,23 @@
+"""`python -m tasks.benchmark [compare|scaling] --option value`; see `--help` of each."""
+
+import sys
+
+from tasks.benchmark.compare import run_compare
+from tasks.benchmark.config import CompareConfig, ScalingConfig
+from tasks.benchmark.scaling import run_scaling
+from tasks.command_line import parse, run
+
+PROGRAM = "python -m tasks.benchmark"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    verbs = {
+        "compare": lambda words: run_compare(parse(CompareConfig, words, PROGRAM)),
+        "scaling": lambda words: run_scaling(parse(ScalingConfig, words, f"{PROGRAM} scaling")),
+    }
+    return run(PROGRAM, verbs, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Batches of embedded tokens, the same numbers for every contender.
+
+Axes: B batch, T time, E features of an embedded token, D slot size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tasks.benchmark.workloads import Sizes, TokenBatch
+
+
+class Batch(NamedTuple):
+    """What a network reads.
+
+    Args:
+        inputs: embedded tokens, (T, B, E).
+        lengths: (B,) int64, on the CPU.
+        mask: where tokens are, (T, B) bool.
+        weights: the loss is the sum of the summaries times these, (B, D).
+    """
+
+    inputs: Tensor
+    lengths: Tensor
+    mask: Tensor
+    weights: Tensor
+
+
+def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
+    """Look the tokens up.
+
+    Args:
+        batch: tokens, padded with 0 on the right.
+        table: embeddings, (vocabulary + 1, E), on the device where the batch shall be.
+        sizes: for D.
+        seed: of the loss.
+    Returns:
+        The batch.
+    """
+    tokens = torch.from_numpy(batch.tokens).to(table.device)
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(tokens.shape[1], sizes.slot_size, generator=generator).to(table.device)
+    return Batch(table[tokens], torch.from_numpy(batch.lengths), tokens != 0, weights)
+
+
+def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
+    """A table of standard normal embeddings, (vocabulary + 1, E); row 0, padding, is zero."""
+    table = torch.randn(sizes.vocabulary + 1, sizes.input_size, generator=torch.Generator().manual_seed(seed))
+    table[0] = 0
+    return table.to(device)
+
+
+def pad_left(batch: Batch) -> Batch:
+    """The same sequences with their padding on the left."""
+    steps = len(batch.inputs)
+    t = torch.arange(steps, device=batch.inputs.device).unsqueeze(1)
+    source = (t + batch.lengths.to(t.device)) % steps
+    inputs = batch.inputs.gather(0, source.unsqueeze(-1).expand_as(batch.inputs))
+    return batch._replace(inputs=inputs, mask=batch.mask.gather(0, source))

@@ -1,0 +1,125 @@
+"""Options of the benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ordered_memory.backends import BACKENDS
+from tasks.errors import UserError
+
+ConfigName = Literal["listops", "logic", "sst", "long"]
+
+
+@dataclass
+class MeasurementConfig:
+    """What both verbs take."""
+
+    repeats: int = 5
+    """Times each contender runs each batch, after one run that does not count; medians are reported."""
+    threads: int | None = None
+    """Threads of PyTorch on the CPU; by default as many as it takes by itself."""
+    device: str = "cpu"
+    """Where to run: cpu, cuda, cuda:1, …"""
+    seed: int = 1
+    """Of the batches, the weights and dropout."""
+    flush_denormal: bool = False
+    """Treat denormal numbers as zero: gradients vanishing over 1,000 tokens become such, and slow a CPU."""
+    memory: bool = True
+    """Also measure the peak memory of a training step, each in a process of its own."""
+    quick: bool = False
+    """Tiny sizes and one repeat: shows that everything runs, and says nothing about speed."""
+
+    def check(self) -> None:
+        """Raise a UserError that names the first option out of range."""
+        if self.repeats < 1:
+            raise UserError(f"--repeats must be at least 1, got {self.repeats}")
+        if self.threads is not None and self.threads < 1:
+            raise UserError(f"--threads must be at least 1, got {self.threads}")
+        if self.seed < 0:
+            raise UserError(f"--seed must not be negative, got {self.seed}")
+        try:
+            torch.empty(1, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--device {self.device!r} cannot be used here: {reason}") from None
+
+    def apply(self) -> None:
+        """Check the options and set up this process."""
+        self.check()
+        if not torch.set_flush_denormal(self.flush_denormal) and self.flush_denormal:
+            raise UserError("--flush-denormal: this processor cannot")
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+
+
+@dataclass
+class CompareConfig(MeasurementConfig):
+    """Time a training step and a forward pass of every backend beside nn.LSTM, the authors' code and
+    the matrix products that no implementation can do without."""
+
+    config: tuple[ConfigName, ...] = ("listops",)
+    """Sizes and batches: `listops`, `logic` and `sst` as in the paper, `long` has about 1,000 tokens."""
+    released_code: Path | None = None
+    """A checkout of the authors' Ordered-Memory repository: time its module on the same batches."""
+    checkpoint: Path | None = None
+    """A tasks.listops best.safetensors: its weights, sizes, score and cell instead of random weights."""
+    attention: Literal["normalized", "additive"] = "normalized"
+    """Score of the slot attention; a checkpoint brings its own."""
+    num_slots: int | None = None
+    """Memory slots instead of those of the configuration or the checkpoint."""
+    batches: int = 4
+    """Batches of each configuration, spread evenly over the lengths that an epoch of training has."""
+    max_length: int = 100
+    """The most tokens of a `listops` expression."""
+    json: Path | None = None
+    """Also write the results to this file: a list with one object for each configuration."""
+
+    def check(self) -> None:
+        super().check()
+        if not self.config:
+            raise UserError("--config must name at least one configuration")
+        if self.num_slots is not None and self.num_slots < 1:
+            raise UserError(f"--num-slots must be at least 1, got {self.num_slots}")
+        if self.batches < 1:
+            raise UserError(f"--batches must be at least 1, got {self.batches}")
+        if self.max_length < 1:
+            raise UserError(f"--max-length must be at least 1, got {self.max_length}")
+        strangers = [name for name in self.config if name not in ("listops", "long")]
+        if self.checkpoint is not None and strangers:
+            raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {strangers[0]}")
+        _check_parent(self.json, "--json")
+
+
+@dataclass
+class ScalingConfig(MeasurementConfig):
+    """Time and memory as T, B, N and D grow one at a time, with and without checkpoints in time."""
+
+    axes: tuple[Literal["T", "B", "N", "D"], ...] = ("T", "B", "N", "D")
+    """What grows: tokens, sequences, slots, slot size."""
+    backend: str = "auto"
+    """How the recurrence is computed."""
+    out: Path = Path("runs/benchmark")
+    """Directory for scaling.csv and a plot for each of the four."""
+    nesting: int = 5
+    """Depth of the brackets in the ListOps-style expressions, whatever their length."""
+
+    def check(self) -> None:
+        super().check()
+        if self.backend not in ("auto", *BACKENDS):
+            raise UserError(f"--backend must be one of auto, {', '.join(BACKENDS)}, got {self.backend!r}")
+        if not self.axes:
+            raise UserError("--axes must name at least one of T, B, N, D")
+        if self.nesting < 1:
+            raise UserError(f"--nesting must be at least 1, got {self.nesting}")
+        if self.out.exists() and not self.out.is_dir():
+            raise UserError(f"--out {self.out}: is not a directory")
+
+
+def _check_parent(path: Path | None, option: str) -> None:
+    """A measurement of minutes must not end in a missing directory."""
+    if path is not None and not path.parent.is_dir():
+        raise UserError(f"{option} {path}: there is no directory {path.parent}")

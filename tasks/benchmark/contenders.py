@@ -1,0 +1,243 @@
+"""Who is timed: every backend of the layer, the authors' module, nn.LSTM, and the floor.
+
+A contender gives out closures: what is untimed (modes, gradients forgotten, layout) happens before, what is
+timed inside. A training step is forward, a scalar loss on the summaries, and backward to all parameters and
+to the embedded inputs; an evaluation is a forward pass without autograd.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ordered_memory import OrderedMemory
+from ordered_memory.backends import BACKENDS
+from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings
+from tasks.benchmark.floor import Floor
+from tasks.benchmark.released import build_released
+from tasks.benchmark.workloads import Sizes, TokenBatch
+from tasks.errors import UserError
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.model import load_model
+
+FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"
+
+
+class Contender(Protocol):
+    """What is timed."""
+
+    def training_step(self, index: int) -> Callable[[], None]:
+        """A training step on batch `index`, ready to run."""
+
+    def evaluation(self, index: int) -> Callable[[], None]:
+        """A forward pass on batch `index`, ready to run."""
+
+
+class Entry(NamedTuple):
+    """A contender by name.
+
+    Args:
+        name: in tables.
+        backend: of our layer; None for the others.
+        checkpoint_every: argument of our layer.
+    """
+
+    name: str
+    backend: str | None = None
+    checkpoint_every: int | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that contenders are built from; another process builds the same from it."""
+
+    sizes: Sizes
+    seed: int
+    device: str
+    released_code: Path | None = None
+    checkpoint: Path | None = None
+    left_padded: bool = False
+
+
+def entries_of(released_code: Path | None, checkpoint_every: int | None = None) -> list[Entry]:
+    """All contenders: backends (with checkpoints in time, too, if asked for), the authors', LSTM, floor."""
+    entries = [Entry(name, name) for name in BACKENDS]
+    if checkpoint_every is not None:
+        entries += [Entry(f"{name}, checkpoints", name, checkpoint_every) for name in BACKENDS]
+    if released_code is not None:
+        entries.append(Entry(RELEASED))
+    return [*entries, Entry(LSTM), Entry(FLOOR)]
+
+
+def balanced_checkpoints(steps: int) -> int:
+    """How many steps a stretch has if √T stretches are to cover T steps.
+
+    Example:
+        >>> balanced_checkpoints(1000)
+        33
+    """
+    return math.ceil(steps / math.isqrt(steps))
+
+
+def trained_sizes(checkpoint: Path) -> Sizes:
+    """The sizes of a trained ListOps model.
+
+    Raises:
+        UserError: no such file, not a ListOps checkpoint, or one of an LSTM.
+    """
+    table, _, config = _load(checkpoint)
+    return Sizes(
+        slot_size=config.slot_size,
+        num_slots=config.num_slots,
+        cell_dropout=config.cell_dropout,
+        attention_dropout=config.attention_dropout,
+        input_size=config.embedding_size,
+        vocabulary=len(table) - 1,
+        attention=config.attention,
+        cell=config.cell,
+    )
+
+
+def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
+    """The batches embedded, with the checkpoint's embeddings if there is one."""
+    if setup.checkpoint is None:
+        table = random_embeddings(setup.sizes, setup.seed, setup.device)
+    else:
+        table = _load(setup.checkpoint)[0].to(setup.device)
+    return [embed(batch, table, setup.sizes, setup.seed) for batch in batches]
+
+
+def build_layer(setup: Setup, backend: str = "auto", checkpoint_every: int | None = None) -> OrderedMemory:
+    """Our layer: the same weights from the same setup, whatever the backend."""
+    sizes = setup.sizes
+    torch.manual_seed(setup.seed)
+    layer = OrderedMemory(
+        sizes.input_size,
+        sizes.slot_size,
+        sizes.num_slots,
+        cell_dropout=sizes.cell_dropout,
+        attention_dropout=sizes.attention_dropout,
+        attention=sizes.attention,
+        cell=sizes.cell,
+        backend=backend,
+        checkpoint_every=checkpoint_every,
+    )
+    if setup.checkpoint is not None:
+        layer.load_state_dict(_load(setup.checkpoint)[1])
+    return layer.to(setup.device)
+
+
+def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
+    """Build a contender.
+
+    Args:
+        setup: what from.
+        entry: which.
+        batches: that it will run.
+    Returns:
+        The contender.
+    Raises:
+        RuntimeError: the backend cannot run here; says why.
+        UserError: the authors' code is not what it should be.
+    """
+    if entry.name == FLOOR:
+        return Floor(build_layer(setup), batches)
+    if entry.name == LSTM:
+        return _Network(_Lstm(setup.sizes).to(setup.device), batches)
+    if entry.name == RELEASED:
+        assert setup.released_code is not None
+        module = build_released(setup.released_code, setup.sizes, build_layer(setup))
+        arranged = [pad_left(batch) for batch in batches] if setup.left_padded else batches
+        return _Network(_Released(module, setup.left_padded), arranged)
+    assert entry.backend is not None
+    if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
+        raise RuntimeError("backend 'triton' cannot run here: it would only be interpreted")
+    contender = _Network(_Ours(build_layer(setup, entry.backend, entry.checkpoint_every)), batches)
+    # A backend that cannot run says so when it is first called, in either mode.
+    probe = _Network(contender.network, [_first_token(batches[0])])
+    probe.training_step(0)()
+    probe.evaluation(0)()
+    return contender
+
+
+class _Network:
+    """A module that maps a batch to summaries, (B, D)."""
+
+    def __init__(self, network: nn.Module, batches: Sequence[Batch]) -> None:
+        self.network, self.batches = network, batches
+
+    def training_step(self, index: int) -> Callable[[], None]:
+        batch = self.batches[index]
+        batch = batch._replace(inputs=batch.inputs.detach().requires_grad_())
+        self.network.train()
+        self.network.zero_grad(set_to_none=True)
+
+        def run() -> None:
+            (self.network(batch) * batch.weights).sum().backward()
+
+        return run
+
+    def evaluation(self, index: int) -> Callable[[], None]:
+        batch = self.batches[index]
+        self.network.eval()
+        self.network.zero_grad(set_to_none=True)
+
+        def run() -> None:
+            with torch.inference_mode():
+                self.network(batch)
+
+        return run
+
+
+class _Ours(nn.Module):
+    def __init__(self, layer: OrderedMemory) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, batch: Batch) -> Tensor:
+        summaries: Tensor = self.layer(batch.inputs, lengths=batch.lengths).state.candidate[:, -1]
+        return summaries
+
+
+class _Released(nn.Module):
+    def __init__(self, module: nn.Module, left_padded: bool) -> None:
+        super().__init__()
+        self.module, self.left_padded = module, left_padded
+
+    def forward(self, batch: Batch) -> Tensor:
+        summaries: Tensor = self.module(batch.inputs, batch.mask, output_last=self.left_padded)
+        return summaries
+
+
+class _Lstm(nn.Module):
+    """Runs over the padding, which is faster than packing batches of like lengths."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(sizes.input_size, sizes.slot_size)
+
+    def forward(self, batch: Batch) -> Tensor:
+        output, _ = self.lstm(batch.inputs)
+        last = (batch.lengths - 1).to(output.device)
+        summaries: Tensor = output[last, torch.arange(len(last), device=output.device)]
+        return summaries
+
+
+def _first_token(batch: Batch) -> Batch:
+    return batch._replace(
+        inputs=batch.inputs[:1], mask=batch.mask[:1], lengths=torch.ones_like(batch.lengths)
+    )
+
+
+def _load(checkpoint: Path) -> tuple[Tensor, dict[str, Tensor], ListOpsConfig]:
+    """Embeddings, weights of the layer, and the configuration of a trained model."""
+    model, config = load_model(checkpoint)
+    if not isinstance(model.encoder, OrderedMemory):
+        raise UserError(f"--checkpoint {checkpoint}: is an LSTM, without slots to compare")
+    return model.embedding.weight.detach(), model.encoder.state_dict(), config

@@ -1,0 +1,169 @@
+"""The floor: the large matrix products on the (sequence, step, slot) triples that matter, and nothing else.
+
+With →π_i = 0 a slot's candidate is exactly x̃, and its composition neither shows in any result nor has a
+gradient; with an occupancy below the threshold a slot is not attended and its key is not needed. What is
+left is work that every implementation of these equations does. The counts come from the attention of a
+run of the layer itself, with its dropout when training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ordered_memory import OrderedMemory
+from ordered_memory.attention import OCCUPANCY_THRESHOLD
+from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.cumulative import forward_mask
+from tasks.benchmark.batches import Batch
+
+CHUNK = 8192
+"""The most rows of one product, so that memory stays bounded."""
+
+
+class Counts(NamedTuple):
+    """Of one batch.
+
+    Args:
+        tokens: that are no padding.
+        attended: (token, slot) pairs whose occupancy reaches the threshold.
+        active: (token, slot) pairs with →π_i > 0.
+        pairs: tokens × slots.
+    """
+
+    tokens: int
+    attended: int
+    active: int
+    pairs: int
+
+
+class Product(NamedTuple):
+    """`rows` vectors times a weight (out, in)."""
+
+    weight: Tensor
+    rows: int
+
+
+def count(attention: Tensor, lengths: Tensor, threshold: float = OCCUPANCY_THRESHOLD) -> Counts:
+    """Count what matters in a batch that starts with an empty memory.
+
+    Args:
+        attention: p, (T, B, N), zero at padded steps.
+        lengths: (B,) int64.
+        threshold: of the occupancy, fraction in [0, 1].
+    Returns:
+        The counts.
+    Example:
+        >>> p = torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])  # T = 3, B = 1, N = 2
+        >>> count(p, torch.tensor([3]))
+        Counts(tokens=3, attended=3, active=3, pairs=6)
+    """
+    steps, _, slots = attention.shape
+    running = torch.arange(steps, device=attention.device).unsqueeze(1) < lengths.to(attention.device)
+    forward = forward_mask(attention)
+    occupancy = torch.cat([forward[:-1, :, 1:], torch.ones_like(forward[:-1, :, :1])], dim=-1)
+    tokens = int(running.sum())
+    return Counts(
+        tokens=tokens,
+        attended=int(((occupancy >= threshold) & running[1:].unsqueeze(-1)).sum()),
+        active=int(((forward > 0) & running.unsqueeze(-1)).sum()),
+        pairs=tokens * slots,
+    )
+
+
+def products(layer: OrderedMemory, counts: Counts) -> list[Product]:
+    """The products of a forward pass: projection, query and key, both halves of the cell's first map, its
+    second."""
+    direction: Any = layer.directions[0]
+    score, cell = direction.score, direction.cell
+    result = [
+        Product(direction.projection.weight, counts.tokens),
+        Product(score.query.weight, counts.tokens),
+        Product(score.key.weight, counts.attended),
+        Product(cell.from_memory.weight, counts.active),
+        Product(cell.from_candidate.weight, counts.active),
+    ]
+    if isinstance(cell, GatedRecursiveCell):
+        result.append(Product(cell.output.weight, counts.active))
+    return result
+
+
+class Floor:
+    """Does the products of each batch: those of the forward pass, and in training two more for each.
+
+    Args:
+        layer: whose attention and weights are used.
+        batches: what it reads.
+    """
+
+    def __init__(self, layer: OrderedMemory, batches: Sequence[Batch]) -> None:
+        self.train_counts = _run(layer.train(), batches)
+        self.infer_counts = _run(layer.eval(), batches)
+        self.layer = layer
+        self._buffers: dict[tuple[str, int], Tensor] = {}
+
+    def training_step(self, index: int) -> Callable[[], None]:
+        """The products of a training step on batch `index`, ready to run."""
+        plan = self._plan(self.train_counts[index])
+
+        def run() -> None:
+            with torch.no_grad():
+                for product in plan:
+                    self._multiply(product)
+                for product in reversed(plan):
+                    self._multiply_in_reverse(product)
+
+        return run
+
+    def evaluation(self, index: int) -> Callable[[], None]:
+        """The products of a forward pass on batch `index`, ready to run."""
+        plan = self._plan(self.infer_counts[index])
+
+        def run() -> None:
+            with torch.no_grad():
+                for product in plan:
+                    self._multiply(product)
+
+        return run
+
+    def _plan(self, counts: Counts) -> list[Product]:
+        plan = [Product(weight.detach(), rows) for weight, rows in products(self.layer, counts)]
+        for weight, _ in plan:
+            for width in weight.shape:
+                for name in ("value", "gradient"):
+                    # Random numbers: zeros and denormals have times of their own.
+                    self._buffers.setdefault((name, width), weight.new_empty(CHUNK, width).normal_())
+        return plan
+
+    def _multiply(self, product: Product) -> None:
+        weight, rows = product
+        result = torch.empty(min(rows, CHUNK), len(weight), dtype=weight.dtype, device=weight.device)
+        source = self._buffers["value", weight.shape[1]]
+        for size in _chunks(rows):
+            torch.mm(source[:size], weight.t(), out=result[:size])
+
+    def _multiply_in_reverse(self, product: Product) -> None:
+        weight, rows = product
+        source, gradient = self._buffers["value", weight.shape[1]], self._buffers["gradient", len(weight)]
+        result = torch.empty(min(rows, CHUNK), weight.shape[1], dtype=weight.dtype, device=weight.device)
+        weight_gradient = torch.zeros_like(weight)
+        for size in _chunks(rows):
+            torch.mm(gradient[:size], weight, out=result[:size])
+            torch.addmm(weight_gradient, gradient[:size].t(), source[:size], out=weight_gradient)
+
+
+def _run(layer: OrderedMemory, batches: Sequence[Batch]) -> list[Counts]:
+    with torch.no_grad():
+        return [
+            count(
+                layer(batch.inputs, lengths=batch.lengths).attention, batch.lengths, layer.occupancy_threshold
+            )
+            for batch in batches
+        ]
+
+
+def _chunks(rows: int) -> list[int]:
+    return [min(CHUNK, rows - start) for start in range(0, rows, CHUNK)]

@@ -1,0 +1,223 @@
+"""What is read in each configuration: sizes as in the papers, and batches of tokens as training has them.
+
+Axes: B batch, T time. Tokens are numbers from 1; 0 is padding, on the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.batching import bucketed_batches
+from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
+from tasks.listops.generator import generate, standard
+
+Sequences = list[list[int]]
+
+
+class Sizes(NamedTuple):
+    """Of a layer and of the embeddings under it."""
+
+    slot_size: int
+    num_slots: int
+    cell_dropout: float
+    attention_dropout: float
+    input_size: int
+    vocabulary: int
+    attention: str = "normalized"
+    cell: str = "gated"
+
+
+class TokenBatch(NamedTuple):
+    """Sequences padded on the right.
+
+    Args:
+        tokens: (T, B) int64.
+        lengths: (B,) int64.
+    """
+
+    tokens: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+class Workload(NamedTuple):
+    """One configuration.
+
+    Args:
+        name: as on the command line.
+        sizes: of the layer.
+        batches: from short to long.
+        left_padded: the authors' code pads this task's sequences on the left.
+        checkpoints: also measure with checkpoints in time.
+    """
+
+    name: str
+    sizes: Sizes
+    batches: list[TokenBatch]
+    left_padded: bool = False
+    checkpoints: bool = False
+
+
+def build_workload(
+    name: str, *, batches: int = 4, seed: int = 1, max_length: int = 100, quick: bool = False
+) -> Workload:
+    """The sizes and batches of a configuration.
+
+    Args:
+        name: "listops", "logic", "sst" or "long".
+        batches: how many.
+        seed: of everything random.
+        max_length: the most tokens of an expression of "listops".
+        quick: tiny sizes for tests.
+    Returns:
+        The workload.
+    """
+    workload = _BUILDERS[name](batches, seed, min(max_length, 12) if quick else max_length, quick)
+    if quick:
+        sizes = workload.sizes._replace(slot_size=8, input_size=8, num_slots=3)
+        workload = workload._replace(sizes=sizes)
+    return workload
+
+
+def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
+    """Sequences of at least one token side by side.
+
+    Example:
+        >>> pad([[3], [1, 2]]).tokens.T.tolist()
+        [[3, 0], [1, 2]]
+    """
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+    tokens = np.zeros((lengths.max(), len(sequences)), dtype=np.int64)
+    for column, sequence in enumerate(sequences):
+        tokens[: len(sequence), column] = sequence
+    return TokenBatch(tokens, lengths)
+
+
+def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list[int]:
+    """A ListOps-style expression of exactly so many tokens whose brackets nest at most so deep.
+
+    Longer expressions of the same depth have more arguments, where real ListOps has more depth.
+
+    Args:
+        rng: where the choices come from.
+        length: tokens, not 2: an operator and its bracket enclose at least one argument.
+        depth: of brackets; at 0 only digits are left.
+    Returns:
+        Token ids of `tasks.listops.expressions`.
+    Example:
+        >>> from tasks.listops.expressions import decode, nesting_depth
+        >>> words = decode(nested_expression(np.random.default_rng(0), 500, 4))
+        >>> len(words), nesting_depth(words)
+        (500, 4)
+    """
+    if length == 1:
+        return [IDS[rng.choice(DIGITS)]]
+    room = length - 2
+    tokens = [IDS[rng.choice(OPERATORS)]]
+    for size in _argument_sizes(rng, room, depth - 1):
+        tokens += nested_expression(rng, size, depth - 1)
+    return [*tokens, IDS[CLOSE]]
+
+
+def _argument_sizes(rng: np.random.Generator, room: int, depth: int) -> list[int]:
+    """Cut `room` tokens into arguments, about equally many on each level that is left."""
+    if depth == 0:
+        return [1] * room
+    count = max(2, round(room ** (1 / (depth + 1))))
+    if room < 2 * count:
+        return [1] * room
+    cuts = np.sort(rng.choice(np.arange(1, room), size=count - 1, replace=False))
+    sizes = np.diff([0, *cuts, room]).tolist()
+    return [part for size in sizes for part in ([1, 1] if size == 2 else [size])]
+
+
+def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
+    """A random clause of propositional logic in the spelling of the task's files, as token ids.
+
+    `( not a )` has 1 + 3 tokens and `( a ( and b ) )` has 2 + 5, parentheses being tokens.
+
+    Args:
+        rng: where the choices come from.
+        operators: how many, `not` included.
+    Returns:
+        Token ids, 1 … 11.
+    """
+    opening, closing, variables, negation, connectives = 1, 2, range(3, 9), 9, (10, 11)
+    if operators == 0:
+        return [int(rng.choice(variables))]
+    if rng.random() < 0.4:
+        return [opening, negation, *logic_clause(rng, operators - 1), closing]
+    left = int(rng.integers(operators))
+    first, second = logic_clause(rng, left), logic_clause(rng, operators - 1 - left)
+    return [opening, *first, opening, int(rng.choice(connectives)), *second, closing, closing]
+
+
+def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> list[TokenBatch]:
+    """Of the batches of one epoch in order of T, those in the middle of `count` equal parts."""
+    lengths = [len(sequence) for sequence in sequences]
+    epoch = [
+        batch
+        for batch in bucketed_batches(lengths, batch_size, seed=seed, epoch=0)
+        if len(batch) == batch_size
+    ]
+    epoch.sort(key=lambda batch: max(lengths[i] for i in batch))
+    chosen = [epoch[int((part + 0.5) / count * len(epoch))] for part in range(count)]
+    return [pad([sequences[i] for i in batch]) for batch in chosen]
+
+
+def _listops(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+    batch_size = 4 if quick else 128
+    if quick:
+        expressions = generate(60, seed=seed, max_length=max_length)
+    else:
+        expressions = standard(seed, max_train_length=max_length).train
+    sequences = [list(expression.tokens) for expression in expressions]
+    sizes = Sizes(128, 21, 0.1, 0.3, 128, len(TOKENS))
+    return Workload("listops", sizes, _spread(sequences, batch_size, batches, seed), left_padded=True)
+
+
+def _logic(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+    """Pairs of clauses; the larger has up to 6 operators as in training, mostly 4 to 6."""
+    pairs, most = (4, 2) if quick else (128, 6)
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(pairs * 50):
+        larger = most - min(int(rng.geometric(0.4)) - 1, most)
+        smaller = int(rng.integers(larger + 1))
+        drawn.append((logic_clause(rng, larger), logic_clause(rng, smaller)))
+    longest = [max(len(first), len(second)) for first, second in drawn]
+    epoch = [batch for batch in bucketed_batches(longest, pairs, seed=seed, epoch=0) if len(batch) == pairs]
+    epoch.sort(key=lambda batch: max(longest[i] for i in batch))
+    chosen = [epoch[int((part + 0.5) / batches * len(epoch))] for part in range(batches)]
+    sides = [[drawn[i][side] for side in range(2) for i in batch] for batch in chosen]
+    return Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, 11), [pad(batch) for batch in sides])
+
+
+def _sst(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+    """Sentences of 5 to 50 words, 19 on average as in the treebank; which words they are is immaterial."""
+    batch_size, vocabulary = (4, 20) if quick else (128, 10_000)
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(rng.normal(19, 9, size=batch_size * 50).round(), 5, 50).astype(int)
+    sequences = [rng.integers(1, vocabulary + 1, size=length).tolist() for length in lengths]
+    sizes = Sizes(300, 15, 0.2, 0.2, 300, vocabulary)
+    return Workload("sst", sizes, _spread(sequences, batch_size, batches, seed))
+
+
+def _long(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+    """One batch of the longest of many ListOps expressions of at most 1,000 tokens."""
+    batch_size, count, length = (2, 20, 30) if quick else (8, 400, 1000)
+    drawn = generate(count, seed=seed, min_length=length * 9 // 10, max_length=length)
+    longest = sorted((list(expression.tokens) for expression in drawn), key=len)[-batch_size:]
+    sizes = Sizes(128, 21, 0.1, 0.3, 128, len(TOKENS))
+    return Workload("long", sizes, [pad(longest)], left_padded=True, checkpoints=True)
+
+
+_BUILDERS: dict[str, Callable[[int, int, int, bool], Workload]] = {
+    "listops": _listops,
+    "logic": _logic,
+    "sst": _sst,
+    "long": _long,
+}

@@ -1,0 +1,131 @@
+"""Compile the kernels as a recurrence would ask for them, for an H100 or H200, on a machine without one.
+
+    python -m tests.compile_triton '{"size": 128, "precision": "bfloat16"}'
+
+prints for each kernel its shared memory, registers, spills, their share of the instructions of the innermost
+loops that multiply, and the number of instructions for the matrix units.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+from ordered_memory import OrderedMemory
+from ordered_memory.backends import triton_kernels, triton_recurrence, triton_reverse
+from ordered_memory.memory import initial_state
+
+
+class Hopper:
+    """A driver that only says what to compile for."""
+
+    def get_current_target(self):
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device=None):
+        return 0
+
+
+class Compiled:
+    """In place of a kernel: compiles what would be launched."""
+
+    def __init__(self, kernel, found):
+        self.kernel, self.found = kernel, found
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **options):
+            self.found.append(self.kernel.warmup(*arguments, grid=grid, **options))
+
+        return launch
+
+
+def compile_recurrence(
+    size=128, slots=21, batch=32, precision="ieee", attention="normalized", dropout=0.1, gradients=True
+):
+    """The forward kernel, and with gradients the reverse one."""
+    from triton.runtime.driver import driver
+
+    found = []
+    driver.set_active(Hopper())
+    triton_kernels.forward_kernel = Compiled(triton_kernels.forward_kernel, found)
+    triton_reverse.backward_kernel = Compiled(triton_reverse.backward_kernel, found)
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    layer = OrderedMemory(
+        1, size, slots, attention=attention, cell_dropout=dropout, attention_dropout=dropout
+    ).directions[0]
+    inputs = torch.randn(2, batch, size)
+    with (
+        torch.set_grad_enabled(gradients),
+        torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"),
+    ):
+        masks = layer.mask_drawer(inputs[0], slots)
+        result = triton_recurrence.recur(
+            inputs, initial_state(batch, slots, inputs), layer.maps(), None, masks
+        )
+    if gradients:
+        result.output.sum().backward()
+    return found
+
+
+def describe(kernel):
+    """What ptxas says of a kernel, and what stands in its machine code."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as source:
+        source.write(kernel.asm["ptx"])
+        source.flush()
+        said = run(knobs.nvidia.ptxas, "-v", "--gpu-name=sm_90a", source.name, "-o", "/dev/null").stderr
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(kernel.asm["cubin"])
+        binary.flush()
+        instructions, loops = read_code(run(knobs.nvidia.nvdisasm, "-c", binary.name).stdout)
+    products = [loop for loop in loops if count(loop, "HMMA|FFMA") >= 4]
+    return {
+        "name": kernel.metadata.name,
+        "warps": kernel.metadata.num_warps,
+        "shared": kernel.metadata.shared,
+        "registers": int(re.search(r"Used (\d+) registers", said)[1]),
+        "spill_bytes": int(re.search(r"(\d+) bytes spill stores", said)[1]),
+        "spill_share": max(count(loop, "STL|LDL") / len(loop) for loop in products),
+        "matrix_instructions": count(instructions, "HMMA"),
+    }
+
+
+def run(tool, *arguments):
+    return subprocess.run([tool.path, *arguments], capture_output=True, text=True, check=True)
+
+
+def read_code(text):
+    """The instructions, and those of each innermost loop."""
+    instructions, labels, jumps = [], {}, []
+    for line in text.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            labels[label[1]] = len(instructions)
+        elif instruction := re.search(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
+            if target := re.search(r"BRA.*`\((\.L_x_\d+)\)", instruction[1]):
+                jumps.append((len(instructions), target[1]))
+            instructions.append(instruction[1])
+    loops = [(labels[target], at) for at, target in jumps if labels.get(target, at) < at]
+    inner = [
+        (start, end)
+        for start, end in loops
+        if not any(start <= s and e <= end and (s, e) != (start, end) for s, e in loops)
+    ]
+    return instructions, [instructions[start : end + 1] for start, end in inner]
+
+
+def count(instructions, pattern):
+    return sum(bool(re.search(pattern, instruction)) for instruction in instructions)
+
+
+if __name__ == "__main__":
+    kernels = compile_recurrence(**json.loads(sys.argv[1]))
+    print(json.dumps([describe(kernel) for kernel in kernels]))
