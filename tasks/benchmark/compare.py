@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import CompareConfig
 from tasks.benchmark.contenders import (
@@ -163,7 +164,11 @@ def _sizes(sizes: Sizes, config: CompareConfig) -> Sizes:
         sizes = trained_sizes(config.checkpoint)
     else:
         sizes = sizes._replace(attention=config.attention)
-    return sizes if config.num_slots is None else sizes._replace(num_slots=config.num_slots)
+    if config.num_slots is not None:
+        sizes = sizes._replace(num_slots=config.num_slots)
+    if config.occupancy_threshold is not None:
+        sizes = sizes._replace(occupancy_threshold=config.occupancy_threshold)
+    return sizes
 
 
 def _build_all(
@@ -186,6 +191,8 @@ def _released_difference(setup: Setup, batch: Batch) -> float | None:
     """How far the authors' outputs are from ours, where they have our weights."""
     if setup.released_code is None or not comparable(setup.sizes):
         return None
+    if setup.sizes.occupancy_threshold != OCCUPANCY_THRESHOLD:
+        return None  # theirs cannot be set
     layer = build_layer(setup, "reference")
     return largest_difference(build_released(setup.released_code, setup.sizes, layer), layer, batch)
 

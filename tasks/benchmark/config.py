@@ -71,6 +71,8 @@ class CompareConfig(MeasurementConfig):
     """Score of the slot attention; a checkpoint brings its own."""
     num_slots: int | None = None
     """Memory slots instead of those of the configuration or the checkpoint."""
+    occupancy_threshold: float | None = None
+    """Slot occupancies below this fraction count as empty, instead of 1e-5 or the checkpoint's own."""
     batches: int = 4
     """Batches of each configuration, spread evenly over the lengths that an epoch of training has."""
     max_length: int = 100
@@ -84,6 +86,8 @@ class CompareConfig(MeasurementConfig):
             raise UserError("--config must name at least one configuration")
         if self.num_slots is not None and self.num_slots < 1:
             raise UserError(f"--num-slots must be at least 1, got {self.num_slots}")
+        if self.occupancy_threshold is not None and not 0 <= self.occupancy_threshold <= 1:
+            raise UserError(f"--occupancy-threshold must lie in [0, 1], got {self.occupancy_threshold}")
         if self.batches < 1:
             raise UserError(f"--batches must be at least 1, got {self.batches}")
         if self.max_length < 1:

@@ -101,6 +101,7 @@ def trained_sizes(checkpoint: Path) -> Sizes:
         vocabulary=len(table) - 1,
         attention=config.attention,
         cell=config.cell,
+        occupancy_threshold=config.occupancy_threshold,
     )
 
 
@@ -125,6 +126,7 @@ def build_layer(setup: Setup, backend: str = "auto", checkpoint_every: int | Non
         attention_dropout=sizes.attention_dropout,
         attention=sizes.attention,
         cell=sizes.cell,
+        occupancy_threshold=sizes.occupancy_threshold,
         backend=backend,
         checkpoint_every=checkpoint_every,
     )

@@ -78,7 +78,8 @@ def _heading(result: dict[str, Any]) -> list[str]:
     weights = "random weights" if result["checkpoint"] is None else f"weights of {result['checkpoint']}"
     return [
         f"{result['config']}: D={sizes['slot_size']} N={sizes['num_slots']} B={batches[0]['B']} T={lengths}; "
-        f"{sum(batch['tokens'] for batch in batches):,} tokens; score {sizes['attention']}, {weights}",
+        f"{sum(batch['tokens'] for batch in batches):,} tokens; score {sizes['attention']}, "
+        f"occupancy threshold {sizes['occupancy_threshold']:g}, {weights}",
         f"{result['device_name']}, {result['threads']} threads, torch {result['torch']}, "
         f"commit {result['commit'] or 'unknown'}; medians of {result['repeats']}, summed over the batches"
         f"{'; denormals flushed' if result['flush_denormal'] else ''}",

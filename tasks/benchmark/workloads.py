@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.batching import bucketed_batches
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
@@ -29,6 +30,7 @@ class Sizes(NamedTuple):
     vocabulary: int
     attention: str = "normalized"
     cell: str = "gated"
+    occupancy_threshold: float = OCCUPANCY_THRESHOLD
 
 
 class TokenBatch(NamedTuple):

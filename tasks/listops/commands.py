@@ -57,6 +57,8 @@ class EvaluateConfig:
     """Of a harder test."""
     num_slots: int | None = None
     """Memory slots, where the model has any; by default as many as in the final test of its run."""
+    occupancy_threshold: float | None = None
+    """Slot occupancies below this fraction count as empty; by default as in training."""
     batch_size: int = 256
     """The most expressions in a batch."""
     json: Path | None = None
@@ -95,7 +97,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     """Print the table of results of a checkpoint on a test."""
     if config.batch_size < 1:
         raise UserError(f"--batch-size must be at least 1, got {config.batch_size}")
-    model, trained = load_model(config.checkpoint)
+    model, trained = load_model(config.checkpoint, config.occupancy_threshold)
     _check_slots(config.num_slots)
     if config.file is not None:
         dataset = read_tsv(config.file)

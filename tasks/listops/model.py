@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from tasks.listops.expressions import PADDING, TOKENS
 from tasks.run_directory import config_from_dict
 
 NUM_VALUES = 10
+
+PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
+"""A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
 
 
 class Prediction(NamedTuple):
@@ -68,13 +72,19 @@ class ListOpsModel(nn.Module):
         return Prediction(self.output(self.output_dropout(summary)), attention)
 
 
-def load_model(path: Path) -> tuple[ListOpsModel, ListOpsConfig]:
+def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[ListOpsModel, ListOpsConfig]:
     """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
+
+    Args:
+        path: of the file; `PRETRAINED` is the one that comes with the project.
+        occupancy_threshold: to use in place of the one that it was trained with.
 
     Raises:
         UserError: no such file, or not a ListOps checkpoint.
     """
     config = config_from_dict(ListOpsConfig, read_metadata(path), path)
+    if occupancy_threshold is not None:
+        config = replace(config, occupancy_threshold=occupancy_threshold)
     model = ListOpsModel(config)
     load_weights(path, model)
     return model.eval(), config

@@ -13,7 +13,6 @@ Under autocast the recurrence stays in the dtype of the parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
