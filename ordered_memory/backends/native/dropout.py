@@ -41,7 +41,7 @@ def dropout_of(
         return Dropout(), None
     if isinstance(masks, MaskDrawer):
         (cell_gain, cell), (score_gain, score) = (
-            gain_and_level(part.dropout) for part in (maps.cell, maps.score)
+            gain_and_level(part.dropout if part.training else 0.0) for part in (maps.cell, maps.score)
         )
         levels = tuple(NOTHING_DROPPED if level is None else level for level in (cell, cell, score, score))
         seed = int(torch.randint(2**63 - 1, ()))
