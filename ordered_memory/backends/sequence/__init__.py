@@ -133,8 +133,8 @@ def _masks(
         return None, Masks()
     if isinstance(masks, MaskDrawer):
         size, units = maps.cell.slot_size, maps.cell.hidden_units
-        probabilities = (part.dropout if part.training else 0.0 for part in (maps.cell, maps.score))
-        drawn = DrawnMasks(size, units, *probabilities, device=tokens.device)
+        of_cell, of_score = (part.dropout if part.training else 0.0 for part in (maps.cell, maps.score))
+        drawn = DrawnMasks(size, units, of_cell, of_score, tokens.device)
         return maps.score.draw_query_mask(tokens), drawn
     given = [masks(t) for t in range(steps)] if callable(masks) else list(masks)
     return stack_query_masks(given)(token), GivenMasks(given, order)
