@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore, ScoreMasks
+from ordered_memory.backends.derivatives import first_only
 from ordered_memory.cells import CellMasks, GatedRecursiveCell
 from ordered_memory.dropout import apply_mask
 from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, StepMasks
@@ -150,7 +150,7 @@ class _Recurrence(torch.autograd.Function):
         return output, *state, tape.attention.clone()
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from ordered_memory.backends.triton_kernels import Dropout, Tape, Weights
         from ordered_memory.backends.triton_reverse import backward_kernel

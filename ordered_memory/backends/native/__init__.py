@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from ordered_memory.attention import NormalizedScore
+from ordered_memory.backends.derivatives import first_only
 from ordered_memory.backends.native import pool
 from ordered_memory.backends.native.arguments import DOWNSTREAM, UPSTREAM, WEIGHTS, Call, Plan, Share
 from ordered_memory.backends.native.build import Library, load
@@ -46,8 +46,9 @@ def why_not(inputs: Tensor, maps: Maps) -> str | None:
     ):
         return "its norm must be a LayerNorm with weight and bias"
     dtype = maps.norm.weight.dtype
-    if dtype not in (torch.float32, torch.float64):
-        return f"its parameters must be float32 or float64, not {dtype}"
+    for weight in (maps.norm.bias, *maps.score.parameters(), *maps.cell.parameters(), maps.norm.weight):
+        if weight.dtype not in (torch.float32, torch.float64) or weight.dtype != dtype:
+            return f"its parameters must all be float32 or all float64, not {weight.dtype}"
     library = load(dtype)
     return library if isinstance(library, str) else None
 
@@ -78,12 +79,14 @@ def recur(
         dtype = maps.norm.weight.dtype
         inputs = inputs.to(dtype)
         state = OrderedMemoryState(*(tensor.to(dtype) for tensor in state))
-        steps, batch_size, _ = inputs.shape
-        dropout, query_mask = dropout_of(masks, maps, inputs)
+        steps, batch_size, size = inputs.shape
+        num_slots = state.memory.shape[1]
+        _check_shapes(state, batch_size, num_slots, size)
+        dropout, query_mask = dropout_of(masks, maps, inputs, num_slots)
         queried = queries(maps.score, inputs.flatten(0, 1), query_mask).view_as(inputs)
         of_score, of_cell = score_weights(maps.score), cell_weights(maps.cell)
         plan = Plan(
-            [steps] * batch_size if lengths is None else lengths.tolist(),
+            [steps] * batch_size if lengths is None else lengths.clamp(0, steps).tolist(),
             isinstance(maps.score, NormalizedScore),
             len(of_score),
             maps.threshold,
@@ -96,6 +99,16 @@ def recur(
         else:
             output, attention, *final = _run(plan, inputs, queried, state, weights, keep=False)[0]
         return Recurrence(output, OrderedMemoryState(*final), attention)
+
+
+def _check_shapes(state: OrderedMemoryState, batch_size: int, num_slots: int, size: int) -> None:
+    """C takes sizes on trust."""
+    slots = (batch_size, num_slots, size)
+    for name, tensor, shape in zip(
+        state._fields, state, (slots, slots, (batch_size, num_slots + 1)), strict=True
+    ):
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"state.{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 class _Recur(torch.autograd.Function):
@@ -114,7 +127,7 @@ class _Recur(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         split = len(saved) - ctx.num_shares * len(Share._fields)

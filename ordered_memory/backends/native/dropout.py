@@ -34,7 +34,10 @@ class Dropout(NamedTuple):
 
 
 def dropout_of(
-    masks: Sequence[StepMasks | None] | Callable[[int], StepMasks | None] | None, maps: Maps, inputs: Tensor
+    masks: Sequence[StepMasks | None] | Callable[[int], StepMasks | None] | None,
+    maps: Maps,
+    inputs: Tensor,
+    num_slots: int,
 ) -> tuple[Dropout, Tensor | None]:
     """What is dropped inside the recurrence, and the mask of the queries, (T * B, D) or None."""
     if masks is None:
@@ -51,18 +54,26 @@ def dropout_of(
     cell_masks = [None if step is None else step.cell for step in given]
     score_masks = [None if step is None else step.score for step in given]
 
-    def stack(steps: Sequence[NamedTuple | None], name: str) -> Tensor | None:
+    def stack(steps: Sequence[NamedTuple | None], name: str, *shape: int) -> Tensor | None:
+        """(T, *shape), 1 where nothing is dropped; None where nothing is dropped at all."""
         found = [None if step is None else getattr(step, name) for step in steps]
-        like = next((mask for mask in found if mask is not None), None)
-        if like is None:
+        if all(mask is None for mask in found):
             return None
-        return torch.stack([torch.ones_like(like) if mask is None else mask for mask in found])
+        ones = inputs.new_ones(shape)
+        return torch.stack([ones if mask is None else mask.to(inputs).expand(shape) for mask in found])
 
-    halves = [stack(cell_masks, "memory"), stack(cell_masks, "candidate")]
-    like = next((half for half in halves if half is not None), None)
+    batch_size, size = inputs.shape[1:]
+    slots, units = (batch_size, num_slots, size), (batch_size, num_slots, 4 * size)
+    halves = [stack(cell_masks, "memory", *slots), stack(cell_masks, "candidate", *slots)]
+    one = next((half for half in halves if half is not None), None)
     inside = None
-    if like is not None:
-        inside = torch.cat([torch.ones_like(like) if half is None else half for half in halves], -1)
-    sites = (inside, stack(cell_masks, "hidden"), stack(score_masks, "key"), stack(score_masks, "hidden"))
-    query_mask = stack(score_masks, "query")
+    if one is not None:
+        inside = torch.cat([torch.ones_like(one) if half is None else half for half in halves], -1)
+    sites = (
+        inside,
+        stack(cell_masks, "hidden", *units),
+        stack(score_masks, "key", *slots),
+        stack(score_masks, "hidden", *slots),
+    )
+    query_mask = stack(score_masks, "query", batch_size, size)
     return Dropout(sites), None if query_mask is None else query_mask.flatten(0, 1)

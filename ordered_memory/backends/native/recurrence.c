@@ -247,7 +247,7 @@ static int64_t features(const Pass *p, Scratch *s, int64_t t, int64_t rows) {
             moments(D, key, p->key_epsilon, &mean, &inverse);
             SIMD for (int64_t j = 0; j < D; j++) {
                 REAL f = (key[j] - mean) * inverse * p->key_norm[j] + p->key_norm_bias[j] + query[j];
-                feature[j] = f > 0 ? f : 0;
+                feature[j] = f < 0 ? 0 : f; /* as relu: NaN stays */
             }
         } else {
             SIMD for (int64_t j = 0; j < D; j++) { /* tanh z = 1 - 2 / (1 + exp 2z) */
@@ -285,12 +285,12 @@ static void attend(const Pass *p, Scratch *s, int64_t t, int64_t rows) {
             int64_t i = s->entry_slot[k];
             total += attention[i] = mask_of(p, occupancy, i) * EXP(s->scores[k] - largest);
         }
-        if (total > 0)
+        if (total != 0)
             for (int64_t i = 0; i < N; i++) attention[i] /= total;
         REAL *forward = s->forward + r * N;
         masks(N, attention, forward, s->backward + r * N);
         int32_t top = 0;
-        while (top < N && !(forward[top] > 0)) top++;
+        while (top < N && forward[top] == 0) top++;
         p->top[t * p->R + r] = top;
     }
 }
@@ -335,7 +335,7 @@ static void compose(const Pass *p, Scratch *s, int64_t t, int64_t i) {
         const REAL *restrict bias = p->first_bias;
         SIMD for (int64_t d = 0; d < 4 * D; d++) {
             REAL pre = h[d] + bias[d];
-            h[d] = pre > 0 ? pre : 0;
+            h[d] = pre < 0 ? 0 : pre;
         }
         if (draw(p, HIDDEN, t, s->pair_row[begin + k], i, 4 * D, s->mask)) multiply(4 * D, s->mask, h);
     }
@@ -364,7 +364,7 @@ static void compose(const Pass *p, Scratch *s, int64_t t, int64_t i) {
    memory that was empty. */
 static void write_state(const Pass *p, Scratch *s, int64_t t, int64_t r) {
     int64_t N = p->N, size = p->D * sizeof(REAL);
-    int empty = !(s->forward[r * N + N - 1] > 0);
+    int empty = s->forward[r * N + N - 1] == 0;
     for (int64_t i = 0; i < N; i++) {
         const REAL *memory = memory_of(p, t, s->pair, r, i);
         if (!memory)
@@ -653,7 +653,7 @@ static void begin_row(const Pass *p, Scratch *s, int64_t t, int64_t r) {
 static void end_row(const Pass *p, Scratch *s, int64_t t, int64_t r) {
     int64_t N = p->N, D = p->D;
     if (!p->d_memory) return;
-    int empty = !(s->forward[r * N + N - 1] > 0);
+    int empty = s->forward[r * N + N - 1] == 0;
     for (int64_t i = 0; i < p->top[t * p->R + r]; i++)
         add(D, row_of(p, p->d_memory, r, i), (empty ? s->d_memory : s->d_candidate) + (r * N + i) * D);
 }

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ordered_memory.backends.derivatives import first_only
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.step import (
     Carried,
@@ -111,7 +111,7 @@ class Recur(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         tokens, queries, memory, candidate, occupancy, *rest = ctx.saved_tensors
         state = OrderedMemoryState(memory, candidate, occupancy)

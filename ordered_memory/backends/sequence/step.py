@@ -213,7 +213,7 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: K
     forward, backward = forward_mask(attention), backward_mask(attention)
     num_slots = attention.shape[1]
     if plan.exact:
-        layout = active_layout((forward > 0).sum(1), num_slots)
+        layout = active_layout((forward != 0).sum(1), num_slots)
     else:
         layout = dense_layout(len(x), num_slots, x.device)
 
@@ -332,13 +332,13 @@ def _score_backward(
     padded[:rows] = gradient
     return kernels.score.backward(
         padded.take(row * num_slots + slot),
-        query,
-        row.clamp(max=rows - 1),
+        torch.nn.functional.pad(query, (0, 0, 0, len(padded) - rows)),
+        row,
         candidate,
         (step.masks[2], step.masks[3]),
         step.scored,
         into=before.entries.chunk(2, 1)[1][previous.layout.num_above :],
-    )
+    )[:rows]
 
 
 def _attended(previous: Carried) -> tuple[Tensor, Tensor, Tensor]:
