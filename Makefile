@@ -1,4 +1,5 @@
-# Two commands: `make listops` trains the demonstration, `make test` runs the tests. Both set up first.
+# Two commands: `make listops` trains the demonstration and shows what it and the model that comes with the project
+# make of an expression; `make test` runs the tests. Both set up first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,6 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 listops: $(STAMP)
 	$(BIN)/python -m tasks.listops train --preset demo --resume
 	$(BIN)/python -m tasks.listops parse "[MAX 2 9 [MIN 4 7 ] 0 ]" --heat-map runs/listops/heat_map.png
+	$(BIN)/python -m tasks.listops parse "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]" \
+		--checkpoint tasks/listops/pretrained.safetensors --heat-map runs/listops/heat_map_pretrained.png
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

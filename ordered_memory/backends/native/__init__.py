@@ -27,8 +27,9 @@ from ordered_memory.backends.native import pool
 from ordered_memory.backends.native.arguments import DOWNSTREAM, UPSTREAM, WEIGHTS, Call, Plan, Share
 from ordered_memory.backends.native.build import Library, load
 from ordered_memory.backends.native.dropout import dropout_of
+from ordered_memory.backends.sequence import why_not as sequence_cannot
 from ordered_memory.backends.sequence.cells import cell_weights
-from ordered_memory.backends.sequence.scores import SCORE_KERNELS, queries, score_weights
+from ordered_memory.backends.sequence.scores import queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
 
@@ -37,14 +38,12 @@ def why_not(inputs: Tensor, maps: Maps) -> str | None:
     """Why this backend cannot run on (T, B, D) inputs with these maps, or None when it can."""
     if inputs.device.type != "cpu":
         return f"it runs on a CPU, the inputs are on {inputs.device.type}"
-    if type(maps.score) not in SCORE_KERNELS:
-        return f"it does not know the score {type(maps.score).__name__}"
+    reason = sequence_cannot(inputs, maps)
+    if reason is not None:
+        return reason
     if type(maps.cell) is not GatedRecursiveCell:
         return f"it does not know the cell {type(maps.cell).__name__}"
-    if not (
-        isinstance(maps.norm, nn.LayerNorm) and maps.norm.weight is not None and maps.norm.bias is not None
-    ):
-        return "its norm must be a LayerNorm with weight and bias"
+    assert isinstance(maps.norm, nn.LayerNorm)
     dtype = maps.norm.weight.dtype
     for weight in (maps.norm.bias, *maps.score.parameters(), *maps.cell.parameters(), maps.norm.weight):
         if weight.dtype not in (torch.float32, torch.float64) or weight.dtype != dtype:
