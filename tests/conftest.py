@@ -9,8 +9,10 @@ from hypothesis import settings
 # Read when Triton is imported, which other packages do: without a GPU its kernels are interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
-# Tests are small: more threads only wait for one another, above all where something else is running.
+# Tests are small: more threads only wait for one another, above all where something else is running. A sum shared among
+# another number of threads also rounds differently, so that the programs a test starts must have as many.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
