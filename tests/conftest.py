@@ -9,8 +9,8 @@ from hypothesis import settings
 # Read when Triton is imported, which other packages do: without a GPU its kernels are interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
-# Tests are small: more threads only wait for one another, above all where something else is running. A sum shared among
-# another number of threads also rounds differently, so that the programs a test starts must have as many.
+# Tests are small: more threads only wait for one another, above all where something else is running. A sum
+# shared among another number of threads rounds differently, so the programs a test starts have as many.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
