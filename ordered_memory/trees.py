@@ -91,6 +91,36 @@ def depth(tree: Tree) -> int:
 # ---- conversions
 
 
+def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
+    """The tree over some of its leaves, numbered anew: punctuation or brackets dropped, for instance.
+
+    Constituents that lose all leaves vanish, and one that is left with a single part becomes that part.
+
+    Args:
+        tree: binary or not.
+        kept: leaf positions (tokens, from 0).
+    Returns:
+        A tree with the leaves 0, 1, … in the old order.
+    Raises:
+        ValueError: no leaf is left, or a position is no leaf.
+    Example:
+        >>> keep_leaves(((0, 1), ((2, 3), 4)), [0, 2, 4])
+        (0, (1, 2))
+    """
+    numbers = {position: number for number, position in enumerate(sorted(set(kept)))}
+    missing = numbers.keys() - set(leaves(tree))
+    if missing or not numbers:
+        raise ValueError(f"leaves to keep must be some of the tree's, got {sorted(missing) or 'none'}")
+
+    def join(parts: list[Tree | None]) -> Tree | None:
+        left = tuple(part for part in parts if part is not None)
+        return (left[0] if len(left) == 1 else left) if left else None
+
+    result = _fold(tree, numbers.get, join)
+    assert result is not None
+    return result
+
+
 def to_brackets(tree: Tree, tokens: Sequence[str]) -> str:
     """The tree as text, one space between any two of parentheses and tokens.
 

@@ -84,6 +84,27 @@ def test_trees_with_any_number_of_children_survive_too(tree):
     assert trees.depth(tree) == (0 if n == 1 else nltk.Tree.height(trees.to_nltk(tree, words(n))) - 1)
 
 
+@given(n_ary, st.data())
+def test_kept_leaves_keep_their_constituents(tree, data):
+    size = len(trees.leaves(tree))
+    kept = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
+    pruned = trees.keep_leaves(tree, kept)
+    assert trees.leaves(pruned) == list(range(len(kept)))
+    expected = set()
+    for first, last in trees.spans(tree):
+        inside = [number for number, leaf in enumerate(kept) if first <= leaf <= last]
+        if len(inside) > 1:
+            expected.add((inside[0], inside[-1]))
+    assert set(trees.spans(pruned)) == expected
+    assert trees.keep_leaves(tree, range(size)) == tree
+
+
+@pytest.mark.parametrize(("kept", "named"), [([], "none"), ([0, 3], r"\[3\]")])
+def test_leaves_to_keep_must_be_there(kept, named):
+    with pytest.raises(ValueError, match=f"leaves to keep must be some of the tree's, got {named}"):
+        trees.keep_leaves(((0, 1), 2), kept)
+
+
 def test_a_unary_chain_counts_its_span_once():
     assert trees.spans((((0, 1),), 2)) == [(0, 1), (0, 2)]
     assert trees.spans((0,)) == []
