@@ -64,3 +64,8 @@ class TrainingConfig:
             raise UserError(f"--max-minutes must be positive, got {self.max_minutes}")
         if self.seed < 0:
             raise UserError(f"--seed must not be negative, got {self.seed}")
+
+    @property
+    def directory(self) -> Path:
+        """Where the run goes: the same place for the same experiment."""
+        raise NotImplementedError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -13,13 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from tasks.batching import bucketed_batches
 from tasks.checkpoints import load_weights
+from tasks.experiment import Prepared, run_experiment
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch, Dataset, Splits, load
 from tasks.listops.evaluation import batches_of, evaluate
 from tasks.listops.model import ListOpsModel
 from tasks.listops.report import results_text, write_run_report
 from tasks.run_directory import RunDirectory, write_json
-from tasks.training import Trainer, build_fabric
 
 
 class ListOpsTask:
@@ -63,37 +62,21 @@ def load_splits(config: ListOpsConfig) -> Splits:
 
 
 def train(config: ListOpsConfig) -> None:
-    """Train, then test the best weights once and write the report; with `resume`, whatever of it is left.
+    """Train, then test the best weights once and write the report; see `tasks.experiment.run_experiment`."""
 
-    Raises:
-        UserError: bad options or data, a directory that holds another run.
-        KeyboardInterrupt: stopped; the run directory holds a checkpoint.
-    """
-    config.check()
-    run = RunDirectory(config.directory)
-    fabric = build_fabric(config)
-    main = fabric.is_global_zero
-    if main and not config.resume:
-        run.check_free()
-    splits = load_splits(config)
-    torch.manual_seed(config.seed)
-    model = ListOpsModel(config)
-    fabric.launch()
-    if main:
-        run.create(config)
-        print(
-            f"{run.path}: {config.model}, {sum(p.numel() for p in model.parameters()):,} parameters; "
-            f"{len(splits.train):,} training, {len(splits.validation):,} validation expressions of at most "
-            f"{config.max_train_length} tokens, {len(splits.test):,} test expressions",
-            flush=True,
+    def prepare() -> Prepared:
+        splits = load_splits(config)
+        return Prepared(
+            task=ListOpsTask(config, splits.train, splits.validation),
+            model=ListOpsModel(config),
+            description=(
+                f"{config.model}; {len(splits.train):,} training and {len(splits.validation):,} validation "
+                f"expressions of at most {config.max_train_length} tokens, {len(splits.test):,} for testing"
+            ),
+            finish=lambda run, fabric: _finish(config, run, splits.test, fabric),
         )
-    fabric.barrier()
-    Trainer(config, ListOpsTask(config, splits.train, splits.validation), model, fabric, run).fit()
-    if main:
-        _finish(config, run, splits.test, fabric)
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+
+    run_experiment(config, prepare)
 
 
 def _finish(config: ListOpsConfig, run: RunDirectory, test: Dataset, fabric: Fabric) -> None:
