@@ -75,7 +75,7 @@ PRESETS: dict[str, ListOpsConfig] = {
     "demo": ListOpsConfig(
         preset="demo",
         epochs=1_000,  # the minutes end it
-        max_minutes=8,
+        max_minutes=5,
         expressions=100_000,
         validation_size=1_000,
         max_train_length=20,
@@ -83,7 +83,6 @@ PRESETS: dict[str, ListOpsConfig] = {
         slot_size=64,
         num_slots=6,
         test_num_slots=21,
-        attention="additive",
         batch_size=64,
         learning_rate=2e-3,
         patience=1,

@@ -1,0 +1,31 @@
+"""The model that comes with the project."""
+
+import numpy as np
+import torch
+
+from ordered_memory.tree_recovery import from_attention
+from tasks.listops.data import Dataset
+from tasks.listops.evaluation import evaluate
+from tasks.listops.expressions import encode, tokenize, tree
+from tasks.listops.generator import generate
+from tasks.listops.model import PRETRAINED, load_model
+
+EXPRESSION = "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]"
+
+
+def test_it_loads_in_one_line_answers_and_parses():
+    model, config = load_model(PRETRAINED)
+    tokens = tokenize(EXPRESSION)
+    with torch.inference_mode():
+        ids = torch.from_numpy(encode(tokens)).unsqueeze(0)
+        out = model(ids, torch.tensor([len(tokens)]), config.num_slots)
+    assert int(out.logits.argmax()) == 7
+    assert from_attention(out.attention)[0] == tree(tokens)
+
+
+def test_it_is_as_good_as_said_on_expressions_it_has_not_seen():
+    model, config = load_model(PRETRAINED)
+    fresh = Dataset.from_expressions(generate(400, seed=987_654, max_length=100))
+    results = evaluate(model, fresh, batch_size=100, num_slots=config.num_slots, device="cpu").summary()
+    assert results["accuracy"] >= 0.98
+    assert np.isfinite(results["accuracy"])
