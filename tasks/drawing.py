@@ -111,13 +111,16 @@ def attention_figure(attention: NDArray[np.floating], tokens: Sequence[str], tit
     return figure
 
 
-def curves_figure(series: dict[str, list[tuple[float, float]]], title: str, unit: str) -> Figure:
-    """Learning curves.
+def curves_figure(
+    series: dict[str, list[tuple[float, float]]], title: str, unit: str, axis: str = "epoch"
+) -> Figure:
+    """Lines over whole numbers: learning curves, accuracy by length.
 
     Args:
-        series: by name, (epoch, value) pairs.
+        series: by name, (place on the axis, value) pairs.
         title: what is drawn.
         unit: of the values.
+        axis: what the values are drawn over.
     Returns:
         A figure with one line for each series.
     """
@@ -126,7 +129,7 @@ def curves_figure(series: dict[str, list[tuple[float, float]]], title: str, unit
     for name, points in series.items():
         xs, ys = zip(*points, strict=True) if points else ((), ())
         axes.plot(xs, ys, marker="o" if len(points) < 30 else "", markersize=3, linewidth=1.5, label=name)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel(axis)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(f"{title} ({unit})")
     axes.grid(alpha=0.25)

@@ -20,17 +20,19 @@ LONGEST_DRAWN = 60
 
 @dataclass
 class Curve:
-    """A learning curve.
+    """Lines in one plot.
 
     Args:
         name: what is drawn.
         unit: of its values.
-        series: by name, (epoch, value) pairs.
+        series: by name, (place on the axis, value) pairs.
+        axis: what the values are drawn over.
     """
 
     name: str
     unit: str
     series: dict[str, list[tuple[float, float]]]
+    axis: str = "epoch"
 
 
 @dataclass
@@ -58,7 +60,8 @@ class Example:
         tokens: its T words.
         predicted_tree: None for a model that induces none.
         gold_tree: None where none is known.
-        attention: p, (T, N); None for a model without slots.
+        attention: p, (·, N); None for a model without slots.
+        attention_tokens: what the model read, where that is more than the leaves of the trees.
         caption: the model's answer.
         correct: whether it is right; None where that makes no sense.
     """
@@ -69,6 +72,7 @@ class Example:
     attention: NDArray[np.floating] | None
     caption: str
     correct: bool | None
+    attention_tokens: list[str] | None = None
 
 
 @dataclass
@@ -79,13 +83,16 @@ class Report:
         title: of the page.
         subtitle: one line on what was run and what came out.
         config: the resolved options.
-        curves, tables, examples: see their classes.
+        curves: of learning.
+        plots: of results.
+        tables, examples: see their classes.
     """
 
     title: str
     subtitle: str
     config: dict[str, Any] = field(default_factory=dict)
     curves: list[Curve] = field(default_factory=list)
+    plots: list[Curve] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
 
@@ -105,8 +112,9 @@ def render(report: Report) -> str:
     sections = []
     if report.curves:
         sections.append(_section("Learning curves", "".join(map(_curve, report.curves)), "row"))
-    if report.tables:
-        sections.append(_section("Results", "".join(map(_table, report.tables)), "row"))
+    if report.plots or report.tables:
+        body = "".join(map(_curve, report.plots)) + "".join(map(_table, report.tables))
+        sections.append(_section("Results", body, "row"))
     if report.examples:
         legend = (
             "<p>Left the induced tree, right the true one; constituents of the induced tree that are not in "
@@ -139,8 +147,8 @@ def _section(title: str, body: str, kind: str = "") -> str:
 
 def _curve(curve: Curve) -> str:
     last = ", ".join(f"{name} {points[-1][1]:.4f}" for name, points in curve.series.items() if points)
-    figure = curves_figure(curve.series, curve.name, curve.unit)
-    return f"<figure>{figure_img(figure, f'{curve.name} by epoch; at the end {last}')}</figure>\n"
+    figure = curves_figure(curve.series, curve.name, curve.unit, curve.axis)
+    return f"<figure>{figure_img(figure, f'{curve.name} by {curve.axis}; at the end {last}')}</figure>\n"
 
 
 def _table(table: Table) -> str:
@@ -194,9 +202,10 @@ def _trees(example: Example) -> str:
 def _heat_map(example: Example) -> str:
     if example.attention is None:
         return ""
+    tokens = example.attention_tokens or example.tokens
     image = figure_img(
-        attention_figure(example.attention, example.tokens),
-        f"attention over {example.attention.shape[1]} slots for each of {len(example.tokens)} tokens",
+        attention_figure(example.attention, tokens),
+        f"attention over {example.attention.shape[1]} slots for each of {len(tokens)} tokens",
     )
     return f"<figure class='scroll'>{image}</figure>"
 

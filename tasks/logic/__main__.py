@@ -1,0 +1,53 @@
+"""`python -m tasks.logic [train|evaluate|predict|stats|generate|report] --option value`; try `--help`."""
+
+import sys
+
+from tasks.command_line import parse, parse_with_presets, run
+from tasks.logic.commands import (
+    EvaluateConfig,
+    GenerateConfig,
+    PredictConfig,
+    ReportConfig,
+    StatsConfig,
+    run_evaluate,
+    run_generate,
+    run_predict,
+    run_report,
+    run_stats,
+)
+from tasks.logic.comparison import train_seeds
+from tasks.logic.config import PRESETS, LogicConfig
+from tasks.logic.task import train
+from tasks.run_directory import RunDirectory, config_from_dict, read_json
+
+PROGRAM = "python -m tasks.logic"
+
+
+def train_verb(words: list[str]) -> None:
+    """Train; with `--resume` the saved configuration takes the place of the preset."""
+    config = parse_with_presets(LogicConfig, PRESETS, words, PROGRAM)
+    saved = RunDirectory(config.directory).config
+    if config.resume and saved.exists():
+        defaults = config_from_dict(LogicConfig, read_json(saved), saved)
+        config = parse(LogicConfig, words, PROGRAM, defaults)
+    if config.seeds == 1:
+        train(config)
+    else:
+        print(train_seeds(config))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    verbs = {
+        "train": train_verb,
+        "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, f"{PROGRAM} evaluate")),
+        "predict": lambda words: run_predict(parse(PredictConfig, words, f"{PROGRAM} predict")),
+        "stats": lambda words: run_stats(parse(StatsConfig, words, f"{PROGRAM} stats")),
+        "generate": lambda words: run_generate(parse(GenerateConfig, words, f"{PROGRAM} generate")),
+        "report": lambda words: run_report(parse(ReportConfig, words, f"{PROGRAM} report")),
+    }
+    return run(PROGRAM, verbs, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

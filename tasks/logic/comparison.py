@@ -1,0 +1,157 @@
+"""Several logic runs together: seeds of one configuration, models side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.errors import UserError
+from tasks.logic.config import LogicConfig
+from tasks.logic.model import load_model
+from tasks.logic.report import accuracy_plot, choose_examples, confusion_table, pair_examples
+from tasks.logic.task import load_splits, train
+from tasks.report import Example, Report, Table, write_report
+from tasks.run_directory import RunDirectory, config_from_dict, read_json
+
+PAPER_FULL = {"7": 0.98, "8": 0.97, "9": 0.96, "10": 0.94, "11": 0.93, "12": 0.92}
+"""Ordered Memory in the paper's Table 1, by number of operations."""
+PAPER_SPLITS = {"A": 0.94, "B": 0.91, "C": 0.81}
+"""Ordered Memory in the paper's Table 2."""
+
+
+def train_seeds(config: LogicConfig) -> str:
+    """Train once for each seed; with `resume`, those that are not finished.
+
+    Args:
+        config: `seeds` runs with the seeds from `seed` on; `run_dir`, if given, holds a directory for each.
+    Returns:
+        Mean and standard deviation of everything, as text.
+    """
+    config.check()
+    runs = []
+    for seed in range(config.seed, config.seed + config.seeds):
+        place = None if config.run_dir is None else config.run_dir / f"seed-{seed}"
+        one = replace(config, seed=seed, seeds=1, run_dir=place)
+        if not (config.resume and RunDirectory(one.directory).read_results()):
+            train(one)
+        runs.append(one.directory)
+    return seeds_text(runs)
+
+
+def seeds_text(runs: Sequence[Path]) -> str:
+    """Mean and sample standard deviation of several runs that differ in their seed, as text."""
+    results = [read_json(RunDirectory(run).results) for run in runs]
+    lines = [f"{len(results)} seeds: mean ± standard deviation"]
+
+    def line(name: str, values: Sequence[float]) -> str:
+        deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
+        each = " ".join(f"{value:.4f}" for value in values)
+        return f"{name:>40}  {np.mean(values):.4f} ± {deviation:.4f}  ({each})"
+
+    lines.append(line("accuracy", [result["accuracy"] for result in results]))
+    for key, title in (("accuracy_by_operations", "operations {}"), ("accuracy_on_excluded", "left out, {}")):
+        for name in results[0][key]:
+            lines.append(line(title.format(name), [result[key][name][0] for result in results]))
+    for convention in results[0]["span_f1"]:
+        values = [result["span_f1"][convention]["model"] for result in results]
+        lines.append(line(f"F1, {convention.split(',')[0]}", values))
+    return "\n".join(lines)
+
+
+def write_comparison(path: Path, directories: Sequence[Path]) -> str:
+    """A page with the finished runs in some directories side by side.
+
+    Args:
+        path: the HTML file.
+        directories: of runs.
+    Returns:
+        The table of accuracies as text.
+    Raises:
+        UserError: one of them holds no finished run, or they have different splits.
+    """
+    summaries: dict[str, dict[str, Any]] = {}
+    configs: dict[str, LogicConfig] = {}
+    for directory in directories:
+        run = RunDirectory(directory)
+        results = run.read_results()
+        if results is None:
+            raise UserError(f"{directory}: holds no finished run (no results.json)")
+        config = config_from_dict(LogicConfig, read_json(run.config), run.config)
+        name = config.model if config.cell == "gated" else f"{config.model}, {config.cell} cell"
+        name = name if name not in summaries else f"{name}, {directory.name}"
+        summaries[name], configs[name] = results, config
+    splits = {summary["split"] for summary in summaries.values()}
+    if len(splits) > 1:
+        raise UserError(f"runs of different splits cannot stand in one table: {', '.join(sorted(splits))}")
+    (split,) = splits
+    table = _comparison_table(summaries, split)
+    inducing = {
+        name: directory
+        for name, directory in zip(summaries, directories, strict=True)
+        if summaries[name]["span_f1"]
+    }
+    report = Report(
+        title=f"Logic: {len(summaries)} models, split {split}",
+        subtitle="Accuracy on the test data by the operations of the longer formula.",
+        plots=[accuracy_plot(summaries)],
+        tables=[table, *(confusion_table(name, summary) for name, summary in summaries.items())],
+        examples=_trees_side_by_side(inducing, configs),
+    )
+    write_report(path, report)
+    widths = [
+        max(len(str(_text(row[i]))) for row in [table.columns, *table.rows])
+        for i in range(len(table.columns))
+    ]
+    return "\n".join(
+        "  ".join(_text(cell).rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in [table.columns, *table.rows]
+    )
+
+
+def _trees_side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Example]:
+    """The same pairs as each model that induces trees reads them."""
+    if not runs:
+        return []
+    first = next(iter(runs))
+    pairs = choose_examples([pair for group in load_splits(configs[first]).tests for pair in group])
+    models = {name: load_model(RunDirectory(directory).best)[0] for name, directory in runs.items()}
+    return [
+        example
+        for pair in pairs
+        for name, model in models.items()
+        for example in pair_examples(pair, model, configs[name], f"{name}: ")
+    ]
+
+
+def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table:
+    first = next(iter(summaries.values()))
+    operations = [number for number in first["accuracy_by_operations"] if int(number) >= 7]
+    regions = list(first["accuracy_on_excluded"])
+    rows: list[list[Any]] = [
+        [
+            name,
+            *(summary["accuracy_by_operations"][number][0] for number in operations),
+            *(summary["accuracy_on_excluded"][region][0] for region in regions),
+        ]
+        for name, summary in summaries.items()
+    ]
+    if split == "full":
+        rows.append(["Ordered Memory, published", *(PAPER_FULL.get(number, "") for number in operations)])
+    else:
+        blank = [""] * (len(operations) + len(regions) - 1)
+        rows.append(["Ordered Memory, published", *blank, PAPER_SPLITS[split]])
+    return Table(
+        title="Test accuracy by number of operations"
+        + (f" and on what split {split} left out" if regions else ""),
+        columns=["model", *operations, *(f"left out, {region}" for region in regions)],
+        rows=rows,
+        note="Training has at most 6 operations; 12 stands for 12 and more.",
+    )
+
+
+def _text(cell: Any) -> str:
+    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,195 @@
+"""Formulas of propositional logic over six variables, and the seven relations between two of them.
+
+A formula is a variable, `( not F )` or `( F ( and F ) )`, `( F ( or F ) )`: binary brackets around words.
+Written as tokens the parentheses count; its tree has the words alone as leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordered_memory.trees import Tree
+from tasks.errors import UserError
+
+VARIABLES = ("a", "b", "c", "d", "e", "f")
+NOT, AND, OR = "not", "and", "or"
+OPEN, CLOSE = "(", ")"
+TOKENS = (OPEN, CLOSE, *VARIABLES, OR, AND, NOT)
+PADDING = 0
+IDS = {token: number for number, token in enumerate(TOKENS, start=1)}
+PARENTHESES = (IDS[OPEN], IDS[CLOSE])
+
+RELATIONS = ("<", ">", "=", "^", "|", "#", "v")
+RELATION_NAMES = {
+    "<": "forward entailment",
+    ">": "reverse entailment",
+    "=": "equivalence",
+    "^": "negation",
+    "|": "alternation",
+    "#": "independence",
+    "v": "cover",
+}
+
+WORLDS = 1 << len(VARIABLES)
+EVERYWHERE = (1 << WORLDS) - 1
+"""The truth table of a tautology: bit w is the value in world w, where bit i of w is variable i."""
+
+
+def _table(variable: int) -> int:
+    return sum(1 << world for world in range(WORLDS) if world >> variable & 1)
+
+
+TABLES = {name: _table(number) for number, name in enumerate(VARIABLES)}
+
+
+class FormulaError(UserError):
+    """Says what is wrong with a formula, and at which token."""
+
+
+class Formula(NamedTuple):
+    """What there is to know of a formula.
+
+    Args:
+        table: its value in each of the 64 worlds, one bit each.
+        tree: binary, over the words without parentheses.
+        operators: how many of `and`, `or`, `not` it has.
+    """
+
+    table: int
+    tree: Tree
+    operators: int
+
+
+def tokenize(text: str) -> list[str]:
+    """Cut a formula into tokens; blanks around parentheses may be left out.
+
+    Raises:
+        FormulaError: a word that is no token.
+    Example:
+        >>> tokenize("(a (or b))")
+        ['(', 'a', '(', 'or', 'b', ')', ')']
+    """
+    tokens = text.replace(OPEN, f" {OPEN} ").replace(CLOSE, f" {CLOSE} ").split()
+    encode(tokens)
+    return tokens
+
+
+def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
+    """Numbers of tokens, from 1; 0 is padding.
+
+    Raises:
+        FormulaError: a word that is no token.
+    """
+    for position, token in enumerate(tokens):
+        if token not in IDS:
+            raise FormulaError(
+                f"unknown word {token!r} at token {position + 1}: expected one of {' '.join(TOKENS)}"
+            )
+    return np.array([IDS[token] for token in tokens], dtype=np.int64)
+
+
+def decode(ids: Iterable[int]) -> list[str]:
+    """The inverse of `encode`."""
+    return [TOKENS[number - 1] for number in ids]
+
+
+def words_of(tokens: Iterable[str]) -> list[str]:
+    """The tokens that are no parentheses."""
+    return [token for token in tokens if token not in (OPEN, CLOSE)]
+
+
+class _Partial(NamedTuple):
+    """`( and F )`: half a formula, which waits for what stands before it."""
+
+    operator: str
+    formula: Formula
+
+
+def parse(tokens: Sequence[str]) -> Formula:
+    """Read a formula from left to right; no nesting is too deep.
+
+    Args:
+        tokens: with parentheses.
+    Returns:
+        Its truth table, tree and size.
+    Raises:
+        FormulaError: brackets that do not match, or words that make no formula; names the token.
+    Example:
+        >>> formula = parse(tokenize("( a ( or ( not a ) ) )"))
+        >>> formula.tree, formula.operators, formula.table == EVERYWHERE
+        ((0, (1, (2, 3))), 2, True)
+    """
+    open_groups: list[list[str | int | Formula | _Partial]] = [[]]
+    position = 0  # among the words
+    for place, token in enumerate(tokens, start=1):
+        if token == OPEN:
+            open_groups.append([])
+        elif token == CLOSE:
+            group = open_groups.pop()
+            if not open_groups:
+                raise FormulaError(f"unmatched ) at token {place}")
+            open_groups[-1].append(_join(group, place))
+        elif token in TABLES:
+            open_groups[-1].append(Formula(TABLES[token], position, 0))
+            position += 1
+        elif token in (NOT, AND, OR):
+            # An operator is a leaf of the tree as well: remember where it stands.
+            open_groups[-1] += [token, position]
+            position += 1
+        else:
+            raise FormulaError(f"unknown word {token!r} at token {place}")
+    if len(open_groups) > 1:
+        raise FormulaError(f"{len(open_groups) - 1} unmatched ( at the end")
+    if len(open_groups[0]) != 1 or not isinstance(open_groups[0][0], Formula):
+        raise FormulaError(f"not one formula: {' '.join(tokens) or 'nothing'}")
+    return open_groups[0][0]
+
+
+def _join(group: list[str | int | Formula | _Partial], place: int) -> Formula | _Partial:
+    """What stands between two parentheses, the second at token `place`."""
+    match group:
+        case ["not", int(leaf), Formula() as inner]:
+            return Formula(EVERYWHERE ^ inner.table, (leaf, inner.tree), inner.operators + 1)
+        case [("and" | "or") as operator, int(leaf), Formula() as right]:
+            return _Partial(str(operator), right._replace(tree=(leaf, right.tree)))
+        case [Formula() as left, _Partial() as partial]:
+            right = partial.formula
+            table = left.table & right.table if partial.operator == AND else left.table | right.table
+            return Formula(table, (left.tree, right.tree), left.operators + right.operators + 1)
+    raise FormulaError(
+        f"the brackets that end at token {place} hold no formula: expected ( not F ) or ( F ( and F ) )"
+    )
+
+
+def relation(left: int, right: int) -> str:
+    """The relation between two formulas by exact comparison of their worlds.
+
+    Bowman et al. (2015), after MacCartney: with L and R the sets of worlds where each is true, `=` L = R,
+    `<` L ⊂ R, `>` L ⊃ R, `^` L is the complement of R, `|` disjoint, `v` together everything, `#` none of
+    these. Formulas that are always or never true do not occur in the data; any relation of those is `#`.
+
+    Args:
+        left, right: truth tables.
+    Returns:
+        One of RELATIONS.
+    Example:
+        >>> relation(TABLES["a"], TABLES["a"] | TABLES["b"])
+        '<'
+    """
+    both, only_left = bool(left & right), bool(left & ~right)
+    only_right, neither = bool(right & ~left), bool(EVERYWHERE & ~(left | right))
+    return _RELATION_OF.get((both, only_left, only_right, neither), "#")
+
+
+_RELATION_OF = {
+    (True, False, False, True): "=",
+    (True, False, True, True): "<",
+    (True, True, False, True): ">",
+    (False, True, True, False): "^",
+    (False, True, True, True): "|",
+    (True, True, True, False): "v",
+}

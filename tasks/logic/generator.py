@@ -1,0 +1,145 @@
+"""Random pairs of formulas: the distribution of the official data, and longer ones.
+
+Bowman, Potts and Manning (2015): a pair draws four of the six variables. A formula of budget n is, with
+probability 4/9 and if n ≥ 2, two formulas of budget ⌊n/2⌋ joined by `and` or `or` with equal chance, else
+one of the four variables; either way it is then negated with probability 1/3. Both formulas have budget 12.
+A pair with a formula that is always or never true is drawn again. Pairs are put together by the operators of
+the one that has more (12 stands for 12 and more), doubles dropped, and the first 85 % are for training.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tasks.errors import UserError
+from tasks.logic.data import MAX_OPERATIONS, Pair
+from tasks.logic.formulas import AND, CLOSE, EVERYWHERE, IDS, NOT, OPEN, OR, RELATIONS, TABLES, relation
+
+OFFICIAL_COUNT = 500_000
+BUDGET = 12
+LONG_BUDGET = 24
+"""Of formulas with more than 12 operators: one more level of nesting."""
+VARIABLES_IN_A_PAIR = 4
+TRAIN_FRACTION = 0.85
+PATIENCE = 2_000_000
+"""So many pairs drawn for one more that fits, and `longer` gives up."""
+
+
+class Drawn(NamedTuple):
+    """A random formula.
+
+    Args:
+        tokens: their ids.
+        table: of its truth.
+        operators: how many.
+    """
+
+    tokens: bytes
+    table: int
+    operators: int
+
+
+_OPEN, _CLOSE, _NOT = bytes([IDS[OPEN]]), bytes([IDS[CLOSE]]), bytes([IDS[NOT]])
+_JOIN = {
+    operator: (bytes([IDS[OPEN], IDS[operator]]), bytes([IDS[CLOSE], IDS[CLOSE]])) for operator in (AND, OR)
+}
+_VARIABLES = [Drawn(bytes([IDS[name]]), table, 0) for name, table in TABLES.items()]
+
+
+def generate(count: int, *, seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
+    """Draw the whole task.
+
+    Args:
+        count: pairs to draw; about half of them are left once doubles are dropped.
+        seed: not negative; the same seed gives the same pairs.
+    Returns:
+        Training and test pairs by number of operations, 0 to 12.
+    Raises:
+        UserError: an argument out of range.
+    Example:
+        >>> train, test = generate(1_000, seed=1)
+        >>> len(train), max(pair.operations for pair in train[6])
+        (13, 6)
+    """
+    _check(count, seed)
+    groups: list[dict[Pair, None]] = [{} for _ in range(MAX_OPERATIONS + 1)]
+    pairs = _pairs(random.Random(seed), BUDGET)
+    for _ in range(count):
+        pair = next(pairs)
+        groups[min(pair.operations, MAX_OPERATIONS)][pair] = None
+    cuts = [int(TRAIN_FRACTION * len(group)) for group in groups]
+    whole = [list(group) for group in groups]
+    return (
+        [group[:cut] for group, cut in zip(whole, cuts, strict=True)],
+        [group[cut:] for group, cut in zip(whole, cuts, strict=True)],
+    )
+
+
+def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
+    """Pairs beyond the official data: exactly so many operators in the longer formula.
+
+    Args:
+        operations: from 0 to 46, all that a budget of 24 can hold.
+        count: how many different pairs.
+        seed: not negative.
+    Returns:
+        Pairs.
+    Raises:
+        UserError: an argument out of range, or not so many pairs in a reasonable time.
+    Example:
+        >>> {pair.operations for pair in longer(14, 3, seed=1)}
+        {14}
+    """
+    _check(count, seed)
+    found: dict[Pair, None] = {}
+    misses = 0
+    for pair in _pairs(random.Random(f"{seed} {operations}"), LONG_BUDGET):
+        new = pair.operations == operations and pair not in found
+        misses = 0 if new else misses + 1
+        if new:
+            found[pair] = None
+        if len(found) == count:
+            return list(found)
+        if misses == PATIENCE:
+            break
+    raise UserError(
+        f"found only {len(found):,} of {count:,} pairs with {operations} operations, and none in "
+        f"{PATIENCE:,} draws more"
+    )
+
+
+def _pairs(rng: random.Random, budget: int) -> Iterator[Pair]:
+    while True:
+        variables = rng.sample(_VARIABLES, VARIABLES_IN_A_PAIR)
+        left, right = _formula(rng, variables, budget), _formula(rng, variables, budget)
+        if left.table in (0, EVERYWHERE) or right.table in (0, EVERYWHERE):
+            continue
+        label = RELATIONS.index(relation(left.table, right.table))
+        yield Pair(left.tokens, right.tokens, label, max(left.operators, right.operators))
+
+
+def _formula(rng: random.Random, variables: list[Drawn], budget: int) -> Drawn:
+    choice = rng.randrange(9)
+    if choice < 4 and budget >= 2:
+        left, right = (_formula(rng, variables, budget // 2) for _ in range(2))
+        operator = AND if choice < 2 else OR
+        opening, closing = _JOIN[operator]
+        formula = Drawn(
+            _OPEN + left.tokens + opening + right.tokens + closing,
+            left.table & right.table if operator == AND else left.table | right.table,
+            left.operators + right.operators + 1,
+        )
+    else:
+        formula = rng.choice(variables)
+    if rng.randrange(3):
+        return formula
+    return Drawn(_OPEN + _NOT + formula.tokens + _CLOSE, EVERYWHERE ^ formula.table, formula.operators + 1)
+
+
+def _check(count: int, seed: int) -> None:
+    if count < 1:
+        raise UserError(f"the number of pairs must be at least 1, got {count}")
+    if seed < 0:
+        raise UserError(f"the seed must not be negative, got {seed}")

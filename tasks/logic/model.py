@@ -1,0 +1,148 @@
+"""From two formulas to the seven relations, whatever reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from ordered_memory import OrderedMemory
+from tasks.checkpoints import load_weights, read_metadata
+from tasks.errors import UserError
+from tasks.logic.config import GIVEN_TREES, TRANSFORMERS, LogicConfig
+from tasks.logic.data import Batch
+from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
+from tasks.logic.transformers import PairTransformer
+from tasks.logic.tree_models import TREE_MODELS, TreeModel
+from tasks.run_directory import config_from_dict
+
+
+class Prediction(NamedTuple):
+    """What the model says of a batch.
+
+    Args:
+        logits: (B, 7), in the order of RELATIONS.
+        attention: p of every token, (2B, T, N); None for a model without slots.
+    """
+
+    logits: Tensor
+    attention: Tensor | None
+
+
+class LogicModel(nn.Module):
+    """Embedding → dropout → encoder → classifier.
+
+    An encoder of single formulas gives h1 and h2, and the classifier reads [h1; h2; h1 ∘ h2; |h1 - h2|]:
+    linear → ELU → linear, with dropout before each. A transformer gives one vector for the pair.
+
+    Args:
+        config: sizes, dropout and which encoder.
+    Raises:
+        UserError: an option that the encoder refuses.
+    """
+
+    def __init__(self, config: LogicConfig) -> None:
+        super().__init__()
+        self.joint = config.model in TRANSFORMERS
+        size = config.slot_size
+        # A transformer adds to the embedding, so it has the size of its tokens.
+        embedding_size = size if self.joint else config.embedding_size
+        self.embedding = nn.Embedding(len(TOKENS) + 1, embedding_size, padding_idx=PADDING)
+        with torch.no_grad():
+            self.embedding.weight[1:].uniform_(-0.1, 0.1)
+        self.input_dropout = nn.Dropout(config.input_dropout)
+        self.encoder = _build_encoder(config)
+        self.classifier = nn.Sequential(
+            nn.Dropout(config.output_dropout),
+            nn.Linear(size if self.joint else 4 * size, size),
+            nn.ELU(),
+            nn.Dropout(config.output_dropout),
+            nn.Linear(size, len(RELATIONS)),
+        )
+
+    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+        """Read a batch.
+
+        Args:
+            batch: B pairs; with trees, for a model that is given them.
+            num_slots: for this call, where the encoder has slots; None for its own.
+        Returns:
+            Logits and attention.
+        """
+        summary, attention = self._read(batch, num_slots)
+        return Prediction(self.classifier(summary if self.joint else _compare(summary)), attention)
+
+    def _read(self, batch: Batch, num_slots: int | None) -> tuple[Tensor, Tensor | None]:
+        """What the encoder makes of the formulas or pairs, and its attention."""
+        encoder = self.encoder
+        if isinstance(encoder, TreeModel):
+            assert batch.trees is not None, "the data set was built without trees"
+            return encoder(self.input_dropout(self.embedding(batch.trees.words)), batch.trees), None
+        embedded = self.input_dropout(self.embedding(batch.tokens))
+        if isinstance(encoder, OrderedMemory):
+            out = encoder(embedded, lengths=batch.lengths, num_slots=num_slots)
+            return out.state.candidate[:, -1], out.attention
+        if isinstance(encoder, nn.LSTM):
+            packed = pack_padded_sequence(
+                embedded, batch.lengths.cpu(), batch_first=True, enforce_sorted=False
+            )
+            _, (hidden, _) = encoder(packed)
+            return hidden[-1], None
+        return encoder(embedded, batch.lengths), None
+
+
+def _compare(summary: Tensor) -> Tensor:
+    """(2B, D) → (B, 4D)."""
+    left, right = summary.chunk(2)
+    return torch.cat([left, right, left * right, (left - right).abs()], dim=-1)
+
+
+def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[LogicModel, LogicConfig]:
+    """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
+
+    Args:
+        path: of the file.
+        occupancy_threshold: to use in place of the one that it was trained with.
+    Raises:
+        UserError: no such file, or not a checkpoint of this task.
+    """
+    config = config_from_dict(LogicConfig, read_metadata(path), path)
+    if occupancy_threshold is not None:
+        config = replace(config, occupancy_threshold=occupancy_threshold)
+    model = LogicModel(config)
+    load_weights(path, model)
+    return model.eval(), config
+
+
+def _build_encoder(config: LogicConfig) -> nn.Module:
+    if config.model in GIVEN_TREES:
+        return TREE_MODELS[config.model](config.embedding_size, config.slot_size, config.cell_dropout)
+    if config.model in TRANSFORMERS:
+        return PairTransformer(
+            config.slot_size,
+            config.layers,
+            config.heads,
+            config.cell_dropout,
+            shared=config.model == "universal-transformer",
+        )
+    if config.model == "lstm":
+        return nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
+    try:
+        return OrderedMemory(
+            config.embedding_size,
+            config.slot_size,
+            config.num_slots,
+            cell_dropout=config.cell_dropout,
+            attention_dropout=config.attention_dropout,
+            attention=config.attention,
+            cell=config.cell,
+            batch_first=True,
+            occupancy_threshold=config.occupancy_threshold,
+            backend=config.backend,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None

@@ -1,0 +1,101 @@
+"""The logic task as the training loop wants it, and a run from its configuration to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from tasks.batching import bucketed_batches
+from tasks.checkpoints import load_weights
+from tasks.experiment import Prepared, run_experiment
+from tasks.logic.config import GIVEN_TREES, LogicConfig
+from tasks.logic.data import Batch, Dataset, Splits, read_directory, split
+from tasks.logic.download import fetch
+from tasks.logic.evaluation import batches_of, evaluate
+from tasks.logic.generator import generate
+from tasks.logic.model import LogicModel
+from tasks.logic.report import results_text, write_run_report
+from tasks.run_directory import RunDirectory, write_json
+
+
+class LogicTask:
+    """Batches and losses; see `tasks.training.Task`.
+
+    Args:
+        config: batch sizes and seed.
+        train: training data.
+        validation: validation data.
+    """
+
+    def __init__(self, config: LogicConfig, train: Dataset, validation: Dataset) -> None:
+        self.config, self.train, self.validation = config, train, validation
+
+    def training_batches(self, epoch: int, batch_size: int) -> Sequence[NDArray[np.int64]]:
+        return bucketed_batches(self.train.lengths, batch_size, seed=self.config.seed, epoch=epoch)
+
+    def training_batch(self, indices: NDArray[np.int64]) -> Batch:
+        return self.train.batch(indices)
+
+    def validation_batches(self) -> Iterator[Batch]:
+        for _, batch in batches_of(self.validation, self.config.evaluation_batch_size):
+            yield batch
+
+    def losses(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits = model(batch).logits
+        return cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1) == batch.labels
+
+
+def load_splits(config: LogicConfig) -> Splits:
+    """The data of a run: drawn, read from a directory, or fetched and read."""
+    if config.generated:
+        groups = generate(config.generated, seed=config.seed)
+    else:
+        groups = read_directory(config.data_dir or fetch())
+    return split(*groups, config.split)
+
+
+def train(config: LogicConfig) -> None:
+    """Train, then test the best weights once and write the report; see `tasks.experiment.run_experiment`."""
+
+    def prepare() -> Prepared:
+        splits = load_splits(config)
+        trees = config.model in GIVEN_TREES
+        train, validation = (Dataset(part, trees=trees) for part in (splits.train, splits.validation))
+        return Prepared(
+            task=LogicTask(config, train, validation),
+            model=LogicModel(config),
+            description=(
+                f"{config.model}; split {config.split}: {len(train):,} training and {len(validation):,} "
+                f"validation pairs, {sum(map(len, splits.tests)):,} test pairs"
+            ),
+            finish=lambda run, fabric: _finish(config, run, splits, fabric),
+        )
+
+    run_experiment(config, prepare)
+
+
+def _finish(config: LogicConfig, run: RunDirectory, splits: Splits, fabric: Fabric) -> None:
+    """The one look at the test data, unless an earlier call has had it already."""
+    results = run.read_results()
+    if results is None or not run.report.exists():
+        model = LogicModel(config)
+        load_weights(run.best, model)
+        evaluation = evaluate(
+            model.to(fabric.device),
+            [pair for group in splits.tests for pair in group],
+            split=config.split,
+            given_trees=config.model in GIVEN_TREES,
+            batch_size=config.evaluation_batch_size,
+            num_slots=config.test_num_slots,
+            device=fabric.device,
+        )
+        results = evaluation.summary()
+        write_run_report(run, config, evaluation, model.to("cpu"))
+        write_json(run.results, results)
+    print(results_text(results))
+    print(f"report: {run.report}")

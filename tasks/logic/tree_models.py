@@ -1,0 +1,140 @@
+"""Encoders that are given the true tree, batched level by level.
+
+W is the number of words in a batch, D the features of a node, n the nodes of a level.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ordered_memory.cells import NO_MASKS, GatedRecursiveCell
+from tasks.logic.trees import TreeBatch
+
+
+class TreeModel(nn.Module):
+    """Composes words into formulas along given trees; a subclass says how."""
+
+    def leaf(self, words: Tensor) -> Tensor:
+        """Embedded words, (W, E) → nodes, (W, ·)."""
+        raise NotImplementedError
+
+    def compose(self, left: Tensor, right: Tensor) -> Tensor:
+        """Parents of nodes, (n, ·) each."""
+        raise NotImplementedError
+
+    def summary(self, nodes: Tensor) -> Tensor:
+        """What roots say of their formulas, (B, D)."""
+        return nodes
+
+    def forward(self, words: Tensor, trees: TreeBatch) -> Tensor:
+        """Summaries of formulas, from their words up, every height at once.
+
+        Args:
+            words: embedded, (W, E), in the order of `trees.words`.
+            trees: of B formulas.
+        Returns:
+            (B, D).
+        """
+        nodes = self.leaf(words)
+        for left, right in zip(trees.left, trees.right, strict=True):
+            parents = self.compose(nodes.index_select(0, left), nodes.index_select(0, right))
+            nodes = torch.cat([nodes, parents])
+        return self.summary(nodes.index_select(0, trees.roots))
+
+
+class TreeCell(TreeModel):
+    """The Gated Recursive Cell on given trees, with Ordered Memory's input projection and shared LayerNorm.
+
+    OM, Table 1, "Tree-cell". A word is LN(W x + b), a node LN(cell(left, right)).
+
+    Args:
+        input_size: features of an embedded word.
+        slot_size: D.
+        dropout: in the cell, before each linear map.
+    """
+
+    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(input_size, slot_size)
+        self.norm = nn.LayerNorm(slot_size)
+        self.cell = GatedRecursiveCell(slot_size, dropout)
+
+    def leaf(self, words: Tensor) -> Tensor:
+        nodes: Tensor = self.norm(self.projection(words))
+        return nodes
+
+    def compose(self, left: Tensor, right: Tensor) -> Tensor:
+        drawn = self.cell.draw_masks(len(left), 1, left)
+        masks = NO_MASKS if drawn is None else drawn.slot(0)
+        nodes: Tensor = self.norm(self.cell.compose(self.cell.prepare(left, masks), left, right, masks))
+        return nodes
+
+
+class TreeRNN(TreeModel):
+    """Bowman et al. (2015): a node is tanh(W [left; right] + b), a word tanh(V x + c).
+
+    Args:
+        input_size: features of an embedded word.
+        slot_size: D.
+        dropout: before the linear map of a node.
+    """
+
+    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(input_size, slot_size)
+        self.composition = nn.Linear(2 * slot_size, slot_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def leaf(self, words: Tensor) -> Tensor:
+        return torch.tanh(self.projection(words))
+
+    def compose(self, left: Tensor, right: Tensor) -> Tensor:
+        return torch.tanh(self.composition(self.dropout(torch.cat([left, right], dim=-1))))
+
+
+class TreeLSTM(TreeModel):
+    """The binary Tree-LSTM of Tai et al. (2015), §3.2, with N = 2 and words at the leaves alone.
+
+    i, f_l, f_r, o = σ(…), u = tanh(…) of U [h_l; h_r] + b; c = i u + f_l c_l + f_r c_r; h = o tanh c. At
+    a word, which has no children, c = i u with i, o, u of W x + b. A node is [h; c].
+
+    Args:
+        input_size: features of an embedded word.
+        slot_size: D.
+        dropout: before the linear map of a node.
+    """
+
+    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+        super().__init__()
+        self.size = slot_size
+        self.projection = nn.Linear(input_size, 3 * slot_size)
+        self.composition = nn.Linear(2 * slot_size, 5 * slot_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def leaf(self, words: Tensor) -> Tensor:
+        gates, update = self.projection(words).split((2 * self.size, self.size), dim=-1)
+        input_gate, output_gate = torch.sigmoid(gates).chunk(2, dim=-1)
+        return _lstm_node(output_gate, input_gate * torch.tanh(update))
+
+    def compose(self, left: Tensor, right: Tensor) -> Tensor:
+        (h_left, c_left), (h_right, c_right) = left.chunk(2, dim=-1), right.chunk(2, dim=-1)
+        units = self.composition(self.dropout(torch.cat([h_left, h_right], dim=-1)))
+        gates, update = units.split((4 * self.size, self.size), dim=-1)
+        input_gate, forget_left, forget_right, output_gate = torch.sigmoid(gates).chunk(4, dim=-1)
+        c = input_gate * torch.tanh(update) + forget_left * c_left + forget_right * c_right
+        return _lstm_node(output_gate, c)
+
+    def summary(self, nodes: Tensor) -> Tensor:
+        return nodes[..., : self.size]
+
+
+def _lstm_node(output_gate: Tensor, c: Tensor) -> Tensor:
+    return torch.cat([output_gate * torch.tanh(c), c], dim=-1)
+
+
+TREE_MODELS: dict[str, type[TreeCell] | type[TreeRNN] | type[TreeLSTM]] = {
+    "tree-cell": TreeCell,
+    "tree-rnn": TreeRNN,
+    "tree-lstm": TreeLSTM,
+}
