@@ -96,6 +96,17 @@ def build_fabric(config: TrainingConfig) -> Fabric:
         ) from None
 
 
+def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Adam as configured."""
+    return torch.optim.Adam(
+        model.parameters(),
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_epsilon,
+        weight_decay=config.weight_decay,
+    )
+
+
 @torch.no_grad()
 def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
     """Loss and accuracy in evaluation mode, the batches shared out among the processes."""
@@ -128,13 +139,7 @@ class Trainer:
     ) -> None:
         self.config, self.task, self.fabric, self.run = config, task, fabric, run
         self.bare_model = model
-        optimizer = torch.optim.Adam(
-            model.parameters(),
-            lr=config.learning_rate,
-            betas=config.adam_betas,
-            eps=config.adam_epsilon,
-            weight_decay=config.weight_decay,
-        )
+        optimizer = build_optimizer(model, config)
         self.model, self.optimizer = fabric.setup(model, optimizer)
         self.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
             optimizer, "max", factor=config.learning_rate_decay, patience=config.patience, threshold=0.0

@@ -1,4 +1,4 @@
-"""`python -m tasks.logic [train|evaluate|predict|stats|generate|report] --option value`; try `--help`."""
+"""`python -m tasks.logic [VERB] --option value`; the default verb is train, and each has `--help`."""
 
 import sys
 
@@ -18,6 +18,7 @@ from tasks.logic.commands import (
 from tasks.logic.comparison import train_seeds
 from tasks.logic.config import PRESETS, LogicConfig
 from tasks.logic.task import train
+from tasks.logic.throughput import ThroughputConfig, run_throughput
 from tasks.run_directory import RunDirectory, config_from_dict, read_json
 
 PROGRAM = "python -m tasks.logic"
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         "predict": lambda words: run_predict(parse(PredictConfig, words, f"{PROGRAM} predict")),
         "stats": lambda words: run_stats(parse(StatsConfig, words, f"{PROGRAM} stats")),
         "generate": lambda words: run_generate(parse(GenerateConfig, words, f"{PROGRAM} generate")),
+        "throughput": lambda words: run_throughput(parse(ThroughputConfig, words, f"{PROGRAM} throughput")),
         "report": lambda words: run_report(parse(ReportConfig, words, f"{PROGRAM} report")),
     }
     return run(PROGRAM, verbs, arguments)
