@@ -9,8 +9,11 @@ from typing import TypeVar
 import tyro
 
 from tasks.errors import UserError
+from tasks.run_directory import RunDirectory, config_from_dict, read_json
+from tasks.training_config import TrainingConfig
 
 Config = TypeVar("Config")
+RunConfig = TypeVar("RunConfig", bound=TrainingConfig)
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -60,6 +63,23 @@ def parse_with_presets(
     if name not in presets:
         raise UserError(f"--preset must be one of {', '.join(presets)}, got {name!r}")
     return parse(cls, words, program, presets[name])
+
+
+def parse_run(
+    cls: type[RunConfig], presets: Mapping[str, RunConfig], words: list[str], program: str
+) -> RunConfig:
+    """The configuration of a training run: on top of a preset, or with `--resume` of what was saved.
+
+    Args:
+        cls, presets, words, program: see `parse_with_presets`.
+    Returns:
+        The resolved configuration.
+    """
+    config = parse_with_presets(cls, presets, words, program)
+    saved = RunDirectory(config.directory).config
+    if config.resume and saved.exists():
+        config = parse(cls, words, program, config_from_dict(cls, read_json(saved), saved))
+    return config
 
 
 def parse(cls: type[Config], words: list[str], program: str, default: Config | None = None) -> Config:

@@ -1,17 +1,23 @@
-"""One training run from its configuration to its results, the same way for every task."""
+"""One training run from its configuration to its results, and back from its checkpoint, for every task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from tasks.run_directory import RunDirectory
+from tasks.checkpoints import load_weights, read_metadata
+from tasks.encoders import EncoderConfig
+from tasks.run_directory import RunDirectory, config_from_dict
 from tasks.training import Task, Trainer, build_fabric
 from tasks.training_config import TrainingConfig
+
+AnyConfig = TypeVar("AnyConfig", bound=EncoderConfig)
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 
 class Prepared(NamedTuple):
@@ -60,3 +66,28 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+
+
+def load_trained(
+    path: Path,
+    config_class: type[AnyConfig],
+    build: Callable[[AnyConfig], AnyModel],
+    occupancy_threshold: float | None = None,
+) -> tuple[AnyModel, AnyConfig]:
+    """The model in a best.safetensors, in evaluation mode, and what it was trained with.
+
+    Args:
+        path: of the file.
+        config_class: of the task.
+        build: makes a model from its configuration.
+        occupancy_threshold: to use in place of the one that it was trained with.
+    Raises:
+        UserError: no such file, or not a checkpoint of this task.
+    """
+    config = config_from_dict(config_class, read_metadata(path), path)
+    if occupancy_threshold is not None:
+        config.occupancy_threshold = occupancy_threshold
+    model = build(config)
+    load_weights(path, model)
+    model.eval()
+    return model, config

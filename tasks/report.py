@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,34 @@ def write_report(path: Path, report: Report) -> None:
         report: what stands in it.
     """
     write_atomically(path, render(report))
+
+
+def learning_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+    """Accuracy and loss on training and validation data.
+
+    Args:
+        rows: of metrics.jsonl.
+    """
+    return [
+        Curve(
+            name,
+            unit,
+            {
+                part: [(row["epoch"], row[f"{part}_{name}"]) for row in rows]
+                for part in ("train", "validation")
+            },
+        )
+        for name, unit in (("accuracy", "fraction"), ("loss", "nats"))
+    ]
+
+
+def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
+    """Whose weights were tested, in words."""
+    best = max(rows, key=lambda row: row["validation_accuracy"])
+    return (
+        f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data "
+        f"({best['validation_accuracy']:.4f})"
+    )
 
 
 def render(report: Report) -> str:

@@ -59,6 +59,10 @@ class RunDirectory:
         """Replace metrics.jsonl by these rows: it never disagrees with the checkpoint."""
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """A row for each epoch."""
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
     def read_results(self) -> dict[str, Any] | None:
         """The final evaluation, or None when the run has not got there."""
         return read_json(self.results) if self.results.exists() else None

@@ -6,7 +6,7 @@ import torch
 from ordered_memory.tree_recovery import from_attention
 from tasks.listops.data import Dataset
 from tasks.listops.evaluation import evaluate
-from tasks.listops.expressions import encode, tokenize, tree
+from tasks.listops.expressions import tokenize, tree
 from tasks.listops.generator import generate
 from tasks.listops.model import PRETRAINED, load_model
 
@@ -17,8 +17,7 @@ def test_it_loads_in_one_line_answers_and_parses():
     model, config = load_model(PRETRAINED)
     tokens = tokenize(EXPRESSION)
     with torch.inference_mode():
-        ids = torch.from_numpy(encode(tokens)).unsqueeze(0)
-        out = model(ids, torch.tensor([len(tokens)]), config.num_slots)
+        out = model(Dataset.from_texts([EXPRESSION]).batch([0]), config.num_slots)
     assert int(out.logits.argmax()) == 7
     assert from_attention(out.attention)[0] == tree(tokens)
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import tasks.files
+from tasks.classification import Classification
 from tasks.listops.__main__ import main
-from tasks.listops.task import ListOpsTask
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -101,7 +101,7 @@ def test_sigkill_again_and_again_and_resume(tmp_path, uninterrupted):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrupted, number):
-    batch = ListOpsTask.training_batch
+    batch = Classification.training_batch
     calls = 0
 
     def interrupting(self, indices):
@@ -111,7 +111,7 @@ def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrup
             os.kill(os.getpid(), number)
         return batch(self, indices)
 
-    monkeypatch.setattr(ListOpsTask, "training_batch", interrupting)
+    monkeypatch.setattr(Classification, "training_batch", interrupting)
     assert train(tmp_path / "run") == 130
     assert not (tmp_path / "run" / "results.json").exists()
     assert train(tmp_path / "run", "--resume") == 0
@@ -143,7 +143,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_says_so(tmp_path, monkeypatch
 def test_a_finished_run_is_not_trained_or_tested_again(tmp_path, monkeypatch):
     assert train(tmp_path / "run") == 0
     before = outcome(tmp_path / "run")
-    monkeypatch.setattr(ListOpsTask, "training_batch", None)
+    monkeypatch.setattr(Classification, "training_batch", None)
     monkeypatch.setattr("tasks.listops.task.evaluate", None)
     assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume"]) == 0
     assert outcome(tmp_path / "run") == before

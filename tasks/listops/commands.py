@@ -15,8 +15,8 @@ from tasks.errors import UserError
 from tasks.listops.config import PRESETS
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.evaluation import evaluate
-from tasks.listops.expressions import encode, tokenize
 from tasks.listops.expressions import evaluate as evaluate_expression
+from tasks.listops.expressions import tokenize
 from tasks.listops.expressions import tree as true_tree
 from tasks.listops.generator import generate, hard_test
 from tasks.listops.model import load_model
@@ -125,9 +125,9 @@ def run_parse(config: ParseConfig) -> None:
     answer = evaluate_expression(tokens)
     model, trained = load_model(config.checkpoint)
     _check_slots(config.num_slots)
-    ids = torch.from_numpy(encode(tokens)).unsqueeze(0)
+    batch = Dataset.from_texts([config.expression]).batch([0])
     with torch.inference_mode():
-        prediction = model(ids, torch.tensor([len(tokens)]), config.num_slots or trained.test_num_slots)
+        prediction = model(batch, config.num_slots or trained.test_num_slots)
     probabilities = prediction.logits.softmax(-1)[0]
     value = int(probabilities.argmax())
     verdict = "right" if value == answer else f"wrong, it is {answer}"

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tasks.encoders import EncoderConfig
 from tasks.errors import UserError
-from tasks.training_config import TrainingConfig
 
 
 @dataclass
-class ListOpsConfig(TrainingConfig):
+class ListOpsConfig(EncoderConfig):
     """Train a model to evaluate ListOps expressions. Defaults are the paper's."""
 
     preset: Literal["demo", "paper"] = "paper"
     """Where the defaults come from: `demo` learns on a laptop CPU in minutes, `paper` is the paper's."""
     model: Literal["ordered-memory", "lstm"] = "ordered-memory"
-    """What reads the expression; an LSTM has slot_size units."""
+    """What reads the expression; an LSTM has --slot-size units."""
     data_dir: Path | None = None
     """Directory with the official train_d20s.tsv and test_d20s.tsv; by default data are generated."""
     expressions: int = 100_000
@@ -26,43 +26,12 @@ class ListOpsConfig(TrainingConfig):
     """How many of the others to hold out for validation."""
     max_train_length: int = 100
     """Training and validation keep expressions of at most so many tokens; testing keeps all."""
-    embedding_size: int = 128
-    """Features of an embedded token."""
-    slot_size: int = 128
-    """Features of a memory slot, units of the LSTM."""
-    num_slots: int = 21
-    """Memory slots."""
-    test_num_slots: int | None = None
-    """Memory slots in the final test: deeper nesting needs more. By default as many as in training."""
-    attention: Literal["normalized", "additive"] = "normalized"
-    """Score of the slot attention."""
-    cell: Literal["gated", "tree-rnn"] = "gated"
-    """What composes two slots."""
-    cell_dropout: float = 0.1
-    """Inside the cell, before each linear map."""
-    attention_dropout: float = 0.3
-    """Inside the attention's score, before each linear map."""
-    input_dropout: float = 0.1
-    """On embedded tokens."""
-    output_dropout: float = 0.2
-    """On the summary of an expression."""
-    occupancy_threshold: float = 1e-5
-    """Slot occupancies below this fraction count as empty: a larger one is faster and less exact."""
-    recompute_every: int | None = None
-    """Keep only the state after every so many tokens for the reverse pass: less memory, more time."""
-    backend: str = "auto"
-    """How the recurrence is computed: a name from ordered_memory.backends, or the fastest that can run."""
 
     def check(self) -> None:
         super().check()
-        for name in ("expressions", "validation_size", "max_train_length", "embedding_size"):
+        for name in ("expressions", "validation_size", "max_train_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        if self.test_num_slots is not None and self.test_num_slots < 1:
-            raise UserError(f"--test-num-slots must be at least 1, got {self.test_num_slots}")
-        for name in ("input_dropout", "output_dropout"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"--{name.replace('_', '-')} must lie in [0, 1], got {getattr(self, name)}")
 
     @property
     def directory(self) -> Path:

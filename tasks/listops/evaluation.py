@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
 from numpy.typing import NDArray
 
-from ordered_memory.span_f1 import SpanF1, compare
 from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree
-from tasks.batching import evaluation_batches
-from tasks.listops.data import Batch, Dataset
+from tasks.classification import batches_of
+from tasks.induced_trees import Scores, score_trees
+from tasks.listops.data import Dataset
 from tasks.listops.expressions import nesting_depth, tree
 from tasks.listops.model import ListOpsModel
 
 LENGTH_BUCKETS = ((1, 20), (21, 50), (51, 100), (101, 200), (201, 500), (501, 1000), (1001, 10**9))
-TOKENS_PER_BATCH = 25_600
 PUNCTUATION = "every token counts, operators and brackets included"
 
 
@@ -66,19 +66,9 @@ class Evaluation:
         """The true tree of each expression."""
         return [tree(self.dataset.tokens_of(i)) for i in range(len(self.dataset))]
 
-    def span_f1(self) -> dict[str, dict[str, SpanF1]]:
-        """F1 of the trees and the baselines by EVALB's convention and by ON-LSTM's; empty without trees."""
-        if self.trees is None:
-            return {}
-        gold = self.gold_trees()
-        return {
-            "corpus level, with the whole-sentence span": compare(
-                self.trees, gold, level="corpus", whole_sentence=True
-            ),
-            "sentence level, without the whole-sentence span": compare(
-                self.trees, gold, level="sentence", whole_sentence=False
-            ),
-        }
+    def span_f1(self) -> Scores:
+        """F1 of the trees and the baselines; empty without trees."""
+        return {} if self.trees is None else score_trees(self.trees, self.gold_trees())
 
     def summary(self) -> dict[str, Any]:
         """Everything above as JSON values."""
@@ -87,10 +77,7 @@ class Evaluation:
             "accuracy": self.accuracy,
             "accuracy_by_length": {name: list(pair) for name, pair in self.by_length().items()},
             "accuracy_by_depth": {name: list(pair) for name, pair in self.by_depth().items()},
-            "span_f1": {
-                convention: {name: scores.f1 for name, scores in rows.items()}
-                for convention, rows in self.span_f1().items()
-            },
+            "span_f1": self.span_f1(),
             "punctuation": PUNCTUATION,
         }
 
@@ -99,12 +86,6 @@ class Evaluation:
         return {
             name: (float(correct[mask].mean()), int(mask.sum())) for name, mask in masks.items() if mask.any()
         }
-
-
-def batches_of(dataset: Dataset, batch_size: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """A data set in batches of like lengths, the longest first, with the indices of each batch."""
-    for indices in evaluation_batches(dataset.lengths, batch_size, TOKENS_PER_BATCH):
-        yield indices, dataset.batch(indices)
 
 
 @torch.inference_mode()
@@ -133,7 +114,7 @@ def evaluate(
     predicted = np.zeros(len(dataset), dtype=np.int64)
     trees: list[Tree | None] = [None] * len(dataset)
     for indices, batch in batches_of(dataset, batch_size):
-        prediction = model(batch.tokens.to(device), batch.lengths, num_slots)
+        prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
         predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
         if prediction.attention is not None:
             read = from_attention(prediction.attention.float().cpu(), batch.lengths)

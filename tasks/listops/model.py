@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from ordered_memory import OrderedMemory
-from tasks.checkpoints import load_weights, read_metadata
-from tasks.errors import UserError
+from tasks.encoders import build_ordered_memory, last_hidden
+from tasks.experiment import load_trained
 from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Batch
 from tasks.listops.expressions import PADDING, TOKENS
-from tasks.run_directory import config_from_dict
 
 NUM_VALUES = 10
 
@@ -47,28 +45,29 @@ class ListOpsModel(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(len(TOKENS) + 1, config.embedding_size, padding_idx=PADDING)
         self.input_dropout = nn.Dropout(config.input_dropout)
-        self.encoder = _build_encoder(config)
+        self.encoder: OrderedMemory | nn.LSTM = (
+            nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
+            if config.model == "lstm"
+            else build_ordered_memory(config)
+        )
         self.output_dropout = nn.Dropout(config.output_dropout)
         self.output = nn.Linear(config.slot_size, NUM_VALUES)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.
 
         Args:
-            tokens: ids, (B, T) int64.
-            lengths: (B,) int64.
+            batch: B expressions.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
             Logits and attention.
         """
-        embedded = self.input_dropout(self.embedding(tokens))
+        embedded = self.input_dropout(self.embedding(batch.tokens))
         if isinstance(self.encoder, OrderedMemory):
-            out = self.encoder(embedded, lengths=lengths, num_slots=num_slots)
+            out = self.encoder(embedded, lengths=batch.lengths, num_slots=num_slots)
             summary, attention = out.state.candidate[:, -1], out.attention
         else:
-            packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            _, (hidden, _) = self.encoder(packed)
-            summary, attention = hidden[-1], None
+            summary, attention = last_hidden(self.encoder, embedded, batch.lengths), None
         return Prediction(self.output(self.output_dropout(summary)), attention)
 
 
@@ -82,30 +81,4 @@ def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[Li
     Raises:
         UserError: no such file, or not a ListOps checkpoint.
     """
-    config = config_from_dict(ListOpsConfig, read_metadata(path), path)
-    if occupancy_threshold is not None:
-        config = replace(config, occupancy_threshold=occupancy_threshold)
-    model = ListOpsModel(config)
-    load_weights(path, model)
-    return model.eval(), config
-
-
-def _build_encoder(config: ListOpsConfig) -> nn.Module:
-    if config.model == "lstm":
-        return nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
-    try:
-        return OrderedMemory(
-            config.embedding_size,
-            config.slot_size,
-            config.num_slots,
-            cell_dropout=config.cell_dropout,
-            attention_dropout=config.attention_dropout,
-            attention=config.attention,
-            cell=config.cell,
-            batch_first=True,
-            occupancy_threshold=config.occupancy_threshold,
-            checkpoint_every=config.recompute_every,
-            backend=config.backend,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return load_trained(path, ListOpsConfig, ListOpsModel, occupancy_threshold)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import torch
 
+from tasks.induced_trees import scores_tables, scores_text
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.evaluation import Evaluation
 from tasks.listops.expressions import tree
 from tasks.listops.model import ListOpsModel
-from tasks.report import Curve, Example, Report, Table, write_report
+from tasks.report import Example, Report, Table, best_epoch, learning_curves, write_report
 from tasks.run_directory import RunDirectory, config_to_dict
 
 NUM_EXAMPLES = 12
@@ -32,9 +32,7 @@ def results_text(results: dict[str, Any]) -> str:
     for title, key in (("tokens", "accuracy_by_length"), ("depth", "accuracy_by_depth")):
         lines.append(f"\n{title:>10}  accuracy  expressions")
         lines += [f"{name:>10}  {value:8.4f}  {count:11,}" for name, (value, count) in results[key].items()]
-    for convention, rows in results["span_f1"].items():
-        lines.append(f"\nspan F1, {convention}; spans of one token never count; {results['punctuation']}")
-        lines += [f"{name:>16}  {f1:.4f}" for name, f1 in rows.items()]
+    lines += scores_text(results["span_f1"], results["punctuation"])
     return "\n".join(lines)
 
 
@@ -49,33 +47,20 @@ def write_run_report(
         evaluation: of the best weights on the test data.
         model: with these weights, on the CPU, for the heat maps.
     """
-    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    rows = run.read_metrics()
     summary = evaluation.summary()
-    best = max(rows, key=lambda row: row["validation_accuracy"])
     report = Report(
         title=f"ListOps: {config.model}",
         subtitle=(
-            f"Test accuracy {summary['accuracy']:.4f} on {summary['expressions']:,} expressions with the "
-            f"weights of epoch {best['epoch']}, the best of {len(rows)} on validation data "
-            f"({best['validation_accuracy']:.4f})."
+            f"Test accuracy {summary['accuracy']:.4f} on {summary['expressions']:,} expressions "
+            f"{best_epoch(rows)}."
         ),
         config=config_to_dict(config),
-        curves=_curves(rows),
+        curves=learning_curves(rows),
         tables=_tables(summary),
         examples=_examples(evaluation, model, config.test_num_slots),
     )
     write_report(run.report, report)
-
-
-def _curves(rows: list[dict[str, Any]]) -> list[Curve]:
-    def series(name: str) -> list[tuple[float, float]]:
-        return [(row["epoch"], row[name]) for row in rows]
-
-    parts = ("train", "validation")
-    return [
-        Curve("accuracy", "fraction", {part: series(f"{part}_accuracy") for part in parts}),
-        Curve("loss", "nats", {part: series(f"{part}_loss") for part in parts}),
-    ]
 
 
 def _tables(summary: dict[str, Any]) -> list[Table]:
@@ -88,19 +73,8 @@ def _tables(summary: dict[str, Any]) -> list[Table]:
         )
         for title, key in (("length in tokens", "accuracy_by_length"), ("depth", "accuracy_by_depth"))
     ]
-    if summary["span_f1"]:
-        conventions = list(summary["span_f1"])
-        names = list(summary["span_f1"][conventions[0]])
-        tables.append(
-            Table(
-                title="Unlabelled span F1 of the induced trees",
-                columns=["trees", *conventions],
-                rows=[[name, *(summary["span_f1"][c][name] for c in conventions)] for name in names],
-                note=f"{summary['expressions']:,} expressions; spans of one token never count; "
-                f"{summary['punctuation']}.",
-            )
-        )
-    return tables
+    note = f"{summary['expressions']:,} expressions; {summary['punctuation']}"
+    return tables + scores_tables(summary["span_f1"], note)
 
 
 def _examples(evaluation: Evaluation, model: ListOpsModel, num_slots: int | None) -> list[Example]:
@@ -123,7 +97,7 @@ def _example(evaluation: Evaluation, model: ListOpsModel, index: int, num_slots:
     dataset = evaluation.dataset
     tokens = dataset.tokens_of(index)
     batch = dataset.batch([index])
-    attention = model.eval()(batch.tokens, batch.lengths, num_slots).attention
+    attention = model.eval()(batch, num_slots).attention
     predicted, label = int(evaluation.predicted[index]), int(dataset.labels[index])
     right = predicted == label
     return Example(

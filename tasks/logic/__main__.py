@@ -2,7 +2,7 @@
 
 import sys
 
-from tasks.command_line import parse, parse_with_presets, run
+from tasks.command_line import parse, parse_run, run
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -19,18 +19,13 @@ from tasks.logic.comparison import train_seeds
 from tasks.logic.config import PRESETS, LogicConfig
 from tasks.logic.task import train
 from tasks.logic.throughput import ThroughputConfig, run_throughput
-from tasks.run_directory import RunDirectory, config_from_dict, read_json
 
 PROGRAM = "python -m tasks.logic"
 
 
 def train_verb(words: list[str]) -> None:
-    """Train; with `--resume` the saved configuration takes the place of the preset."""
-    config = parse_with_presets(LogicConfig, PRESETS, words, PROGRAM)
-    saved = RunDirectory(config.directory).config
-    if config.resume and saved.exists():
-        defaults = config_from_dict(LogicConfig, read_json(saved), saved)
-        config = parse(LogicConfig, words, PROGRAM, defaults)
+    """Train once, or once for each seed."""
+    config = parse_run(LogicConfig, PRESETS, words, PROGRAM)
     if config.seeds == 1:
         train(config)
     else:

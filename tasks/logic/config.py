@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tasks.encoders import EncoderConfig
 from tasks.errors import UserError
 from tasks.logic.data import SplitName
-from tasks.training_config import TrainingConfig
 
 ModelName = Literal[
     "ordered-memory",
@@ -27,13 +27,13 @@ TRANSFORMERS = ("transformer", "universal-transformer")
 
 
 @dataclass
-class LogicConfig(TrainingConfig):
-    """Train a model to tell how two formulas of propositional logic are related. Defaults are the paper's."""
+class LogicConfig(EncoderConfig):
+    """Train a model to tell how two formulas of propositional logic are related."""
 
     preset: Literal["demo", "paper"] = "paper"
     """Where the defaults come from: `demo` is small and short, `paper` is the paper's."""
     model: ModelName = "ordered-memory"
-    """What reads the formulas; the `tree-` models are given the true trees."""
+    """What reads the formulas, all with --slot-size features; the `tree-` models are given the true trees."""
     split: SplitName = "full"
     """What training leaves out: nothing, or formulas with a pattern that the test then has."""
     data_dir: Path | None = None
@@ -42,44 +42,16 @@ class LogicConfig(TrainingConfig):
     """Draw so many pairs instead of using the official data; the official count is 500,000."""
     seeds: int = 1
     """Train so many times, with the seeds from --seed on, and report mean and deviation."""
-    embedding_size: int = 200
-    """Features of an embedded token."""
-    slot_size: int = 200
-    """Features of a memory slot, of a tree's nodes, of a transformer's tokens; units of the LSTM."""
-    num_slots: int = 12
-    """Memory slots in training."""
-    test_num_slots: int = 24
-    """Memory slots in the final test: longer formulas nest deeper."""
-    attention: Literal["normalized", "additive"] = "normalized"
-    """Score of the slot attention."""
-    cell: Literal["gated", "tree-rnn"] = "gated"
-    """What composes two slots."""
     layers: int = 6
     """Layers of a transformer, steps of the universal one."""
     heads: int = 8
     """Attention heads of a transformer."""
-    cell_dropout: float = 0.2
-    """Inside the cell, before each linear map; inside a transformer's layers."""
-    attention_dropout: float = 0.2
-    """Inside the slot attention's score, before each linear map."""
-    input_dropout: float = 0.1
-    """On embedded tokens."""
-    output_dropout: float = 0.3
-    """In the classifier, before each linear map."""
-    occupancy_threshold: float = 1e-5
-    """Slot occupancies below this fraction count as empty: a larger one is faster and less exact."""
-    backend: str = "auto"
-    """How the recurrence is computed: a name from ordered_memory.backends, or the fastest that can run."""
 
     def check(self) -> None:
         super().check()
-        counts = ("seeds", "embedding_size", "slot_size", "num_slots", "test_num_slots", "layers", "heads")
-        for name in counts:
+        for name in ("seeds", "layers", "heads"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        for name in ("cell_dropout", "attention_dropout", "input_dropout", "output_dropout"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"--{name.replace('_', '-')} must lie in [0, 1], got {getattr(self, name)}")
         if self.generated < 0:
             raise UserError(f"--generated must not be negative, got {self.generated}")
         if self.generated and self.data_dir is not None:
@@ -99,7 +71,16 @@ class LogicConfig(TrainingConfig):
 
 
 PRESETS: dict[str, LogicConfig] = {
-    "paper": LogicConfig(),
+    "paper": LogicConfig(
+        embedding_size=200,
+        slot_size=200,
+        num_slots=12,
+        test_num_slots=24,
+        cell_dropout=0.2,
+        attention_dropout=0.2,
+        input_dropout=0.1,
+        output_dropout=0.3,
+    ),
     "demo": LogicConfig(
         preset="demo",
         generated=50_000,
@@ -107,6 +88,8 @@ PRESETS: dict[str, LogicConfig] = {
         max_minutes=8,
         embedding_size=64,
         slot_size=64,
+        num_slots=12,
+        test_num_slots=24,
         learning_rate=2e-3,
         patience=1,
         adam_betas=(0.9, 0.999),

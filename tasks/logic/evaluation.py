@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +11,14 @@ import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
 from numpy.typing import NDArray
 
-from ordered_memory.span_f1 import SpanF1, compare
 from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.batching import evaluation_batches
+from tasks.classification import batches_of
+from tasks.induced_trees import Scores, score_trees
 from tasks.logic.data import MAX_OPERATIONS, PATTERNS, TRAIN_OPERATIONS, Batch, Dataset, Pair, matches
 from tasks.logic.formulas import PARENTHESES, RELATIONS, decode, parse
 from tasks.logic.model import LogicModel
 
-TOKENS_PER_BATCH = 25_600
 PUNCTUATION = "parentheses are read but dropped from both trees; formulas of one word are left out"
 
 
@@ -71,8 +70,8 @@ class Evaluation:
         rows: list[list[int]] = counts.tolist()
         return rows
 
-    def span_f1(self) -> dict[str, dict[str, SpanF1]]:
-        """F1 of the trees and the baselines by EVALB's convention and by ON-LSTM's; empty without trees."""
+    def span_f1(self) -> Scores:
+        """F1 of the trees and the baselines; empty without trees."""
         if self.trees is None:
             return {}
         predicted, gold = [], []
@@ -81,14 +80,7 @@ class Evaluation:
                 if len(clause) > 1:
                     predicted.append(tree)
                     gold.append(parse(decode(clause)).tree)
-        return {
-            "corpus level, with the whole-sentence span": compare(
-                predicted, gold, level="corpus", whole_sentence=True
-            ),
-            "sentence level, without the whole-sentence span": compare(
-                predicted, gold, level="sentence", whole_sentence=False
-            ),
-        }
+        return score_trees(predicted, gold)
 
     def summary(self) -> dict[str, Any]:
         """Everything above as JSON values."""
@@ -100,10 +92,7 @@ class Evaluation:
             "accuracy_on_excluded": {name: list(pair) for name, pair in self.excluded().items()},
             "relations": list(RELATIONS),
             "confusion": self.confusion(),
-            "span_f1": {
-                convention: {name: scores.f1 for name, scores in rows.items()}
-                for convention, rows in self.span_f1().items()
-            },
+            "span_f1": self.span_f1(),
             "punctuation": PUNCTUATION,
         }
 
@@ -112,12 +101,6 @@ class Evaluation:
         return {
             name: (float(correct[mask].mean()), int(mask.sum())) for name, mask in masks.items() if mask.any()
         }
-
-
-def batches_of(dataset: Dataset, batch_size: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """A data set in batches of like lengths, the longest first, with the indices of each batch."""
-    for indices in evaluation_batches(dataset.lengths, batch_size, TOKENS_PER_BATCH):
-        yield indices, dataset.batch(indices)
 
 
 @torch.inference_mode()
@@ -151,7 +134,7 @@ def evaluate(
     predicted = np.zeros(len(pairs), dtype=np.int64)
     trees: list[tuple[Tree, Tree] | None] = [None] * len(pairs)
     for indices, batch in batches_of(dataset, batch_size):
-        prediction = model(move_data_to_device(batch, device), num_slots)
+        prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
         predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
         if prediction.attention is not None:
             read = induced_trees(prediction.attention.float().cpu(), batch)

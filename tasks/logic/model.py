@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from ordered_memory import OrderedMemory
-from tasks.checkpoints import load_weights, read_metadata
-from tasks.errors import UserError
+from tasks.encoders import build_ordered_memory, last_hidden
+from tasks.experiment import load_trained
 from tasks.logic.config import GIVEN_TREES, TRANSFORMERS, LogicConfig
 from tasks.logic.data import Batch
 from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
 from tasks.logic.transformers import PairTransformer
 from tasks.logic.tree_models import TREE_MODELS, TreeModel
-from tasks.run_directory import config_from_dict
 
 
 class Prediction(NamedTuple):
@@ -87,11 +84,7 @@ class LogicModel(nn.Module):
             out = encoder(embedded, lengths=batch.lengths, num_slots=num_slots)
             return out.state.candidate[:, -1], out.attention
         if isinstance(encoder, nn.LSTM):
-            packed = pack_padded_sequence(
-                embedded, batch.lengths.cpu(), batch_first=True, enforce_sorted=False
-            )
-            _, (hidden, _) = encoder(packed)
-            return hidden[-1], None
+            return last_hidden(encoder, embedded, batch.lengths), None
         return encoder(embedded, batch.lengths), None
 
 
@@ -110,12 +103,7 @@ def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[Lo
     Raises:
         UserError: no such file, or not a checkpoint of this task.
     """
-    config = config_from_dict(LogicConfig, read_metadata(path), path)
-    if occupancy_threshold is not None:
-        config = replace(config, occupancy_threshold=occupancy_threshold)
-    model = LogicModel(config)
-    load_weights(path, model)
-    return model.eval(), config
+    return load_trained(path, LogicConfig, LogicModel, occupancy_threshold)
 
 
 def _build_encoder(config: LogicConfig) -> nn.Module:
@@ -131,18 +119,4 @@ def _build_encoder(config: LogicConfig) -> nn.Module:
         )
     if config.model == "lstm":
         return nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
-    try:
-        return OrderedMemory(
-            config.embedding_size,
-            config.slot_size,
-            config.num_slots,
-            cell_dropout=config.cell_dropout,
-            attention_dropout=config.attention_dropout,
-            attention=config.attention,
-            cell=config.cell,
-            batch_first=True,
-            occupancy_threshold=config.occupancy_threshold,
-            backend=config.backend,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return build_ordered_memory(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,13 @@ import numpy as np
 import torch
 
 from ordered_memory.trees import Tree
+from tasks.induced_trees import scores_tables, scores_text
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset, Pair
 from tasks.logic.evaluation import Evaluation, induced_trees
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS, decode, parse, words_of
 from tasks.logic.model import LogicModel
-from tasks.report import Curve, Example, Report, Table, write_report
+from tasks.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
 from tasks.run_directory import RunDirectory, config_to_dict
 
 NUM_EXAMPLES = 6
@@ -41,9 +41,7 @@ def results_text(results: dict[str, Any]) -> str:
     lines.append(" " * 4 + "".join(f"{sign:>8}" for sign in results["relations"]))
     for sign, row in zip(results["relations"], results["confusion"], strict=True):
         lines.append(f"{sign:>4}" + "".join(f"{count:8,}" for count in row))
-    for convention, scores in results["span_f1"].items():
-        lines.append(f"\nspan F1, {convention}; spans of one word never count; {results['punctuation']}")
-        lines += [f"{name:>16}  {f1:.4f}" for name, f1 in scores.items()]
+    lines += scores_text(results["span_f1"], results["punctuation"])
     return "\n".join(lines)
 
 
@@ -58,28 +56,15 @@ def write_run_report(
         evaluation: of the best weights on the test data.
         model: with these weights, on the CPU, for the heat maps.
     """
-    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    rows = run.read_metrics()
     summary = evaluation.summary()
-    best = max(rows, key=lambda row: row["validation_accuracy"])
     report = Report(
         title=f"Logic: {config.model}, split {config.split}",
         subtitle=(
-            f"Test accuracy {summary['accuracy']:.4f} on {summary['pairs']:,} pairs with the weights of "
-            f"epoch {best['epoch']}, the best of {len(rows)} on validation data "
-            f"({best['validation_accuracy']:.4f})."
+            f"Test accuracy {summary['accuracy']:.4f} on {summary['pairs']:,} pairs {best_epoch(rows)}."
         ),
         config=config_to_dict(config),
-        curves=[
-            Curve(
-                name,
-                unit,
-                {
-                    part: [(row["epoch"], row[f"{part}_{name}"]) for row in rows]
-                    for part in ("train", "validation")
-                },
-            )
-            for name, unit in (("accuracy", "fraction"), ("loss", "nats"))
-        ],
+        curves=learning_curves(rows),
         plots=[accuracy_plot({config.model: summary})],
         tables=_tables(summary),
         examples=[
@@ -164,18 +149,7 @@ def _tables(summary: dict[str, Any]) -> list[Table]:
                 rows=[[name, value, count] for name, (value, count) in rows.items()],
             )
         )
-    if summary["span_f1"]:
-        conventions = list(summary["span_f1"])
-        names = list(summary["span_f1"][conventions[0]])
-        tables.append(
-            Table(
-                title="Unlabelled span F1 of the induced trees",
-                columns=["trees", *conventions],
-                rows=[[name, *(summary["span_f1"][c][name] for c in conventions)] for name in names],
-                note=f"Spans of one word never count; {summary['punctuation']}.",
-            )
-        )
-    return tables
+    return tables + scores_tables(summary["span_f1"], summary["punctuation"])
 
 
 def confusion_table(name: str, summary: dict[str, Any]) -> Table:

@@ -1,53 +1,20 @@
-"""The logic task as the training loop wants it, and a run from its configuration to its report."""
+"""A run of the logic task from its configuration to its report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from tasks.batching import bucketed_batches
 from tasks.checkpoints import load_weights
+from tasks.classification import Classification
 from tasks.experiment import Prepared, run_experiment
 from tasks.logic.config import GIVEN_TREES, LogicConfig
-from tasks.logic.data import Batch, Dataset, Splits, read_directory, split
+from tasks.logic.data import Dataset, Splits, read_directory, split
 from tasks.logic.download import fetch
-from tasks.logic.evaluation import batches_of, evaluate
+from tasks.logic.evaluation import evaluate
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.logic.report import results_text, write_run_report
 from tasks.run_directory import RunDirectory, write_json
-
-
-class LogicTask:
-    """Batches and losses; see `tasks.training.Task`.
-
-    Args:
-        config: batch sizes and seed.
-        train: training data.
-        validation: validation data.
-    """
-
-    def __init__(self, config: LogicConfig, train: Dataset, validation: Dataset) -> None:
-        self.config, self.train, self.validation = config, train, validation
-
-    def training_batches(self, epoch: int, batch_size: int) -> Sequence[NDArray[np.int64]]:
-        return bucketed_batches(self.train.lengths, batch_size, seed=self.config.seed, epoch=epoch)
-
-    def training_batch(self, indices: NDArray[np.int64]) -> Batch:
-        return self.train.batch(indices)
-
-    def validation_batches(self) -> Iterator[Batch]:
-        for _, batch in batches_of(self.validation, self.config.evaluation_batch_size):
-            yield batch
-
-    def losses(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = model(batch).logits
-        return cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1) == batch.labels
 
 
 def load_splits(config: LogicConfig) -> Splits:
@@ -67,7 +34,7 @@ def train(config: LogicConfig) -> None:
         trees = config.model in GIVEN_TREES
         train, validation = (Dataset(part, trees=trees) for part in (splits.train, splits.validation))
         return Prepared(
-            task=LogicTask(config, train, validation),
+            task=Classification(config, train, validation),
             model=LogicModel(config),
             description=(
                 f"{config.model}; split {config.split}: {len(train):,} training and {len(validation):,} "

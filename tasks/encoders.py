@@ -1,0 +1,95 @@
+"""Encoders of sequences that tasks share: their options, Ordered Memory and an LSTM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from ordered_memory import OrderedMemory
+from tasks.errors import UserError
+from tasks.training_config import TrainingConfig
+
+
+@dataclass
+class EncoderConfig(TrainingConfig):
+    """Sizes and dropout. The defaults are those of the paper's ListOps model."""
+
+    embedding_size: int = 128
+    """Features of an embedded token."""
+    slot_size: int = 128
+    """Features of a memory slot; of whatever another encoder has in its place."""
+    num_slots: int = 21
+    """Memory slots in training."""
+    test_num_slots: int | None = None
+    """Memory slots in the final test: deeper nesting needs more. By default as many as in training."""
+    attention: Literal["normalized", "additive"] = "normalized"
+    """Score of the slot attention."""
+    cell: Literal["gated", "tree-rnn"] = "gated"
+    """What composes two slots."""
+    cell_dropout: float = 0.1
+    """Inside the cell, before each linear map; inside a transformer's layers."""
+    attention_dropout: float = 0.3
+    """Inside the slot attention's score, before each linear map."""
+    input_dropout: float = 0.1
+    """On embedded tokens."""
+    output_dropout: float = 0.2
+    """On what the encoder makes of a sequence, before each linear map."""
+    occupancy_threshold: float = 1e-5
+    """Slot occupancies below this fraction count as empty: a larger one is faster and less exact."""
+    recompute_every: int | None = None
+    """Keep only the state after every so many tokens for the reverse pass: less memory, more time."""
+    backend: str = "auto"
+    """How the recurrence is computed: a name from ordered_memory.backends, or the fastest that can run."""
+
+    def check(self) -> None:
+        super().check()
+        for name in ("embedding_size", "slot_size", "num_slots", "test_num_slots"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+        for name in ("cell_dropout", "attention_dropout", "input_dropout", "output_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"--{name.replace('_', '-')} must lie in [0, 1], got {getattr(self, name)}")
+
+
+def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:
+    """The layer as configured, its input and output with the batch first.
+
+    Raises:
+        UserError: an option that the layer refuses.
+    """
+    try:
+        return OrderedMemory(
+            config.embedding_size,
+            config.slot_size,
+            config.num_slots,
+            cell_dropout=config.cell_dropout,
+            attention_dropout=config.attention_dropout,
+            attention=config.attention,
+            cell=config.cell,
+            batch_first=True,
+            occupancy_threshold=config.occupancy_threshold,
+            checkpoint_every=config.recompute_every,
+            backend=config.backend,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def last_hidden(lstm: nn.LSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
+    """What an LSTM with the batch first has in its last layer after each sequence's own last token.
+
+    Args:
+        lstm: of one direction.
+        embedded: (B, T, E), padded on the right.
+        lengths: (B,) int64.
+    Returns:
+        (B, units).
+    """
+    packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    _, (hidden, _) = lstm(packed)
+    last: Tensor = hidden[-1]
+    return last
