@@ -1,5 +1,16 @@
 """ON-LSTM (Shen et al., *Ordered Neurons*, ICLR 2019): an LSTM whose gates induce trees."""
 
-from onlstm.functional import MasterGates, master_gates, step
+from onlstm.cell import ONLSTMCell
+from onlstm.functional import MasterGates, Recurrence, master_gates, recur, step
+from onlstm.layer import ONLSTM, Distances
 
-__all__ = ["MasterGates", "master_gates", "step"]
+__all__ = [
+    "ONLSTM",
+    "Distances",
+    "MasterGates",
+    "ONLSTMCell",
+    "Recurrence",
+    "master_gates",
+    "recur",
+    "step",
+]

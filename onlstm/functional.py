@@ -5,6 +5,7 @@ Axes: B batch, H hidden units, C chunk size, M = H / C entries of a master gate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -96,3 +97,59 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
     write = torch.sigmoid(input_gate) * overlap + (master_input - overlap)
     cell = forget * cell + write * torch.tanh(update)
     return torch.sigmoid(output_gate) * torch.tanh(cell), cell, master
+
+
+class Recurrence(NamedTuple):
+    """What the loop over time computes. P is the number of tokens in the batch, packed.
+
+    Args:
+        output: h of every token, (P, H).
+        hidden: h after each sequence's last token, (B, H).
+        cell: c after each sequence's last token, (B, H).
+        forget_distance: of every token, (P,), master-gate entries.
+        input_distance: likewise.
+    """
+
+    output: Tensor
+    hidden: Tensor
+    cell: Tensor
+    forget_distance: Tensor
+    input_distance: Tensor
+
+
+def recur(
+    gates: Tensor, batch_sizes: Sequence[int], weight: Tensor, hidden: Tensor, cell: Tensor, chunk_size: int
+) -> Recurrence:
+    """The loop over time: `step` on W x_t + b + U h_{t-1} for every token.
+
+    Tokens are packed as in PackedSequence: those of the first step, of the second, …, and within a step the
+    sequences from long to short, so that a sequence has the same row at every step that it reaches.
+
+    Args:
+        gates: W x_t + b, (P, 4H + 2M).
+        batch_sizes: how many sequences reach each step, T numbers that never rise and add up to P.
+        weight: U, (4H + 2M, H).
+        hidden: h before the first token, (B, H).
+        cell: c before the first token, (B, H).
+        chunk_size: C.
+    Returns:
+        Outputs, the state after each sequence's last token, distances.
+    Example:
+        >>> result = recur(torch.zeros(5, 10), [2, 2, 1], torch.zeros(10, 2), *torch.zeros(2, 2, 2), 2)
+        >>> result.output.shape, result.cell.shape
+        (torch.Size([5, 2]), torch.Size([2, 2]))
+    """
+    outputs: list[Tensor] = []
+    distances: list[tuple[Tensor, Tensor]] = []
+    ended: list[tuple[Tensor, Tensor]] = []
+    for part, rows in zip(gates.split(list(batch_sizes)), batch_sizes, strict=True):
+        if rows < len(hidden):
+            ended.append((hidden[rows:], cell[rows:]))
+            hidden, cell = hidden[:rows], cell[:rows]
+        hidden, cell, master = step(part + hidden @ weight.T, cell, chunk_size)
+        outputs.append(hidden)
+        distances.append(master.distances())
+    ended.append((hidden, cell))
+    last_hidden, last_cell = (torch.cat(parts) for parts in zip(*reversed(ended), strict=True))
+    forget, write = (torch.cat(parts) for parts in zip(*distances, strict=True))
+    return Recurrence(torch.cat(outputs), last_hidden, last_cell, forget, write)

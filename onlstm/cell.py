@@ -1,0 +1,93 @@
+"""`ONLSTMCell`: what `nn.LSTMCell` takes and returns, with neurons in order.
+
+Axes: B batch, H hidden units, C chunk size.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onlstm.functional import step
+from onlstm.parameters import check_sizes, gate_parameters, reset
+
+State = tuple[Tensor, Tensor]
+
+
+class ONLSTMCell(nn.Module):
+    """One ON-LSTM step in place of `nn.LSTMCell`.
+
+    Args:
+        input_size: features of a token.
+        hidden_size: H.
+        bias: whether there are b_ih and b_hh.
+        device, dtype: of the parameters.
+        chunk_size: C, divides H.
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range.
+    Example:
+        >>> hidden, cell = ONLSTMCell(10, 20, chunk_size=4)(torch.randn(3, 10))
+        >>> hidden.shape
+        torch.Size([3, 20])
+    """
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        chunk_size: int = 1,
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size, hidden_size, 1, bias, False, chunk_size)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        self.chunk_size = chunk_size
+        for name, parameter in gate_parameters(input_size, hidden_size, chunk_size, bias, device, dtype):
+            self.register_parameter(name, nn.Parameter(parameter))
+        reset(self, hidden_size)
+
+    def forward(self, input: Tensor, hx: State | None = None) -> State:
+        """One step.
+
+        Args:
+            input: (B, input_size) or (input_size,).
+            hx: (h, c), (B, H) or (H,) each; None for zeros.
+        Returns:
+            The next h and c.
+        Raises:
+            ValueError: input without one or two axes.
+            RuntimeError: another number of features, or a state that does not fit.
+        """
+        if input.dim() not in (1, 2):
+            raise ValueError(f"ONLSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
+        batched = input.dim() == 2
+        tokens = input if batched else input.unsqueeze(0)
+        if tokens.shape[1] != self.input_size:
+            raise RuntimeError(
+                "input.size(-1) must be equal to input_size. "
+                f"Expected {self.input_size}, got {tokens.shape[1]}"
+            )
+        expected = (len(tokens), self.hidden_size)
+        if hx is None:
+            hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
+        elif not batched:
+            hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
+        for number, tensor in enumerate(hx):
+            if tuple(tensor.shape) != expected:
+                raise RuntimeError(f"Expected hidden[{number}] size {expected}, got {list(tensor.shape)}")
+        gates = F.linear(tokens, self.weight_ih, getattr(self, "bias_ih", None))
+        gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
+        hidden, cell, _ = step(gates, hx[1], self.chunk_size)
+        return (hidden, cell) if batched else (hidden.squeeze(0), cell.squeeze(0))
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, bias={self.bias}, chunk_size={self.chunk_size}"

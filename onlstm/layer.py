@@ -1,0 +1,290 @@
+"""`ONLSTM`: what `nn.LSTM` takes and returns, with neurons in order.
+
+Axes: B batch, T time, P tokens of a packed batch, H hidden units, C chunk size, M = H / C entries of a master
+gate, L layers, D directions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from onlstm.backends import check_backend, select_backend
+from onlstm.functional import Recurrence
+from onlstm.parameters import check_probability, check_sizes, gate_parameters, reset
+
+State = tuple[Tensor, Tensor]
+
+
+class Distances(NamedTuple):
+    """How far each token opens the hierarchy, in every layer and direction.
+
+    ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
+    distance says that a constituent ends before the token. With a PackedSequence both are packed as it is,
+    (L · D, P).
+
+    Args:
+        forget: (L · D, T, B), or (L · D, B, T) with `batch_first`, or (L · D, T) without a batch axis.
+        input: likewise.
+    """
+
+    forget: Tensor
+    input: Tensor
+
+
+class ONLSTM(nn.Module):
+    """An ON-LSTM of several layers in place of `nn.LSTM`.
+
+    ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. Parameters have the names and the
+    initial distribution of nn.LSTM's; a gate matrix has 4H + 2M rows: i, f, ĉ and o as there, then the logits
+    of the two master gates.
+
+    Args:
+        input_size: features of a token.
+        hidden_size: H.
+        num_layers: L.
+        bias: whether there are b_ih and b_hh.
+        batch_first: input and output are (B, T, ·), not (T, B, ·).
+        dropout: probability of dropping an output of a layer other than the last, in [0, 1].
+        bidirectional: also read each sequence from its end.
+        proj_size: must be 0; it stands here because nn.LSTM has it in this place.
+        device, dtype: of the parameters.
+        chunk_size: C, units for each entry of a master gate; divides H.
+        weight_dropout: probability of dropping a recurrent weight (DropConnect), one mask for each layer and
+            call, so for whole sequences, in [0, 1].
+        backend: how the recurrence is computed, a name from `onlstm.backends`, or "auto": the fastest.
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range, as nn.LSTM raises them.
+    Example:
+        >>> lstm = ONLSTM(10, 20, num_layers=2, chunk_size=5)
+        >>> output, (h_n, c_n) = lstm(torch.randn(7, 3, 10))
+        >>> output.shape, h_n.shape
+        (torch.Size([7, 3, 20]), torch.Size([2, 3, 20]))
+        >>> output, state, distances = lstm(torch.randn(7, 3, 10), distances=True)
+        >>> distances.forget.shape
+        torch.Size([2, 7, 3])
+    """
+
+    weight_ih_l0: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        chunk_size: int = 1,
+        weight_dropout: float = 0.0,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size, hidden_size, num_layers, bias, batch_first, chunk_size)
+        if proj_size != 0:
+            raise ValueError(f"proj_size must be 0: ON-LSTM has no projections, got {proj_size}")
+        check_probability("dropout", dropout)
+        check_probability("weight_dropout", weight_dropout)
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                "dropout acts between layers, so that with num_layers=1 "
+                f"dropout={dropout} has nothing to act on",
+                stacklevel=2,
+            )
+        check_backend(backend)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.chunk_size = chunk_size
+        self.weight_dropout = float(weight_dropout)
+        self.backend = backend
+        directions = 2 if bidirectional else 1
+        for layer in range(num_layers):
+            features = input_size if layer == 0 else directions * hidden_size
+            for suffix in ("", "_reverse")[:directions]:
+                for name, empty in gate_parameters(features, hidden_size, chunk_size, bias, device, dtype):
+                    self.register_parameter(f"{name}_l{layer}{suffix}", nn.Parameter(empty))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters uniformly from ± 1 / √H."""
+        reset(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: nn.LSTM has this for cuDNN, and code written for it may call it."""
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: State | None = None, *, distances: bool = False
+    ) -> tuple[Any, ...]:
+        """Read a batch of sequences.
+
+        Args:
+            input: (T, B, input_size), or (B, T, input_size) with `batch_first`, or (T, input_size) for one
+                sequence without a batch axis, or a PackedSequence, of whatever order.
+            hx: (h_0, c_0), (L · D, B, H) each, or (L · D, H) without a batch axis; None for zeros.
+            distances: also return those of every layer.
+        Returns:
+            output, (h_n, c_n) as nn.LSTM; with `distances` a `Distances` besides.
+        Raises:
+            ValueError: input without two or three axes.
+            RuntimeError: another number of features, or a state of another shape; as nn.LSTM.
+        """
+        packed = input if isinstance(input, PackedSequence) else None
+        if packed is not None:
+            tokens, batch_sizes = packed.data, packed.batch_sizes.tolist()
+            self._check_features(packed.data, 2)
+            hx = _reorder(hx, packed.sorted_indices)
+            return self._assemble_packed(packed, *self._run(tokens, batch_sizes, hx), distances)
+        assert isinstance(input, Tensor)
+        if input.dim() not in (2, 3):
+            raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        batched = input.dim() == 3
+        if not batched:
+            steps = input.unsqueeze(1)
+            if hx is not None and (hx[0].dim() != 2 or hx[1].dim() != 2):
+                raise RuntimeError(
+                    "For unbatched 2-D input, hx and cx should also be 2-D "
+                    f"but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+                )
+            hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
+        else:
+            steps = input.transpose(0, 1) if self.batch_first else input
+            if hx is not None and (hx[0].dim() != 3 or hx[1].dim() != 3):
+                raise RuntimeError(
+                    "For batched 3-D input, hx and cx should also be 3-D "
+                    f"but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+                )
+        self._check_features(steps, 3)
+        length, batch_size = steps.shape[:2]
+        if length == 0 or batch_size == 0:
+            raise RuntimeError(f"Expected at least one token, got {length} steps of {batch_size} sequences")
+        output, state, found = self._run(steps.flatten(0, 1), [batch_size] * length, hx)
+        output = output.unflatten(0, (length, batch_size))
+        found = Distances(*(one.unflatten(1, (length, batch_size)) for one in found))
+        if not batched:
+            output, state = output.squeeze(1), (state[0].squeeze(1), state[1].squeeze(1))
+            found = Distances(*(one.squeeze(2) for one in found))
+        elif self.batch_first:
+            output, found = output.transpose(0, 1), Distances(*(one.transpose(1, 2) for one in found))
+        return (output, state, found) if distances else (output, state)
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "chunk_size": 1,
+            "weight_dropout": 0.0,
+        }
+        parts += [
+            f"{name}={getattr(self, name)}"
+            for name, value in defaults.items()
+            if getattr(self, name) != value
+        ]
+        return ", ".join(parts)
+
+    def _run(
+        self, tokens: Tensor, batch_sizes: list[int], hx: State | None
+    ) -> tuple[Tensor, State, Distances]:
+        """All layers over packed tokens (P, input_size), the state in the order of the packed sequences."""
+        directions = 2 if self.bidirectional else 1
+        expected = (self.num_layers * directions, batch_sizes[0], self.hidden_size)
+        if hx is None:
+            hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
+        for number, tensor in enumerate(hx):
+            if tuple(tensor.shape) != expected:
+                raise RuntimeError(f"Expected hidden[{number}] size {expected}, got {list(tensor.shape)}")
+        reverse = _reversal(batch_sizes, tokens.device) if self.bidirectional else None
+        results: list[Recurrence] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(directions):
+                index = layer * directions + direction
+                suffix = f"_l{layer}{'_reverse' if direction else ''}"
+                read = tokens if direction == 0 or reverse is None else tokens[reverse]
+                result = self._run_direction(suffix, read, batch_sizes, hx[0][index], hx[1][index])
+                if direction == 1 and reverse is not None:
+                    # Reversing twice is doing nothing.
+                    result = result._replace(
+                        output=result.output[reverse],
+                        forget_distance=result.forget_distance[reverse],
+                        input_distance=result.input_distance[reverse],
+                    )
+                results.append(result)
+                outputs.append(result.output)
+            tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
+            if layer < self.num_layers - 1:
+                tokens = F.dropout(tokens, self.dropout, self.training)
+        state = torch.stack([one.hidden for one in results]), torch.stack([one.cell for one in results])
+        found = Distances(
+            torch.stack([one.forget_distance for one in results]),
+            torch.stack([one.input_distance for one in results]),
+        )
+        return tokens, state, found
+
+    def _run_direction(
+        self, suffix: str, tokens: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+    ) -> Recurrence:
+        """One direction of one layer; the input product for all tokens at once."""
+        bias = None
+        if self.bias:
+            bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
+        gates = F.linear(tokens, getattr(self, f"weight_ih{suffix}"), bias)
+        weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
+        run = select_backend(self.backend, gates, weight)
+        return run(gates, batch_sizes, weight, hidden, cell, self.chunk_size)
+
+    def _assemble_packed(
+        self, packed: PackedSequence, output: Tensor, state: State, found: Distances, distances: bool
+    ) -> tuple[Any, ...]:
+        result = PackedSequence(output, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        last = _reorder(state, packed.unsorted_indices)
+        return (result, last, found) if distances else (result, last)
+
+    def _check_features(self, tokens: Tensor, axes: int) -> None:
+        weight = self.weight_ih_l0
+        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+            raise ValueError(
+                f"input dtype ({tokens.dtype}) does not match weight dtype ({weight.dtype}): convert one"
+            )
+        if tokens.dim() != axes:
+            raise RuntimeError(f"input must have {axes} dimensions, got {tokens.dim()}")
+        if tokens.shape[-1] != self.input_size:
+            raise RuntimeError(
+                "input.size(-1) must be equal to input_size. "
+                f"Expected {self.input_size}, got {tokens.shape[-1]}"
+            )
+
+
+def _reorder(state: State | None, order: Tensor | None) -> Any:
+    """The sequences of a state, (L · D, B, H) each, in another order."""
+    if state is None or order is None:
+        return state
+    return state[0].index_select(1, order), state[1].index_select(1, order)
+
+
+def _reversal(batch_sizes: list[int], device: torch.device) -> Tensor:
+    """Which packed token comes where when every sequence is reversed within its own length, (P,)."""
+    sizes = torch.tensor(batch_sizes)
+    starts = sizes.cumsum(0) - sizes
+    lengths = (sizes.unsqueeze(1) > torch.arange(batch_sizes[0])).sum(0)
+    t = torch.arange(len(sizes)).repeat_interleave(sizes)
+    row = torch.arange(int(sizes.sum())) - starts[t]
+    return (starts[lengths[row] - 1 - t] + row).to(device)
