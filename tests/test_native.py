@@ -8,12 +8,12 @@ import torch
 
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
-from ordered_memory.backends.native import build, pool
+from ordered_memory.backends.native import pool
+from ordered_memory.backends.native.arguments import compiled
+from ordered_memory.compiled import build
 from tests.tolerances import assert_close
 
-AVAILABLE = pytest.mark.skipif(
-    isinstance(build.load(torch.float64), str), reason=str(build.load(torch.float64))
-)
+AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))
 
 
 @pytest.fixture

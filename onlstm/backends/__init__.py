@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from onlstm.backends import sequence
+from onlstm.backends import native, sequence
 from onlstm.functional import Recurrence, recur
 
 Recur = Callable[..., Recurrence]
@@ -31,6 +31,7 @@ class Backend(NamedTuple):
 
 
 BACKENDS: dict[str, Backend] = {
+    "native": Backend(native.recur, native.why_not),
     "sequence": Backend(sequence.recur, lambda gates, weight: None),
     "reference": Backend(recur, lambda gates, weight: None),
 }

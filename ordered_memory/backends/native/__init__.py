@@ -12,10 +12,7 @@ Under autocast the recurrence stays in the dtype of the parameters.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import torch
@@ -24,13 +21,21 @@ from torch import Tensor, nn
 from ordered_memory.attention import NormalizedScore
 from ordered_memory.backends.derivatives import first_only
 from ordered_memory.backends.native import pool
-from ordered_memory.backends.native.arguments import DOWNSTREAM, UPSTREAM, WEIGHTS, Call, Plan, Share
-from ordered_memory.backends.native.build import Library, load
+from ordered_memory.backends.native.arguments import (
+    DOWNSTREAM,
+    UPSTREAM,
+    WEIGHTS,
+    Call,
+    Plan,
+    Share,
+    compiled,
+)
 from ordered_memory.backends.native.dropout import dropout_of
 from ordered_memory.backends.sequence import why_not as sequence_cannot
 from ordered_memory.backends.sequence.cells import cell_weights
 from ordered_memory.backends.sequence.scores import queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.compiled.threads import run_in_threads
 from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
 
 
@@ -48,7 +53,7 @@ def why_not(inputs: Tensor, maps: Maps) -> str | None:
     for weight in (maps.norm.bias, *maps.score.parameters(), *maps.cell.parameters(), maps.norm.weight):
         if weight.dtype not in (torch.float32, torch.float64) or weight.dtype != dtype:
             return f"its parameters must all be float32 or all float64, not {weight.dtype}"
-    library = load(dtype)
+    library = compiled(dtype)
     return library if isinstance(library, str) else None
 
 
@@ -159,7 +164,7 @@ def _run(
     def work(share: Share) -> Share:
         struct = call.struct(share, keep)
         struct.memory, struct.candidate, struct.occupancy = (tensor.data_ptr() for tensor in final)
-        pairs = call.library.run(ctypes.byref(struct), call.scratch(struct, reverse=False))
+        pairs = call.library.code.run(ctypes.byref(struct), call.scratch(struct, reverse=False))
         buffers = zip(share[2:6], (2 * size, 4 * size, 4 * size, size), strict=True)
         return share._replace(
             **{
@@ -168,7 +173,7 @@ def _run(
             }
         )
 
-    shares = _in_threads(call.library, work, shares)
+    shares = run_in_threads(call.library, work, shares)
     return (output, attention, *final), shares
 
 
@@ -191,10 +196,10 @@ def _run_back(
         sums = {name: torch.zeros_like(call.weights[name]) for name in WEIGHTS}
         for name, tensor in sums.items():
             setattr(struct, f"d_{name}", tensor.data_ptr())
-        call.library.run_back(ctypes.byref(struct), call.scratch(struct, reverse=True))
+        call.library.code.run_back(ctypes.byref(struct), call.scratch(struct, reverse=True))
         return sums
 
-    parts = _in_threads(call.library, work, shares)
+    parts = run_in_threads(call.library, work, shares)
     none = {name: torch.zeros_like(call.weights[name]) for name in WEIGHTS}
     sums = {name: sum((part[name] for part in parts), none[name]) for name in WEIGHTS}
     return *gradients, *call.weight_gradients(sums)
@@ -223,24 +228,3 @@ def _share(rows: list[int], lengths: list[int], num_slots: int, like: Tensor, ke
         top=torch.empty(steps, len(rows), dtype=torch.int32),
         start=torch.zeros(steps + 2, dtype=torch.int64),
     )
-
-
-@cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a fork has none of its parent's."""
-    return ThreadPoolExecutor(thread_name_prefix="ordered-memory")
-
-
-def _in_threads(library: Library, work: Callable[[Share], Any], shares: list[Share]) -> list[Any]:
-    """The work of each share, the first in this thread; C holds no lock on the interpreter."""
-
-    def alone(share: Share) -> Any:
-        before = library.set_blas_threads(1)
-        try:
-            return work(share)
-        finally:
-            library.set_blas_threads(before)
-
-    others = [_threads(os.getpid()).submit(alone, share) for share in shares[1:]]
-    first = [alone(share) for share in shares[:1]]
-    return first + [other.result() for other in others]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ordered_memory.backends.native import pool
-from ordered_memory.backends.native.build import Library, load
 from ordered_memory.backends.native.dropout import Dropout
+from ordered_memory.compiled.build import Library, load
 from ordered_memory.memory import OrderedMemoryState
+
+SOURCE = Path(__file__).with_name("recurrence.c")
 
 WEIGHTS = (
     "first",
@@ -74,6 +77,15 @@ class Share(NamedTuple):
     start: Tensor
 
 
+def compiled(dtype: torch.dtype) -> Library | str:
+    """The functions of recurrence.c for a dtype, or why there are none."""
+    library = load(SOURCE, dtype)
+    if isinstance(library, Library):
+        library.code.scratch_size.restype = library.code.run.restype = ctypes.c_int64
+        library.code.run_back.restype = None
+    return library
+
+
 class Call:
     """The tensors of one pass, as C wants them."""
 
@@ -87,7 +99,7 @@ class Call:
         output: Tensor,
         attention: Tensor,
     ) -> None:
-        library = load(inputs.dtype)
+        library = compiled(inputs.dtype)
         assert isinstance(library, Library)
         self.plan, self.library = plan, library
         self.tensors = [tensor.detach().contiguous() for tensor in (inputs, queried, *state)]
@@ -147,7 +159,7 @@ class Call:
 
     def scratch(self, struct: Any, reverse: bool) -> ctypes.c_void_p:
         """Scratch memory of one thread, kept alive by the struct."""
-        size = self.library.scratch_size(ctypes.byref(struct), ctypes.c_int64(reverse))
+        size = self.library.code.scratch_size(ctypes.byref(struct), ctypes.c_int64(reverse))
         struct.scratch = pool.empty(size, torch.uint8)
         return ctypes.c_void_p(struct.scratch.data_ptr())
 

@@ -11,42 +11,11 @@
 
    REAL is float or double. */
 
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#ifdef __SSE__
-#include <immintrin.h>
-#endif
-
-/* Vector versions of these are in glibc's libmvec. */
-#if defined(__x86_64__) && defined(__GLIBC__)
-__attribute__((simd("notinbranch"))) float expf(float);
-__attribute__((simd("notinbranch"))) double exp(double);
-#endif
-
-#if DOUBLE
-typedef double REAL;
-#define EXP exp
-#define TANH tanh
-#define SQRT sqrt
-#else
-typedef float REAL;
-#define EXP expf
-#define TANH tanhf
-#define SQRT sqrtf
-#endif
-#define SIMD _Pragma("omp simd")
-#define PRAGMA(text) _Pragma(#text)
-#define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+#include "common.h"
 
 enum { NONE = -(1 << 20) }; /* a dropout level: nothing is dropped */
 enum { INPUT, HIDDEN, KEY, FEATURE, SITES };
 enum { WASTE = 2048 }; /* pairs whose gradients wait for one product */
-
-/* BLAS's own, column-major. */
-typedef void (*gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
-                       const REAL *, const int *, const REAL *, const int *, const REAL *, REAL *, const int *);
 
 typedef struct {
     int64_t T, B, N, D, R, normalized, keep;
@@ -415,22 +384,6 @@ static int64_t lay_out(const Pass *p, Scratch *s, char *base, int reverse) {
         s->d_input = room(&at, F * R * 2 * D);
     }
     return at - base;
-}
-
-static unsigned flush_denormals(void) {
-#ifdef __SSE__
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040);
-    return before;
-#else
-    return 0;
-#endif
-}
-
-static void restore_denormals(unsigned before) {
-#ifdef __SSE__
-    _mm_setcsr(before);
-#endif
 }
 
 int64_t scratch_size(const Pass *p, int64_t reverse) {

@@ -1,4 +1,4 @@
-"""Compiling and loading `recurrence.c`, once for each machine and version of the source."""
+"""Compiling a C file of a backend and loading it, once for each machine and version of the source."""
 
 from __future__ import annotations
 
@@ -14,37 +14,32 @@ from pathlib import Path
 
 import torch
 
-SOURCE = Path(__file__).with_name("recurrence.c")
+HEADER = Path(__file__).with_name("common.h")
 FLAGS = ("-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 
 
 class Library:
-    """The compiled functions for one dtype, and the BLAS they multiply with.
+    """The functions of a C file compiled for one dtype, and the BLAS they multiply with.
 
     Args:
+        source: the file.
         dtype: torch.float32 or torch.float64.
     Raises:
         RuntimeError: it cannot be built or loaded here; says why.
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, source: Path, dtype: torch.dtype) -> None:
         blas = _blas()
         self.gemm = ctypes.cast(blas.sgemm_ if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p)
         self.set_blas_threads = blas.MKL_Set_Num_Threads_Local
-        library = ctypes.CDLL(str(_build(dtype)))
-        self.scratch_size = library.scratch_size
-        self.scratch_size.restype = ctypes.c_int64
-        self.run = library.run
-        self.run.restype = ctypes.c_int64
-        self.run_back = library.run_back
-        self.run_back.restype = None
+        self.code = ctypes.CDLL(str(_build(source, dtype)))
 
 
 @cache
-def load(dtype: torch.dtype) -> Library | str:
-    """The library for a dtype, or why there is none."""
+def load(source: Path, dtype: torch.dtype) -> Library | str:
+    """The library of a C file for a dtype, or why there is none."""
     try:
-        return Library(dtype)
+        return Library(source, dtype)
     except RuntimeError as error:
         return str(error)
 
@@ -60,15 +55,16 @@ def _blas() -> ctypes.CDLL:
     return library
 
 
-def _build(dtype: torch.dtype) -> Path:
+def _build(source: Path, dtype: torch.dtype) -> Path:
     """The shared library, compiled if it is not in the cache."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         raise RuntimeError("there is no C compiler (cc, or what CC names)")
-    command = [compiler, *FLAGS, f"-DDOUBLE={int(dtype == torch.float64)}", str(SOURCE), "-lm"]
-    made_of = [*command, SOURCE.read_text(), platform.node(), _processor()]
+    command = [compiler, *FLAGS, f"-DDOUBLE={int(dtype == torch.float64)}", f"-I{HEADER.parent}"]
+    command += [str(source), "-lm"]
+    made_of = [*command, HEADER.read_text(), source.read_text(), platform.node(), _processor()]
     name = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:24]
-    target = _cache_directory() / f"recurrence-{name}.so"
+    target = _cache_directory() / f"{source.parent.parent.parent.name}-{name}.so"
     if target.exists():
         return target
     try:

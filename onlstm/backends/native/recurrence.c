@@ -1,0 +1,228 @@
+/* ON-LSTM over whole sequences, for one of several threads; see __init__.py for what it is for.
+
+   Equations and notation are those of onlstm/functional.py, tokens are packed as there. Sizes: T steps, B
+   sequences of which rows[t] reach step t, H units in M chunks of C, G = 4H + 2M pre-activations. A thread
+   has the units of some chunks, of all sequences; before a product every thread must be done with what
+   the product reads, so they meet twice a step. REAL is float or double. */
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "common.h"
+
+typedef struct {
+    _Atomic int64_t waiting, round;
+} Meeting;
+
+typedef struct {
+    int64_t T, B, H, M, C, G, threads, keep;
+    const int64_t *rows, *start;               /* (T) */
+    const REAL *gates, *weight;                /* (P, G), (G, H) */
+    const REAL *hidden0, *cell0;               /* (B, H) */
+    REAL *units, *softmax, *cells;             /* (P, G), (P, 2M), (P, H); of one step if not kept */
+    REAL *output;                              /* (P, H) */
+    REAL *last_hidden, *last_cell;             /* (B, H): the initial state at first */
+    REAL *forget_distance, *input_distance;    /* (P) */
+    const REAL *d_output, *d_forget_distance, *d_input_distance; /* upstream or null */
+    REAL *d_gates;                             /* (P, G) */
+    REAL *d_hidden, *d_cell;                   /* (B, H): of the last state at first, of the initial one at last */
+    REAL *d_masters;                           /* (B, 2M): scratch */
+    gemm_t gemm;
+    Meeting *meeting;
+} Pass;
+
+/* Wait for the other threads. What they wrote before is seen after. */
+static void meet(const Pass *p) {
+    if (p->threads == 1) return;
+    Meeting *m = p->meeting;
+    int64_t round = atomic_load(&m->round);
+    if (atomic_fetch_add(&m->waiting, 1) == p->threads - 1) {
+        atomic_store(&m->waiting, 0);
+        atomic_fetch_add(&m->round, 1);
+        return;
+    }
+    for (int64_t spins = 0; atomic_load(&m->round) == round; spins++)
+        if (spins > 4000) sched_yield();
+}
+
+/* The part of `size` that is this thread's. */
+static int64_t part(const Pass *p, int64_t size, int64_t thread) { return size * thread / p->threads; }
+
+/* C += A B', row-major: rows of A (m, k) times rows of B (n, k), into columns of C whose rows are ldc apart. */
+static void add_rows_product(const Pass *p, int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *c,
+                             int64_t ldc) {
+    const REAL one = 1;
+    const int M = m, N = n, K = k, L = ldc;
+    if (m && n) p->gemm("T", "N", &N, &M, &K, &one, b, &K, a, &K, &one, c, &L);
+}
+
+/* C = A B, row-major: A (m, k), n columns of B whose rows are ld apart, into such columns of C. */
+static void product(const Pass *p, int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *c,
+                    int64_t ld) {
+    const REAL one = 1, zero = 0;
+    const int M = m, N = n, K = k, L = ld;
+    if (m && n) p->gemm("N", "N", &N, &M, &K, &one, b, &L, a, &K, &zero, c, &L);
+}
+
+static void softmax(int64_t size, const REAL *restrict logits, REAL *restrict result) {
+    REAL largest = -INFINITY, total = 0;
+    for (int64_t m = 0; m < size; m++) largest = logits[m] > largest ? logits[m] : largest;
+    SIMD for (int64_t m = 0; m < size; m++) result[m] = EXP(logits[m] - largest);
+    SUM(total) for (int64_t m = 0; m < size; m++) total += result[m];
+    REAL scale = 1 / total;
+    SIMD for (int64_t m = 0; m < size; m++) result[m] *= scale;
+}
+
+/* f̃ and ĩ of the units from `first` chunk to `last`; the sums over all of both master gates. */
+static void spread(const Pass *p, const REAL *restrict s, int64_t first, int64_t last, REAL *restrict forget,
+                   REAL *restrict input, REAL *sums) {
+    REAL f = 0, i = 0;
+    sums[0] = sums[1] = 0;
+    for (int64_t m = 0; m < p->M; m++) {
+        f += s[m];
+        i += s[p->M + m];
+        sums[0] += f;
+        sums[1] += 1 - i;
+        if (m < first || m >= last) continue;
+        for (int64_t c = 0; c < p->C; c++) {
+            *forget++ = f;
+            *input++ = 1 - i;
+        }
+    }
+}
+
+static void copy_columns(int64_t rows, int64_t width, const REAL *from, REAL *to, int64_t ld) {
+    for (int64_t r = 0; r < rows; r++) memcpy(to + r * ld, from + r * ld, width * sizeof(REAL));
+}
+
+static const REAL *previous(const Pass *p, const REAL *kept, const REAL *initial, int64_t t) {
+    return t ? kept + p->start[t - 1] * p->H : initial;
+}
+
+/* `scratch` holds 2 (H + M) numbers. */
+void run(const Pass *p, int64_t thread, REAL *scratch) {
+    unsigned before = flush_denormals();
+    int64_t H = p->H, M = p->M, G = p->G;
+    int64_t first = part(p, M, thread), last = part(p, M, thread + 1);
+    int64_t u0 = first * p->C, width = (last - first) * p->C;
+    REAL *forget = scratch, *input = scratch + H, *own = scratch + 2 * H, sums[2];
+    for (int64_t t = 0; t < p->T; t++) {
+        int64_t rows = p->rows[t], start = p->start[t], at = p->keep ? start : 0;
+        const REAL *hidden = previous(p, p->output, p->hidden0, t), *gates = p->gates + start * G;
+        const REAL *old = p->keep ? previous(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
+        REAL *units = p->units + at * G, *cells = p->cells + at * H, *output = p->output + start * H;
+        for (int64_t k = 0; k < 6; k++) {
+            int64_t column = k < 4 ? k * H + u0 : 4 * H + (k - 4) * M + first, n = k < 4 ? width : last - first;
+            copy_columns(rows, n, gates + column, units + column, G);
+            add_rows_product(p, rows, n, H, hidden, p->weight + column * H, units + column, G);
+        }
+        meet(p);
+        for (int64_t r = 0; r < rows; r++) {
+            const REAL *logits = units + r * G + 4 * H;
+            softmax(M, logits, own);
+            softmax(M, logits + M, own + M);
+            spread(p, own, first, last, forget, input, sums);
+            if (p->keep)
+                for (int64_t k = 0; k < 2; k++)
+                    memcpy(p->softmax + (start + r) * 2 * M + k * M + first, own + k * M + first,
+                           (last - first) * sizeof(REAL));
+            if (thread == 0) {
+                p->forget_distance[start + r] = M - sums[0];
+                p->input_distance[start + r] = M - sums[1];
+            }
+            REAL *restrict i = units + r * G + u0, *restrict f = i + H, *restrict g = f + H, *restrict o = g + H;
+            const REAL *c = old + r * H + u0;
+            REAL *new = cells + r * H + u0, *restrict h = output + r * H + u0;
+            SIMD for (int64_t u = 0; u < width; u++) {
+                REAL overlap = forget[u] * input[u];
+                i[u] = 1 / (1 + EXP(-i[u]));
+                f[u] = 1 / (1 + EXP(-f[u]));
+                g[u] = 1 - 2 / (1 + EXP(2 * g[u]));
+                o[u] = 1 / (1 + EXP(-o[u]));
+                REAL cell = (f[u] * overlap + (forget[u] - overlap)) * c[u] +
+                            (i[u] * overlap + (input[u] - overlap)) * g[u];
+                new[u] = cell;
+                h[u] = o[u] * (1 - 2 / (1 + EXP(2 * cell)));
+            }
+        }
+        int64_t next = t + 1 < p->T ? p->rows[t + 1] : 0;
+        copy_columns(rows - next, width, output + next * H + u0, p->last_hidden + next * H + u0, H);
+        copy_columns(rows - next, width, cells + next * H + u0, p->last_cell + next * H + u0, H);
+        meet(p);
+    }
+    restore_denormals(before);
+}
+
+/* The reverse of a step for the units of this thread: d_gates of i, f, ĉ, o; d_cell becomes that of c[t-1];
+   d_masters those of f̃ and ĩ. */
+static void step_back(const Pass *p, int64_t t, int64_t r, int64_t first, int64_t last, REAL *restrict forget,
+                      REAL *restrict input) {
+    int64_t H = p->H, M = p->M, u0 = first * p->C, width = (last - first) * p->C, at = p->start[t] + r;
+    REAL sums[2];
+    spread(p, p->softmax + at * 2 * M, first, last, forget, input, sums);
+    const REAL *restrict i = p->units + at * p->G + u0, *restrict f = i + H, *restrict g = f + H, *restrict o = g + H;
+    const REAL *restrict c = p->cells + at * H + u0, *restrict old = previous(p, p->cells, p->cell0, t) + r * H + u0;
+    const REAL *restrict d_output = p->d_output ? p->d_output + at * H + u0 : 0;
+    REAL *restrict d_i = p->d_gates + at * p->G + u0, *restrict d_f = d_i + H, *restrict d_g = d_f + H;
+    REAL *restrict d_o = d_g + H;
+    REAL *restrict d_h = p->d_hidden + r * H + u0, *restrict d_c = p->d_cell + r * H + u0;
+    if (d_output)
+        SIMD for (int64_t u = 0; u < width; u++) d_h[u] += d_output[u];
+    SIMD for (int64_t u = 0; u < width; u++) {
+        REAL overlap = forget[u] * input[u], tanh_c = 1 - 2 / (1 + EXP(2 * c[u]));
+        REAL kept = f[u] * overlap + (forget[u] - overlap), written = i[u] * overlap + (input[u] - overlap);
+        REAL d = d_c[u] + d_h[u] * o[u] * (1 - tanh_c * tanh_c);
+        REAL d_kept = d * old[u], d_written = d * g[u];
+        REAL d_overlap = d_kept * (f[u] - 1) + d_written * (i[u] - 1);
+        d_o[u] = d_h[u] * tanh_c * o[u] * (1 - o[u]);
+        d_g[u] = d * written * (1 - g[u] * g[u]);
+        d_f[u] = d_kept * overlap * f[u] * (1 - f[u]);
+        d_i[u] = d_written * overlap * i[u] * (1 - i[u]);
+        d_c[u] = d * kept;
+        REAL forget_u = forget[u];
+        forget[u] = d_kept + d_overlap * input[u];
+        input[u] = d_written + d_overlap * forget_u;
+    }
+    REAL *d_masters = p->d_masters + r * 2 * M;
+    for (int64_t m = first; m < last; m++) {
+        REAL d_forget = 0, d_input = 0;
+        for (int64_t c_ = 0; c_ < p->C; c_++) {
+            d_forget += *forget++;
+            d_input += *input++;
+        }
+        d_masters[m] = d_forget;
+        d_masters[M + m] = d_input;
+    }
+}
+
+/* The reverse of cumax and softmax: from the gradients of a master gate to those of its logits. */
+static void master_back(int64_t M, const REAL *restrict s, const REAL *restrict d_master, REAL sign, REAL more,
+                        REAL *restrict d_logits) {
+    REAL sum = 0, mean = 0;
+    for (int64_t m = M; m-- > 0;) d_logits[m] = sign * (sum += d_master[m] + more);
+    SUM(mean) for (int64_t m = 0; m < M; m++) mean += s[m] * d_logits[m];
+    SIMD for (int64_t m = 0; m < M; m++) d_logits[m] = s[m] * (d_logits[m] - mean);
+}
+
+void run_back(const Pass *p, int64_t thread, REAL *scratch) {
+    unsigned before = flush_denormals();
+    int64_t H = p->H, M = p->M, G = p->G;
+    int64_t first = part(p, M, thread), last = part(p, M, thread + 1);
+    int64_t u0 = first * p->C, width = (last - first) * p->C;
+    for (int64_t t = p->T; t-- > 0;) {
+        int64_t rows = p->rows[t], start = p->start[t];
+        for (int64_t r = 0; r < rows; r++) step_back(p, t, r, first, last, scratch, scratch + H);
+        meet(p);
+        for (int64_t r = part(p, rows, thread); r < part(p, rows, thread + 1); r++) {
+            const REAL *s = p->softmax + (start + r) * 2 * M, *d = p->d_masters + r * 2 * M;
+            REAL more_f = p->d_forget_distance ? -p->d_forget_distance[start + r] : 0;
+            REAL more_i = p->d_input_distance ? -p->d_input_distance[start + r] : 0;
+            REAL *d_logits = p->d_gates + (start + r) * G + 4 * H;
+            master_back(M, s, d, 1, more_f, d_logits);
+            master_back(M, s + M, d + M, -1, more_i, d_logits + M);
+        }
+        meet(p);
+        product(p, rows, width, G, p->d_gates + start * G, p->weight + u0, p->d_hidden + u0, H);
+    }
+    restore_denormals(before);
+}
