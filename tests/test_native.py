@@ -8,9 +8,8 @@ import torch
 
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
-from ordered_memory.backends.native import pool
 from ordered_memory.backends.native.arguments import compiled
-from ordered_memory.compiled import build
+from ordered_memory.compiled import build, pool
 from tests.tolerances import assert_close
 
 AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
-from onlstm.backends import BACKENDS, select_backend
+from onlstm.backends import BACKENDS, native, select_backend
 from onlstm.functional import recur
+from ordered_memory.compiled.build import load
 from tests.tolerances import assert_close
 
+NATIVE = load(native.SOURCE, torch.float64)
 FAST = [name for name in BACKENDS if name != "reference"]
 
 
@@ -121,6 +124,69 @@ def test_a_backend_equals_the_definition_with_all_gradients(
             other = torch.zeros_like(inputs[0]) if other is None and what == "gates" else other
             if other is not None:
                 assert_close(one, other, what)
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    """However small the work is."""
+    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+@pytest.mark.parametrize(("masters", "chunk"), [(1, 4), (2, 3), (3, 2), (7, 5)])
+def test_threads_share_the_units_and_change_nothing(three_threads, masters, chunk):
+    size, batch_sizes = masters * chunk, [6, 5, 5, 2]
+    rows = 4 * size + 2 * masters
+    shapes = ((sum(batch_sizes), rows), (rows, size), (7, size), (7, size))
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    gates, *others = inputs
+    expected = recur(gates, batch_sizes, *others, chunk)
+    upstream = [torch.randn_like(one) for one in expected]
+    wanted = torch.autograd.grad(expected, inputs, upstream)
+    for _ in range(20):
+        actual = native.recur(gates, batch_sizes, *others, chunk)
+        found = torch.autograd.grad(actual, inputs, upstream)
+        for one, other in zip((*actual, *found), (*expected, *wanted), strict=True):
+            assert_close(one, other)
+        with torch.no_grad():
+            for one, other in zip(native.recur(gates, batch_sizes, *others, chunk), expected, strict=True):
+                assert_close(one, other)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_calls_from_many_threads_do_not_wait_for_one_another(three_threads):
+    layer = ONLSTM(3, 6, chunk_size=2, backend="native")
+    x = torch.randn(9, 2, 3)
+    expected = layer(x)[0].detach()
+    with ThreadPoolExecutor(8) as callers:
+        for output in callers.map(lambda _: layer(x)[0], range(40)):
+            assert_close(output.detach(), expected)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_shapes_are_checked_before_c_sees_them():
+    good = {
+        "gates": torch.zeros(3, 20),
+        "batch_sizes": [2, 1],
+        "weight": torch.zeros(20, 4),
+        "hidden": torch.zeros(2, 4),
+        "cell": torch.zeros(2, 4),
+        "chunk_size": 2,
+    }
+    native.recur(**good)
+    for bad, message in (
+        ({"weight": torch.zeros(18, 4)}, "weight must be"),
+        ({"chunk_size": 3}, "weight must be"),
+        ({"gates": torch.zeros(4, 20)}, "gates must be"),
+        ({"hidden": torch.zeros(2, 5)}, "hidden and cell must be"),
+        ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, "hidden and cell must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            native.recur(**{**good, **bad})
 
 
 @pytest.mark.parametrize("name", BACKENDS)

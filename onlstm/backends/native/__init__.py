@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from onlstm.functional import Recurrence
 from ordered_memory.backends.derivatives import first_only
+from ordered_memory.compiled import pool
 from ordered_memory.compiled.build import Library, load
 from ordered_memory.compiled.threads import run_in_threads
 
@@ -31,7 +32,19 @@ WORTH_A_THREAD = 200_000
 
 _SIZES = ("T", "B", "H", "M", "C", "G", "threads", "keep")
 _POINTERS = (
-    *("rows", "start", "gates", "weight", "hidden0", "cell0", "units", "softmax", "cells", "output"),
+    *(
+        "rows",
+        "start",
+        "gates",
+        "weight",
+        "shares",
+        "hidden0",
+        "cell0",
+        "units",
+        "softmax",
+        "cells",
+        "output",
+    ),
     *("last_hidden", "last_cell", "forget_distance", "input_distance"),
     *("d_output", "d_forget_distance", "d_input_distance", "d_gates", "d_hidden", "d_cell", "d_masters"),
     *("gemm", "meeting"),
@@ -98,7 +111,7 @@ class _Recur(torch.autograd.Function):
         call = _Call(ctx.batch_sizes, ctx.chunk_size, weight, hidden, cell, keep=True)
         given = {"d_output": d_output, "d_forget_distance": d_forget, "d_input_distance": d_input}
         made = {
-            "d_gates": torch.empty_like(units),
+            "d_gates": pool.empty(units.numel(), units.dtype).view_as(units),
             "d_hidden": _copy(d_last_hidden, hidden),
             "d_cell": _copy(d_last_cell, cell),
             "d_masters": hidden.new_empty(len(hidden), softmax.shape[1]),
@@ -177,17 +190,31 @@ def _run(
     call = _Call(batch_sizes, chunk_size, weight, hidden, cell, keep)
     tokens, size, masters = len(gates), weight.shape[1], weight.shape[1] // chunk_size
     at_once = tokens if keep else batch_sizes[0]
-    units = gates.new_empty(at_once, gates.shape[1])
+    units = pool.empty(at_once * gates.shape[1], gates.dtype).view(at_once, -1)
     softmax = gates.new_empty(at_once, 2 * masters)
     cells = gates.new_empty(at_once, size)
     output = gates.new_empty(tokens, size)
     last = _copy(hidden, hidden), _copy(cell, cell)
     distances = gates.new_empty(tokens), gates.new_empty(tokens)
+    call.set(shares=weight[_order(size, masters, call.threads)])
     call.set(gates=gates, units=units, softmax=softmax, cells=cells, output=output)
     call.set(last_hidden=last[0], last_cell=last[1])
     call.set(forget_distance=distances[0], input_distance=distances[1])
     call.run(call.library.code.run)
     return (output, *last, *distances), (units, softmax, cells)
+
+
+def _order(size: int, masters: int, threads: int) -> Tensor:
+    """Which pre-activation stands where in `units`: of each thread in turn i, f, ĉ, o and both logits."""
+    ends = [masters * k // threads for k in range(threads + 1)]
+    chunk = size // masters
+    places = []
+    for first, last in pairwise(ends):
+        places += [torch.arange(k * size + first * chunk, k * size + last * chunk) for k in range(4)]
+        places += [
+            torch.arange(4 * size + k * masters + first, 4 * size + k * masters + last) for k in range(2)
+        ]
+    return torch.cat(places)
 
 
 def _copy(tensor: Tensor | None, like: Tensor) -> Tensor:

@@ -18,8 +18,10 @@ typedef struct {
     int64_t T, B, H, M, C, G, threads, keep;
     const int64_t *rows, *start;               /* (T) */
     const REAL *gates, *weight;                /* (P, G), (G, H) */
+    const REAL *shares;                        /* (G, H): the rows of weight in the order of units */
     const REAL *hidden0, *cell0;               /* (B, H) */
-    REAL *units, *softmax, *cells;             /* (P, G), (P, 2M), (P, H); of one step if not kept */
+    REAL *units;                               /* (P, G): of each thread in turn i, f, ĉ, o and both logits */
+    REAL *softmax, *cells;                     /* (P, 2M), (P, H); they and units of one step if not kept */
     REAL *output;                              /* (P, H) */
     REAL *last_hidden, *last_cell;             /* (B, H): the initial state at first */
     REAL *forget_distance, *input_distance;    /* (P) */
@@ -48,7 +50,10 @@ static void meet(const Pass *p) {
 /* The part of `size` that is this thread's. */
 static int64_t part(const Pass *p, int64_t size, int64_t thread) { return size * thread / p->threads; }
 
-/* C += A B', row-major: rows of A (m, k) times rows of B (n, k), into columns of C whose rows are ldc apart. */
+/* Where the columns of a thread begin in `units`, and how many there are. */
+static int64_t columns(const Pass *p, int64_t thread) { return part(p, p->M, thread) * (4 * p->C + 2); }
+
+/* C += A B', row-major: rows of A (m, k) times rows of B (n, k), into n columns of C whose rows are ldc apart. */
 static void add_rows_product(const Pass *p, int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *c,
                              int64_t ldc) {
     const REAL one = 1;
@@ -64,13 +69,13 @@ static void product(const Pass *p, int64_t m, int64_t n, int64_t k, const REAL *
     if (m && n) p->gemm("N", "N", &N, &M, &K, &one, b, &L, a, &K, &zero, c, &L);
 }
 
-static void softmax(int64_t size, const REAL *restrict logits, REAL *restrict result) {
+static void softmax(int64_t size, REAL *values) {
     REAL largest = -INFINITY, total = 0;
-    for (int64_t m = 0; m < size; m++) largest = logits[m] > largest ? logits[m] : largest;
-    SIMD for (int64_t m = 0; m < size; m++) result[m] = EXP(logits[m] - largest);
-    SUM(total) for (int64_t m = 0; m < size; m++) total += result[m];
+    for (int64_t m = 0; m < size; m++) largest = values[m] > largest ? values[m] : largest;
+    SIMD for (int64_t m = 0; m < size; m++) values[m] = EXP(values[m] - largest);
+    SUM(total) for (int64_t m = 0; m < size; m++) total += values[m];
     REAL scale = 1 / total;
-    SIMD for (int64_t m = 0; m < size; m++) result[m] *= scale;
+    SIMD for (int64_t m = 0; m < size; m++) values[m] *= scale;
 }
 
 /* f̃ and ĩ of the units from `first` chunk to `last`; the sums over all of both master gates. */
@@ -95,6 +100,16 @@ static void copy_columns(int64_t rows, int64_t width, const REAL *from, REAL *to
     for (int64_t r = 0; r < rows; r++) memcpy(to + r * ld, from + r * ld, width * sizeof(REAL));
 }
 
+/* The logits of both master gates of a row of units, which are with the threads that made them. */
+static void gather_logits(const Pass *p, const REAL *units, REAL *logits) {
+    for (int64_t k = 0; k < p->threads; k++) {
+        int64_t first = part(p, p->M, k), count = part(p, p->M, k + 1) - first;
+        const REAL *from = units + columns(p, k) + 4 * count * p->C;
+        memcpy(logits + first, from, count * sizeof(REAL));
+        memcpy(logits + p->M + first, from + count, count * sizeof(REAL));
+    }
+}
+
 static const REAL *previous(const Pass *p, const REAL *kept, const REAL *initial, int64_t t) {
     return t ? kept + p->start[t - 1] * p->H : initial;
 }
@@ -104,23 +119,26 @@ void run(const Pass *p, int64_t thread, REAL *scratch) {
     unsigned before = flush_denormals();
     int64_t H = p->H, M = p->M, G = p->G;
     int64_t first = part(p, M, thread), last = part(p, M, thread + 1);
-    int64_t u0 = first * p->C, width = (last - first) * p->C;
+    int64_t u0 = first * p->C, width = (last - first) * p->C, column = columns(p, thread);
     REAL *forget = scratch, *input = scratch + H, *own = scratch + 2 * H, sums[2];
     for (int64_t t = 0; t < p->T; t++) {
         int64_t rows = p->rows[t], start = p->start[t], at = p->keep ? start : 0;
         const REAL *hidden = previous(p, p->output, p->hidden0, t), *gates = p->gates + start * G;
         const REAL *old = p->keep ? previous(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
         REAL *units = p->units + at * G, *cells = p->cells + at * H, *output = p->output + start * H;
-        for (int64_t k = 0; k < 6; k++) {
-            int64_t column = k < 4 ? k * H + u0 : 4 * H + (k - 4) * M + first, n = k < 4 ? width : last - first;
-            copy_columns(rows, n, gates + column, units + column, G);
-            add_rows_product(p, rows, n, H, hidden, p->weight + column * H, units + column, G);
-        }
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t k = 0, to = column; k < 6; k++) {
+                int64_t from = k < 4 ? k * H + u0 : 4 * H + (k - 4) * M + first, n = k < 4 ? width : last - first;
+                memcpy(units + r * G + to, gates + r * G + from, n * sizeof(REAL));
+                to += n;
+            }
+        add_rows_product(p, rows, columns(p, thread + 1) - column, H, hidden, p->shares + column * H,
+                         units + column, G);
         meet(p);
         for (int64_t r = 0; r < rows; r++) {
-            const REAL *logits = units + r * G + 4 * H;
-            softmax(M, logits, own);
-            softmax(M, logits + M, own + M);
+            gather_logits(p, units + r * G, own);
+            softmax(M, own);
+            softmax(M, own + M);
             spread(p, own, first, last, forget, input, sums);
             if (p->keep)
                 for (int64_t k = 0; k < 2; k++)
@@ -130,7 +148,8 @@ void run(const Pass *p, int64_t thread, REAL *scratch) {
                 p->forget_distance[start + r] = M - sums[0];
                 p->input_distance[start + r] = M - sums[1];
             }
-            REAL *restrict i = units + r * G + u0, *restrict f = i + H, *restrict g = f + H, *restrict o = g + H;
+            REAL *restrict i = units + r * G + column, *restrict f = i + width, *restrict g = f + width;
+            REAL *restrict o = g + width;
             const REAL *c = old + r * H + u0;
             REAL *new = cells + r * H + u0, *restrict h = output + r * H + u0;
             SIMD for (int64_t u = 0; u < width; u++) {
@@ -160,7 +179,8 @@ static void step_back(const Pass *p, int64_t t, int64_t r, int64_t first, int64_
     int64_t H = p->H, M = p->M, u0 = first * p->C, width = (last - first) * p->C, at = p->start[t] + r;
     REAL sums[2];
     spread(p, p->softmax + at * 2 * M, first, last, forget, input, sums);
-    const REAL *restrict i = p->units + at * p->G + u0, *restrict f = i + H, *restrict g = f + H, *restrict o = g + H;
+    const REAL *restrict i = p->units + at * p->G + first * (4 * p->C + 2), *restrict f = i + width;
+    const REAL *restrict g = f + width, *restrict o = g + width;
     const REAL *restrict c = p->cells + at * H + u0, *restrict old = previous(p, p->cells, p->cell0, t) + r * H + u0;
     const REAL *restrict d_output = p->d_output ? p->d_output + at * H + u0 : 0;
     REAL *restrict d_i = p->d_gates + at * p->G + u0, *restrict d_f = d_i + H, *restrict d_g = d_f + H;

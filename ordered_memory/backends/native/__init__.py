@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from ordered_memory.attention import NormalizedScore
 from ordered_memory.backends.derivatives import first_only
-from ordered_memory.backends.native import pool
 from ordered_memory.backends.native.arguments import (
     DOWNSTREAM,
     UPSTREAM,
@@ -35,6 +34,7 @@ from ordered_memory.backends.sequence import why_not as sequence_cannot
 from ordered_memory.backends.sequence.cells import cell_weights
 from ordered_memory.backends.sequence.scores import queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.compiled import pool
 from ordered_memory.compiled.threads import run_in_threads
 from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
 

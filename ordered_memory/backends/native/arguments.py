@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ordered_memory.backends.native import pool
 from ordered_memory.backends.native.dropout import Dropout
+from ordered_memory.compiled import pool
 from ordered_memory.compiled.build import Library, load
 from ordered_memory.memory import OrderedMemoryState
 
