@@ -246,10 +246,10 @@ class ONLSTM(nn.Module):
         bias = None
         if self.bias:
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
-        gates = F.linear(tokens, getattr(self, f"weight_ih{suffix}"), bias)
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
-        run = select_backend(self.backend, gates, weight)
-        return run(gates, batch_sizes, weight, hidden, cell, self.chunk_size)
+        backend = select_backend(self.backend, tokens, weight)
+        gates = backend.project(tokens, getattr(self, f"weight_ih{suffix}"), bias)
+        return backend.recur(gates, batch_sizes, weight, hidden, cell, self.chunk_size)
 
     def _assemble_packed(
         self, packed: PackedSequence, output: Tensor, state: State, found: Distances, distances: bool

@@ -106,7 +106,7 @@ def test_a_backend_equals_the_definition_with_all_gradients(
     state = (batch_sizes[0] + left, size)
     inputs = draw(tokens, rows), draw(rows, size), draw(*state), draw(*state)
     gates, weight, hidden, cell = inputs
-    run = select_backend(name, gates, weight)
+    run = select_backend(name, gates, weight).recur
     actual = run(gates, batch_sizes, weight, hidden, cell, chunk)
     expected = recur(gates, batch_sizes, weight, hidden, cell, chunk)
     upstream = [torch.randn(one.shape, generator=generator).to(dtype) for one in expected]
@@ -196,7 +196,7 @@ def test_gradcheck(name):
         torch.randn(shape, dtype=torch.float64, requires_grad=True)
         for shape in ((3, rows), (rows, size), (2, size), (2, size))
     ]
-    run = select_backend(name, inputs[0], inputs[1])
+    run = select_backend(name, inputs[0], inputs[1]).recur
     assert torch.autograd.gradcheck(lambda g, w, h, c: run(g, batch_sizes, w, h, c, chunk), inputs)
 
 
@@ -204,7 +204,7 @@ def test_gradcheck(name):
 def test_no_second_derivatives_by_halves(name):
     gates = torch.randn(3, 20, requires_grad=True)
     weight, state = torch.randn(20, 4), torch.zeros(3, 4)
-    output = select_backend(name, gates, weight)(gates, [3], weight, state, state, 2).output
+    output = select_backend(name, gates, weight).recur(gates, [3], weight, state, state, 2).output
     with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
         torch.autograd.grad(output.sum(), gates, create_graph=True)
 

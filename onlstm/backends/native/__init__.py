@@ -1,9 +1,9 @@
 """The recurrence compiled for the CPU it runs on, from one file of C.
 
 Every thread has some of the units, of all sequences, from the first token to the last and back, and
-meets the others twice a step: `recurrence.c` says how. Between the products of PyTorch's own BLAS there is
-nothing but one pass over the units. The file is compiled when it is first needed, into the user's
-cache directory; without a compiler this backend cannot run, and "auto" does without it.
+meets the others twice a step: `recurrence.c` says how. Between the products, of a matrix packed once
+(`product.h`), there is nothing but one pass over the units. The file is compiled when it is first needed,
+into the user's cache directory; without a compiler this backend cannot run, and "auto" does without it.
 
 Under autocast the recurrence stays in the dtype of the parameters.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +32,11 @@ WORTH_A_THREAD = 200_000
 
 _SIZES = ("T", "B", "H", "M", "C", "G", "threads", "keep")
 _POINTERS = (
-    *(
-        "rows",
-        "start",
-        "gates",
-        "weight",
-        "shares",
-        "hidden0",
-        "cell0",
-        "units",
-        "softmax",
-        "cells",
-        "output",
-    ),
+    *("rows", "start", "gates", "weight", "hidden0", "cell0", "units", "softmax", "cells", "output"),
     *("last_hidden", "last_cell", "forget_distance", "input_distance"),
     *("d_output", "d_forget_distance", "d_input_distance", "d_gates", "d_hidden", "d_cell", "d_masters"),
-    *("gemm", "meeting"),
-)
+    "meeting",
+)  # fmt: skip
 _one_call = threading.Lock()
 """The threads of a call wait for one another, so those of two calls must not share a pool of threads."""
 
@@ -62,9 +50,9 @@ class _Pass(ctypes.Structure):
     )
 
 
-def why_not(gates: Tensor, weight: Tensor) -> str | None:
-    """Why this backend cannot run on these gates and this recurrent weight, or None when it can."""
-    for name, tensor in (("gates", gates), ("weight", weight)):
+def why_not(tokens: Tensor, weight: Tensor) -> str | None:
+    """Why this backend cannot run on these tokens and this recurrent weight, or None when it can."""
+    for name, tensor in (("tokens", tokens), ("weights", weight)):
         if tensor.device.type != "cpu":
             return f"it runs on a CPU, the {name} are on {tensor.device.type}"
     if weight.dtype not in (torch.float32, torch.float64):
@@ -117,7 +105,7 @@ class _Recur(torch.autograd.Function):
             "d_masters": hidden.new_empty(len(hidden), softmax.shape[1]),
         }
         call.set(units=units, softmax=softmax, cells=cells, **given, **made)
-        call.run(call.library.code.run_back)
+        call.run(back=True)
         starts = [0, *accumulate(ctx.batch_sizes)]
         going_on = zip(starts[:-2], ctx.batch_sizes[1:], strict=True)
         before = [hidden[: ctx.batch_sizes[0]], *(output[start : start + rows] for start, rows in going_on)]
@@ -161,17 +149,19 @@ class _Call:
             self.tensors[name] = held
             setattr(self.struct, name, None if held is None else held.data_ptr())
 
-    def run(self, function: Any) -> None:
-        """Call a function of C on every thread."""
+    def run(self, back: bool) -> None:
+        """Call C on every thread."""
         meeting = (ctypes.c_int64 * 16)()
-        self.struct.gemm, self.struct.meeting = self.library.gemm, ctypes.addressof(meeting)
-        size, masters = self.struct.H, self.struct.M
-        scratch = [self.like.new_empty(2 * (size + masters)) for _ in range(self.threads)]
+        self.struct.meeting = ctypes.addressof(meeting)
+        code = self.library.code
+        code.scratch_size.restype = ctypes.c_int64
+        code.run.restype = code.run_back.restype = None
+        pointer, function = ctypes.byref(self.struct), code.run_back if back else code.run
 
         def work(thread: int) -> None:
-            function(
-                ctypes.byref(self.struct), ctypes.c_int64(thread), ctypes.c_void_p(scratch[thread].data_ptr())
-            )
+            size = code.scratch_size(pointer, ctypes.c_int64(thread), ctypes.c_int64(back))
+            scratch = pool.empty(size, self.like.dtype)
+            function(pointer, ctypes.c_int64(thread), ctypes.c_void_p(scratch.data_ptr()))
 
         with _one_call:
             run_in_threads(self.library, work, range(self.threads))
@@ -193,28 +183,14 @@ def _run(
     units = pool.empty(at_once * gates.shape[1], gates.dtype).view(at_once, -1)
     softmax = gates.new_empty(at_once, 2 * masters)
     cells = gates.new_empty(at_once, size)
-    output = gates.new_empty(tokens, size)
+    output = pool.empty(tokens * size, gates.dtype).view(tokens, size)
     last = _copy(hidden, hidden), _copy(cell, cell)
     distances = gates.new_empty(tokens), gates.new_empty(tokens)
-    call.set(shares=weight[_order(size, masters, call.threads)])
     call.set(gates=gates, units=units, softmax=softmax, cells=cells, output=output)
     call.set(last_hidden=last[0], last_cell=last[1])
     call.set(forget_distance=distances[0], input_distance=distances[1])
-    call.run(call.library.code.run)
+    call.run(back=False)
     return (output, *last, *distances), (units, softmax, cells)
-
-
-def _order(size: int, masters: int, threads: int) -> Tensor:
-    """Which pre-activation stands where in `units`: of each thread in turn i, f, ĉ, o and both logits."""
-    ends = [masters * k // threads for k in range(threads + 1)]
-    chunk = size // masters
-    places = []
-    for first, last in pairwise(ends):
-        places += [torch.arange(k * size + first * chunk, k * size + last * chunk) for k in range(4)]
-        places += [
-            torch.arange(4 * size + k * masters + first, 4 * size + k * masters + last) for k in range(2)
-        ]
-    return torch.cat(places)
 
 
 def _copy(tensor: Tensor | None, like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "common.h"
+#include "product.h"
 
 typedef struct {
     _Atomic int64_t waiting, round;
@@ -18,7 +19,6 @@ typedef struct {
     int64_t T, B, H, M, C, G, threads, keep;
     const int64_t *rows, *start;               /* (T) */
     const REAL *gates, *weight;                /* (P, G), (G, H) */
-    const REAL *shares;                        /* (G, H): the rows of weight in the order of units */
     const REAL *hidden0, *cell0;               /* (B, H) */
     REAL *units;                               /* (P, G): of each thread in turn i, f, ĉ, o and both logits */
     REAL *softmax, *cells;                     /* (P, 2M), (P, H); they and units of one step if not kept */
@@ -29,7 +29,6 @@ typedef struct {
     REAL *d_gates;                             /* (P, G) */
     REAL *d_hidden, *d_cell;                   /* (B, H): of the last state at first, of the initial one at last */
     REAL *d_masters;                           /* (B, 2M): scratch */
-    gemm_t gemm;
     Meeting *meeting;
 } Pass;
 
@@ -52,22 +51,6 @@ static int64_t part(const Pass *p, int64_t size, int64_t thread) { return size *
 
 /* Where the columns of a thread begin in `units`, and how many there are. */
 static int64_t columns(const Pass *p, int64_t thread) { return part(p, p->M, thread) * (4 * p->C + 2); }
-
-/* C += A B', row-major: rows of A (m, k) times rows of B (n, k), into n columns of C whose rows are ldc apart. */
-static void add_rows_product(const Pass *p, int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *c,
-                             int64_t ldc) {
-    const REAL one = 1;
-    const int M = m, N = n, K = k, L = ldc;
-    if (m && n) p->gemm("T", "N", &N, &M, &K, &one, b, &K, a, &K, &one, c, &L);
-}
-
-/* C = A B, row-major: A (m, k), n columns of B whose rows are ld apart, into such columns of C. */
-static void product(const Pass *p, int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *c,
-                    int64_t ld) {
-    const REAL one = 1, zero = 0;
-    const int M = m, N = n, K = k, L = ld;
-    if (m && n) p->gemm("N", "N", &N, &M, &K, &one, b, &L, a, &K, &zero, c, &L);
-}
 
 static void softmax(int64_t size, REAL *values) {
     REAL largest = -INFINITY, total = 0;
@@ -114,26 +97,36 @@ static const REAL *previous(const Pass *p, const REAL *kept, const REAL *initial
     return t ? kept + p->start[t - 1] * p->H : initial;
 }
 
-/* `scratch` holds 2 (H + M) numbers. */
+/* Numbers that a thread needs room for, in `run` or in `run_back`: scratch and its part of the packed weights. */
+int64_t scratch_size(const Pass *p, int64_t thread, int64_t back) {
+    int64_t masters = part(p, p->M, thread + 1) - part(p, p->M, thread);
+    return 2 * (p->H + p->M) + (back ? packed_size(p->G, masters * p->C)
+                                     : packed_size(p->H, columns(p, thread + 1) - columns(p, thread)));
+}
+
 void run(const Pass *p, int64_t thread, REAL *scratch) {
     unsigned before = flush_denormals();
     int64_t H = p->H, M = p->M, G = p->G;
     int64_t first = part(p, M, thread), last = part(p, M, thread + 1);
     int64_t u0 = first * p->C, width = (last - first) * p->C, column = columns(p, thread);
-    REAL *forget = scratch, *input = scratch + H, *own = scratch + 2 * H, sums[2];
+    REAL *forget = scratch, *input = scratch + H, *own = scratch + 2 * H, *packed = own + 2 * M, sums[2];
+    int64_t from[6], n[6], count = columns(p, thread + 1) - column; /* where its columns are in gates and weight */
+    for (int64_t k = 0; k < 6; k++) {
+        from[k] = k < 4 ? k * H + u0 : 4 * H + (k - 4) * M + first;
+        n[k] = k < 4 ? width : last - first;
+    }
+    memset(packed, 0, packed_size(H, count) * sizeof(REAL));
+    for (int64_t k = 0, to = 0; k < 6; k++)
+        for (int64_t j = 0; j < n[k]; j++) pack_column(H, to++, p->weight + (from[k] + j) * H, packed);
     for (int64_t t = 0; t < p->T; t++) {
         int64_t rows = p->rows[t], start = p->start[t], at = p->keep ? start : 0;
         const REAL *hidden = previous(p, p->output, p->hidden0, t), *gates = p->gates + start * G;
         const REAL *old = p->keep ? previous(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
         REAL *units = p->units + at * G, *cells = p->cells + at * H, *output = p->output + start * H;
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t k = 0, to = column; k < 6; k++) {
-                int64_t from = k < 4 ? k * H + u0 : 4 * H + (k - 4) * M + first, n = k < 4 ? width : last - first;
-                memcpy(units + r * G + to, gates + r * G + from, n * sizeof(REAL));
-                to += n;
-            }
-        add_rows_product(p, rows, columns(p, thread + 1) - column, H, hidden, p->shares + column * H,
-                         units + column, G);
+            for (int64_t k = 0, to = column; k < 6; to += n[k++])
+                memcpy(units + r * G + to, gates + r * G + from[k], n[k] * sizeof(REAL));
+        packed_product(rows, count, H, hidden, H, packed, units + column, G, 1);
         meet(p);
         for (int64_t r = 0; r < rows; r++) {
             gather_logits(p, units + r * G, own);
@@ -229,6 +222,8 @@ void run_back(const Pass *p, int64_t thread, REAL *scratch) {
     int64_t H = p->H, M = p->M, G = p->G;
     int64_t first = part(p, M, thread), last = part(p, M, thread + 1);
     int64_t u0 = first * p->C, width = (last - first) * p->C;
+    REAL *packed = scratch + 2 * (H + M);
+    pack(G, width, p->weight + u0, H, packed);
     for (int64_t t = p->T; t-- > 0;) {
         int64_t rows = p->rows[t], start = p->start[t];
         for (int64_t r = 0; r < rows; r++) step_back(p, t, r, first, last, scratch, scratch + H);
@@ -242,7 +237,7 @@ void run_back(const Pass *p, int64_t thread, REAL *scratch) {
             master_back(M, s + M, d + M, -1, more_i, d_logits + M);
         }
         meet(p);
-        product(p, rows, width, G, p->d_gates + start * G, p->weight + u0, p->d_hidden + u0, H);
+        packed_product(rows, width, G, p->d_gates + start * G, G, packed, p->d_hidden + u0, H, 0);
     }
     restore_denormals(before);
 }
