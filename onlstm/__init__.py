@@ -1,7 +1,7 @@
 """ON-LSTM (Shen et al., *Ordered Neurons*, ICLR 2019): an LSTM whose gates induce trees."""
 
 from onlstm.cell import ONLSTMCell
-from onlstm.functional import MasterGates, Recurrence, master_gates, recur, step
+from onlstm.functional import MasterGates, Recurrence, Weights, master_gates, recur, step
 from onlstm.layer import ONLSTM, Distances
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "MasterGates",
     "ONLSTMCell",
     "Recurrence",
+    "Weights",
     "master_gates",
     "recur",
     "step",

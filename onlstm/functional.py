@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import repeat
 from torch import Tensor
 
@@ -117,28 +118,49 @@ class Recurrence(NamedTuple):
     input_distance: Tensor
 
 
+class Weights(NamedTuple):
+    """The maps of one layer in one direction, each with 4H + 2M rows: i, f, ĉ, o, logits of f̃ and ĩ.
+
+    Args:
+        input: W, (4H + 2M, features).
+        recurrent: U, (4H + 2M, H).
+        bias: b, (4H + 2M,), or None.
+    """
+
+    input: Tensor
+    recurrent: Tensor
+    bias: Tensor | None
+
+
 def recur(
-    gates: Tensor, batch_sizes: Sequence[int], weight: Tensor, hidden: Tensor, cell: Tensor, chunk_size: int
+    tokens: Tensor,
+    batch_sizes: Sequence[int],
+    weights: Weights,
+    hidden: Tensor,
+    cell: Tensor,
+    chunk_size: int,
 ) -> Recurrence:
-    """The loop over time: `step` on W x_t + b + U h_{t-1} for every token.
+    """The loop over time: `step` on W x_t + U h_{t-1} + b for every token.
 
     Tokens are packed as in PackedSequence: those of the first step, of the second, …, and within a step the
     sequences from long to short, so that a sequence has the same row at every step that it reaches.
 
     Args:
-        gates: W x_t + b, (P, 4H + 2M).
+        tokens: x, (P, features).
         batch_sizes: how many sequences reach each step, T numbers that never rise and add up to P.
-        weight: U, (4H + 2M, H).
+        weights: W, U and b.
         hidden: h before the first token, (B, H).
         cell: c before the first token, (B, H).
         chunk_size: C.
     Returns:
         Outputs, the state after each sequence's last token, distances.
     Example:
-        >>> result = recur(torch.zeros(5, 10), [2, 2, 1], torch.zeros(10, 2), *torch.zeros(2, 2, 2), 2)
+        >>> weights = Weights(torch.zeros(10, 3), torch.zeros(10, 2), None)
+        >>> result = recur(torch.zeros(5, 3), [2, 2, 1], weights, *torch.zeros(2, 2, 2), chunk_size=2)
         >>> result.output.shape, result.cell.shape
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
+    gates = F.linear(tokens, weights.input, weights.bias)
     outputs: list[Tensor] = []
     distances: list[tuple[Tensor, Tensor]] = []
     ended: list[tuple[Tensor, Tensor]] = []
@@ -146,7 +168,7 @@ def recur(
         if rows < len(hidden):
             ended.append((hidden[rows:], cell[rows:]))
             hidden, cell = hidden[:rows], cell[:rows]
-        hidden, cell, master = step(part + hidden @ weight.T, cell, chunk_size)
+        hidden, cell, master = step(part + hidden @ weights.recurrent.T, cell, chunk_size)
         outputs.append(hidden)
         distances.append(master.distances())
     ended.append((hidden, cell))

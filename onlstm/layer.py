@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import check_backend, select_backend
-from onlstm.functional import Recurrence
+from onlstm.functional import Recurrence, Weights
 from onlstm.parameters import check_probability, check_sizes, gate_parameters, reset
 
 State = tuple[Tensor, Tensor]
@@ -242,14 +242,14 @@ class ONLSTM(nn.Module):
     def _run_direction(
         self, suffix: str, tokens: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
     ) -> Recurrence:
-        """One direction of one layer; the input product for all tokens at once."""
+        """One direction of one layer."""
         bias = None
         if self.bias:
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
-        backend = select_backend(self.backend, tokens, weight)
-        gates = backend.project(tokens, getattr(self, f"weight_ih{suffix}"), bias)
-        return backend.recur(gates, batch_sizes, weight, hidden, cell, self.chunk_size)
+        weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
+        run = select_backend(self.backend, tokens, weight)
+        return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
 
     def _assemble_packed(
         self, packed: PackedSequence, output: Tensor, state: State, found: Distances, distances: bool

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from onlstm import ONLSTM, ONLSTMCell
 from onlstm.backends import BACKENDS, native, select_backend
-from onlstm.functional import recur
+from onlstm.functional import Weights, recur
 from ordered_memory.compiled.build import load
 from tests.tolerances import assert_close
 
@@ -104,11 +104,13 @@ def test_a_backend_equals_the_definition_with_all_gradients(
     rows = 4 * size + 2 * masters
     # Sequences without any token (`left` of them) keep their state.
     state = (batch_sizes[0] + left, size)
-    inputs = draw(tokens, rows), draw(rows, size), draw(*state), draw(*state)
-    gates, weight, hidden, cell = inputs
-    run = select_backend(name, gates, weight).recur
-    actual = run(gates, batch_sizes, weight, hidden, cell, chunk)
-    expected = recur(gates, batch_sizes, weight, hidden, cell, chunk)
+    inputs = [draw(tokens, 3), draw(rows, 3), draw(rows, size), draw(*state), draw(*state)]
+    bias = draw(rows) if seed % 2 else None
+    weights = Weights(inputs[1], inputs[2], bias)
+    run = select_backend(name, inputs[0], inputs[2])
+    actual = run(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
+    expected = recur(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
+    inputs += [] if bias is None else [bias]
     upstream = [torch.randn(one.shape, generator=generator).to(dtype) for one in expected]
     for field, one, other in zip(expected._fields, actual, expected, strict=True):
         assert_close(one, other, field)
@@ -120,8 +122,8 @@ def test_a_backend_equals_the_definition_with_all_gradients(
             )
             for result in (actual, expected)
         )
-        for what, one, other in zip(("gates", "weight", "hidden", "cell"), found, wanted, strict=True):
-            other = torch.zeros_like(inputs[0]) if other is None and what == "gates" else other
+        names = ("tokens", "input weight", "recurrent weight", "hidden", "cell", "bias")
+        for what, one, other in zip(names, found, wanted, strict=False):
             if other is not None:
                 assert_close(one, other, what)
 
@@ -141,19 +143,19 @@ def three_threads(monkeypatch):
 def test_threads_share_the_units_and_change_nothing(three_threads, masters, chunk):
     size, batch_sizes = masters * chunk, [6, 5, 5, 2]
     rows = 4 * size + 2 * masters
-    shapes = ((sum(batch_sizes), rows), (rows, size), (7, size), (7, size))
+    shapes = ((sum(batch_sizes), 3), (rows, 3), (rows, size), (rows,), (7, size), (7, size))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    gates, *others = inputs
-    expected = recur(gates, batch_sizes, *others, chunk)
+    arguments = (inputs[0], batch_sizes, Weights(*inputs[1:4]), *inputs[4:], chunk)
+    expected = recur(*arguments)
     upstream = [torch.randn_like(one) for one in expected]
     wanted = torch.autograd.grad(expected, inputs, upstream)
     for _ in range(20):
-        actual = native.recur(gates, batch_sizes, *others, chunk)
+        actual = native.recur(*arguments)
         found = torch.autograd.grad(actual, inputs, upstream)
         for one, other in zip((*actual, *found), (*expected, *wanted), strict=True):
             assert_close(one, other)
         with torch.no_grad():
-            for one, other in zip(native.recur(gates, batch_sizes, *others, chunk), expected, strict=True):
+            for one, other in zip(native.recur(*arguments), expected, strict=True):
                 assert_close(one, other)
 
 
@@ -170,20 +172,24 @@ def test_calls_from_many_threads_do_not_wait_for_one_another(three_threads):
 @pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
 def test_shapes_are_checked_before_c_sees_them():
     good = {
-        "gates": torch.zeros(3, 20),
+        "tokens": torch.zeros(3, 5),
         "batch_sizes": [2, 1],
-        "weight": torch.zeros(20, 4),
+        "weights": Weights(torch.zeros(20, 5), torch.zeros(20, 4), torch.zeros(20)),
         "hidden": torch.zeros(2, 4),
         "cell": torch.zeros(2, 4),
         "chunk_size": 2,
     }
     native.recur(**good)
     for bad, message in (
-        ({"weight": torch.zeros(18, 4)}, "weight must be"),
-        ({"chunk_size": 3}, "weight must be"),
-        ({"gates": torch.zeros(4, 20)}, "gates must be"),
-        ({"hidden": torch.zeros(2, 5)}, "hidden and cell must be"),
-        ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, "hidden and cell must be"),
+        ({"weights": good["weights"]._replace(recurrent=torch.zeros(18, 4))}, "weights.recurrent must be"),
+        ({"weights": good["weights"]._replace(input=torch.zeros(20, 4))}, "weights.input must have shape"),
+        ({"weights": good["weights"]._replace(bias=torch.zeros(19))}, "weights.bias must have shape"),
+        ({"weights": good["weights"]._replace(bias=torch.zeros(20).double())}, "weights.bias must be"),
+        ({"chunk_size": 3}, "weights.recurrent must be"),
+        ({"tokens": torch.zeros(4, 5)}, "tokens must have shape"),
+        ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
+        ({"cell": torch.zeros(3, 4)}, "cell must have shape"),
+        ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, "batch_sizes must begin with 1 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
             native.recur(**{**good, **bad})
@@ -191,22 +197,21 @@ def test_shapes_are_checked_before_c_sees_them():
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_gradcheck(name):
-    batch_sizes, chunk, size, rows = [2, 1], 2, 4, 20
-    inputs = [
-        torch.randn(shape, dtype=torch.float64, requires_grad=True)
-        for shape in ((3, rows), (rows, size), (2, size), (2, size))
-    ]
-    run = select_backend(name, inputs[0], inputs[1]).recur
-    assert torch.autograd.gradcheck(lambda g, w, h, c: run(g, batch_sizes, w, h, c, chunk), inputs)
+    shapes = ((3, 3), (20, 3), (20, 4), (20,), (2, 4), (2, 4))
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    run = select_backend(name, inputs[0], inputs[2])
+    assert torch.autograd.gradcheck(
+        lambda x, w, u, b, h, c: run(x, [2, 1], Weights(w, u, b), h, c, 2), inputs
+    )
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_no_second_derivatives_by_halves(name):
-    gates = torch.randn(3, 20, requires_grad=True)
-    weight, state = torch.randn(20, 4), torch.zeros(3, 4)
-    output = select_backend(name, gates, weight).recur(gates, [3], weight, state, state, 2).output
+    x = torch.randn(3, 5, requires_grad=True)
+    weights, state = Weights(torch.randn(20, 5), torch.randn(20, 4), None), torch.zeros(3, 4)
+    output = select_backend(name, x, weights.recurrent)(x, [3], weights, state, state, 2).output
     with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
-        torch.autograd.grad(output.sum(), gates, create_graph=True)
+        torch.autograd.grad(output.sum(), x, create_graph=True)
 
 
 GRID = list(

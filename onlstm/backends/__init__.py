@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
-from torch.nn.functional import linear
 
 from onlstm.backends import native, sequence
-from onlstm.backends.native.projection import project
 from onlstm.functional import Recurrence, recur
 
 Recur = Callable[..., Recurrence]
@@ -26,16 +24,14 @@ class Backend(NamedTuple):
         recur: same signature, layout and results as `onlstm.functional.recur`.
         why_not: for the tokens, (P, features), and the recurrent weight, why this backend cannot run on
             them, or None when it can.
-        project: `torch.nn.functional.linear`, for the gates that `recur` takes.
     """
 
     recur: Recur
     why_not: Callable[[Tensor, Tensor], str | None]
-    project: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear
 
 
 BACKENDS: dict[str, Backend] = {
-    "native": Backend(native.recur, native.why_not, project),
+    "native": Backend(native.recur, native.why_not),
     "sequence": Backend(sequence.recur, lambda tokens, weight: None),
     "reference": Backend(recur, lambda tokens, weight: None),
 }
@@ -48,7 +44,7 @@ def check_backend(name: str) -> None:
         raise ValueError(f"backend must be one of {['auto', *BACKENDS]}, got {name!r}")
 
 
-def select_backend(name: str, tokens: Tensor, weight: Tensor) -> Backend:
+def select_backend(name: str, tokens: Tensor, weight: Tensor) -> Recur:
     """The backend called `name`, or with "auto" the fastest that can run.
 
     Args:
@@ -56,7 +52,7 @@ def select_backend(name: str, tokens: Tensor, weight: Tensor) -> Backend:
         tokens: (P, features); device and dtype decide.
         weight: (4H + 2M, H).
     Returns:
-        The backend.
+        The function that runs the recurrence.
     Raises:
         ValueError: the name is unknown.
         RuntimeError: the backend asked for by name cannot run on these inputs; says why.
@@ -66,5 +62,5 @@ def select_backend(name: str, tokens: Tensor, weight: Tensor) -> Backend:
         reason = BACKENDS[name].why_not(tokens, weight)
         if reason is not None:
             raise RuntimeError(f"backend {name!r} cannot run here: {reason}")
-        return BACKENDS[name]
-    return next(backend for backend in BACKENDS.values() if backend.why_not(tokens, weight) is None)
+        return BACKENDS[name].recur
+    return next(backend.recur for backend in BACKENDS.values() if backend.why_not(tokens, weight) is None)

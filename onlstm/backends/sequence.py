@@ -14,19 +14,26 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from onlstm.functional import Recurrence
+from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.derivatives import first_only
 
 
 def recur(
-    gates: Tensor, batch_sizes: Sequence[int], weight: Tensor, hidden: Tensor, cell: Tensor, chunk_size: int
+    tokens: Tensor,
+    batch_sizes: Sequence[int],
+    weights: Weights,
+    hidden: Tensor,
+    cell: Tensor,
+    chunk_size: int,
 ) -> Recurrence:
     """`onlstm.functional.recur`, faster; see there."""
-    with torch.autocast(gates.device.type, enabled=False):
-        dtype = weight.dtype
-        tensors = (gates.to(dtype), weight, hidden.to(dtype), cell.to(dtype))
+    with torch.autocast(tokens.device.type, enabled=False):
+        dtype = weights.recurrent.dtype
+        gates = F.linear(tokens.to(dtype), weights.input, weights.bias)
+        tensors = (gates, weights.recurrent, hidden.to(dtype), cell.to(dtype))
         return Recurrence(*_Recur.apply(list(batch_sizes), chunk_size, *tensors))  # type: ignore[no-untyped-call]
 
 
@@ -96,7 +103,7 @@ class _Recur(torch.autograd.Function):
             )
             d_cell[:rows] = d_c_before
             torch.mm(d_gates[here], weight, out=d_hidden[:rows])
-        previous = torch.cat([hidden[: batch_sizes[0]], *_previous_outputs(output, batch_sizes)])
+        previous = previous_hidden(hidden, output, batch_sizes)
         return None, None, d_gates, d_gates.t() @ previous, d_hidden, d_cell
 
 
@@ -189,7 +196,13 @@ def _starts(batch_sizes: Sequence[int]) -> list[int]:
     return [0, *accumulate(batch_sizes)][:-1]
 
 
-def _previous_outputs(output: Tensor, batch_sizes: Sequence[int]) -> list[Tensor]:
-    """For every step but the first, h of the step before in the sequences that go on."""
-    starts = _starts(batch_sizes)
-    return [output[start : start + rows] for start, rows in zip(starts[:-1], batch_sizes[1:], strict=True)]
+def previous_hidden(hidden: Tensor, output: Tensor, batch_sizes: Sequence[int]) -> Tensor:
+    """h of the step before every token, (P, H).
+
+    Args:
+        hidden: before the first token, (B, H).
+        output: h of every token, (P, H).
+        batch_sizes: of the steps.
+    """
+    going_on = zip(_starts(batch_sizes)[:-1], batch_sizes[1:], strict=True)
+    return torch.cat([hidden[: batch_sizes[0]], *(output[start : start + rows] for start, rows in going_on)])

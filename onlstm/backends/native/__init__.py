@@ -13,26 +13,29 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from onlstm.functional import Recurrence
+from onlstm.backends.sequence import previous_hidden
+from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.derivatives import first_only
 from ordered_memory.compiled import pool
 from ordered_memory.compiled.build import Library, load
 from ordered_memory.compiled.threads import run_in_threads
 
 SOURCE = Path(__file__).with_name("recurrence.c")
+BLOCK = 256
+"""As in recurrence.c: tokens whose product with W is one, when nothing is kept."""
 WORTH_A_THREAD = 200_000
 """Multiplications of a step for each thread: with fewer, meeting the others costs more than it saves."""
 
-_SIZES = ("T", "B", "H", "M", "C", "G", "threads", "keep")
+_SIZES = ("T", "B", "I", "H", "M", "C", "G", "threads", "keep")
 _POINTERS = (
-    *("rows", "start", "gates", "weight", "hidden0", "cell0", "units", "softmax", "cells", "output"),
+    *("rows", "start", "tokens", "weight_i", "weight", "bias", "hidden0", "cell0"),
+    *("units", "softmax", "cells", "output"),
     *("last_hidden", "last_cell", "forget_distance", "input_distance"),
     *("d_output", "d_forget_distance", "d_input_distance", "d_gates", "d_hidden", "d_cell", "d_masters"),
     "meeting",
@@ -62,41 +65,55 @@ def why_not(tokens: Tensor, weight: Tensor) -> str | None:
 
 
 def recur(
-    gates: Tensor, batch_sizes: Sequence[int], weight: Tensor, hidden: Tensor, cell: Tensor, chunk_size: int
+    tokens: Tensor,
+    batch_sizes: Sequence[int],
+    weights: Weights,
+    hidden: Tensor,
+    cell: Tensor,
+    chunk_size: int,
 ) -> Recurrence:
     """`onlstm.functional.recur`, faster; see there."""
-    _check_shapes(gates, batch_sizes, weight, hidden, cell, chunk_size)
+    _check_shapes(tokens, batch_sizes, weights, hidden, cell, chunk_size)
     with torch.autocast("cpu", enabled=False):
-        dtype = weight.dtype
-        tensors = (gates.to(dtype), weight, hidden.to(dtype), cell.to(dtype))
+        dtype = weights.recurrent.dtype
+        plan = _Plan(list(batch_sizes), chunk_size)
+        tensors = (tokens.to(dtype), *weights, hidden.to(dtype), cell.to(dtype))
         if torch.is_grad_enabled():
-            return Recurrence(*_Recur.apply(list(batch_sizes), chunk_size, *tensors))  # type: ignore[no-untyped-call]
-        return Recurrence(*_run(list(batch_sizes), chunk_size, *tensors, keep=False)[0])
+            return Recurrence(*_Recur.apply(plan, *tensors))  # type: ignore[no-untyped-call]
+        return Recurrence(*_run(plan, *tensors, keep=False)[0])
+
+
+class _Plan(NamedTuple):
+    """What is no tensor."""
+
+    batch_sizes: list[int]
+    chunk_size: int
 
 
 class _Recur(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        batch_sizes: list[int],
-        chunk_size: int,
-        gates: Tensor,
+        plan: _Plan,
+        tokens: Tensor,
+        weight_i: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         hidden: Tensor,
         cell: Tensor,
     ) -> tuple[Tensor, ...]:
-        result, kept = _run(batch_sizes, chunk_size, gates, weight, hidden, cell, keep=True)
-        ctx.save_for_backward(weight, hidden, cell, result[0], *kept)
-        ctx.batch_sizes, ctx.chunk_size = batch_sizes, chunk_size
+        result, kept = _run(plan, tokens, weight_i, weight, bias, hidden, cell, keep=True)
+        ctx.save_for_backward(tokens, weight_i, weight, hidden, cell, result[0], *kept)
+        ctx.plan = plan
         ctx.set_materialize_grads(False)
         return result
 
     @staticmethod
     @first_only
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        weight, hidden, cell, output, units, softmax, cells = ctx.saved_tensors
+        tokens, weight_i, weight, hidden, cell, output, units, softmax, cells = ctx.saved_tensors
         d_output, d_last_hidden, d_last_cell, d_forget, d_input = upstream
-        call = _Call(ctx.batch_sizes, ctx.chunk_size, weight, hidden, cell, keep=True)
+        call = _Call(ctx.plan, weight, hidden, cell, tokens.shape[1], keep=True)
         given = {"d_output": d_output, "d_forget_distance": d_forget, "d_input_distance": d_input}
         made = {
             "d_gates": pool.empty(units.numel(), units.dtype).view_as(units),
@@ -106,40 +123,36 @@ class _Recur(torch.autograd.Function):
         }
         call.set(units=units, softmax=softmax, cells=cells, **given, **made)
         call.run(back=True)
-        starts = [0, *accumulate(ctx.batch_sizes)]
-        going_on = zip(starts[:-2], ctx.batch_sizes[1:], strict=True)
-        before = [hidden[: ctx.batch_sizes[0]], *(output[start : start + rows] for start, rows in going_on)]
-        d_weight = made["d_gates"].t() @ torch.cat(before)
-        return None, None, made["d_gates"], d_weight, made["d_hidden"], made["d_cell"]
+        d_gates, wanted = made["d_gates"], ctx.needs_input_grad[1:]
+        return (
+            None,
+            d_gates @ weight_i if wanted[0] else None,
+            d_gates.t() @ tokens if wanted[1] else None,
+            d_gates.t() @ previous_hidden(hidden, output, ctx.plan.batch_sizes) if wanted[2] else None,
+            d_gates.sum(0) if wanted[3] else None,
+            made["d_hidden"],
+            made["d_cell"],
+        )
 
 
 class _Call:
     """One pass over the tokens: the structure that C reads, and the tensors that it points into."""
 
     def __init__(
-        self,
-        batch_sizes: list[int],
-        chunk_size: int,
-        weight: Tensor,
-        hidden: Tensor,
-        cell: Tensor,
-        keep: bool,
+        self, plan: _Plan, weight: Tensor, hidden: Tensor, cell: Tensor, features: int, keep: bool
     ) -> None:
         library = load(SOURCE, weight.dtype)
         assert isinstance(library, Library)
         self.library = library
         rows, size = weight.shape
-        masters = size // chunk_size
-        batch = batch_sizes[0]
-        self.threads = max(
-            1, min(torch.get_num_threads(), masters, batch * rows * size // (2 * WORTH_A_THREAD))
-        )
-        self.struct = _Pass(
-            len(batch_sizes), len(hidden), size, masters, chunk_size, rows, self.threads, int(keep)
-        )
+        masters = size // plan.chunk_size
+        work = plan.batch_sizes[0] * rows * size
+        self.threads = max(1, min(torch.get_num_threads(), masters, work // (2 * WORTH_A_THREAD)))
+        sizes = (len(plan.batch_sizes), len(hidden), features, size, masters, plan.chunk_size, rows)
+        self.struct = _Pass(*sizes, self.threads, int(keep))
         self.tensors: dict[str, Tensor | None] = {}
         self.like = weight
-        counts = torch.tensor(batch_sizes)
+        counts = torch.tensor(plan.batch_sizes)
         self.set(rows=counts, start=counts.cumsum(0) - counts, weight=weight, hidden0=hidden, cell0=cell)
 
     def set(self, **tensors: Tensor | None) -> None:
@@ -168,26 +181,27 @@ class _Call:
 
 
 def _run(
-    batch_sizes: list[int],
-    chunk_size: int,
-    gates: Tensor,
+    plan: _Plan,
+    tokens: Tensor,
+    weight_i: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     hidden: Tensor,
     cell: Tensor,
     keep: bool,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The five tensors of the result; units, softmax and cells of every token if they are to be kept."""
-    call = _Call(batch_sizes, chunk_size, weight, hidden, cell, keep)
-    tokens, size, masters = len(gates), weight.shape[1], weight.shape[1] // chunk_size
-    at_once = tokens if keep else batch_sizes[0]
-    units = pool.empty(at_once * gates.shape[1], gates.dtype).view(at_once, -1)
-    softmax = gates.new_empty(at_once, 2 * masters)
-    cells = gates.new_empty(at_once, size)
-    output = pool.empty(tokens * size, gates.dtype).view(tokens, size)
+    call = _Call(plan, weight, hidden, cell, tokens.shape[1], keep)
+    count, (rows, size) = len(tokens), weight.shape
+    largest = plan.batch_sizes[0]
+    units = pool.empty((count if keep else max(largest, BLOCK)) * rows, weight.dtype).view(-1, rows)
+    softmax = weight.new_empty(count if keep else 0, rows - 4 * size)
+    cells = pool.empty((count if keep else largest) * size, weight.dtype).view(-1, size)
+    output = pool.empty(count * size, weight.dtype).view(count, size)
     last = _copy(hidden, hidden), _copy(cell, cell)
-    distances = gates.new_empty(tokens), gates.new_empty(tokens)
-    call.set(gates=gates, units=units, softmax=softmax, cells=cells, output=output)
-    call.set(last_hidden=last[0], last_cell=last[1])
+    distances = weight.new_empty(count), weight.new_empty(count)
+    call.set(tokens=tokens, weight_i=weight_i, bias=bias, units=units, softmax=softmax, cells=cells)
+    call.set(output=output, last_hidden=last[0], last_cell=last[1])
     call.set(forget_distance=distances[0], input_distance=distances[1])
     call.run(back=False)
     return (output, *last, *distances), (units, softmax, cells)
@@ -201,18 +215,31 @@ def _copy(tensor: Tensor | None, like: Tensor) -> Tensor:
 
 
 def _check_shapes(
-    gates: Tensor, batch_sizes: Sequence[int], weight: Tensor, hidden: Tensor, cell: Tensor, chunk_size: int
+    tokens: Tensor,
+    batch_sizes: Sequence[int],
+    weights: Weights,
+    hidden: Tensor,
+    cell: Tensor,
+    chunk_size: int,
 ) -> None:
-    """C takes sizes on trust."""
-    rows, size = weight.shape
+    """C takes sizes and dtypes on trust."""
+    rows, size = weights.recurrent.shape
     if size % chunk_size or rows != 4 * size + 2 * (size // chunk_size):
         raise ValueError(
-            f"weight must be (4H + 2M, H), got {tuple(weight.shape)} for chunk_size={chunk_size}"
+            f"weights.recurrent must be (4H + 2M, H), got {(rows, size)} for chunk_size={chunk_size}"
         )
-    if tuple(gates.shape) != (sum(batch_sizes), rows):
-        raise ValueError(f"gates must be {(sum(batch_sizes), rows)}, got {tuple(gates.shape)}")
-    if hidden.shape != cell.shape or hidden.shape[1] != size or not len(hidden) >= batch_sizes[0] >= 1:
-        raise ValueError(
-            f"hidden and cell must be (B, {size}) with B of at least {batch_sizes[0]}, got "
-            f"{tuple(hidden.shape)} and {tuple(cell.shape)}"
-        )
+    features = tokens.shape[1]
+    for name, tensor, shape in (
+        ("tokens", tokens, (sum(batch_sizes), features)),
+        ("weights.input", weights.input, (rows, features)),
+        ("weights.bias", weights.bias, (rows,)),
+        ("hidden", hidden, (len(hidden), size)),
+        ("cell", cell, (len(hidden), size)),
+    ):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+    if not len(hidden) >= batch_sizes[0] >= 1:
+        raise ValueError(f"batch_sizes must begin with 1 to {len(hidden)} (B), got {batch_sizes[0]}")
+    for name, weight in (("input", weights.input), ("bias", weights.bias)):
+        if weight is not None and weight.dtype != weights.recurrent.dtype:
+            raise ValueError(f"weights.{name} must be {weights.recurrent.dtype}, got {weight.dtype}")

@@ -1,7 +1,8 @@
 /* ON-LSTM over whole sequences, for one of several threads; see __init__.py for what it is for.
 
    Equations and notation are those of onlstm/functional.py, tokens are packed as there. Sizes: T steps, B
-   sequences of which rows[t] reach step t, H units in M chunks of C, G = 4H + 2M pre-activations. A thread
+   sequences of which rows[t] reach step t, I features of a token, H units in M chunks of C, G = 4H + 2M
+   pre-activations. A thread
    has the units of some chunks, of all sequences; before a product every thread must be done with what
    the product reads, so they meet twice a step. REAL is float or double. */
 
@@ -16,12 +17,14 @@ typedef struct {
 } Meeting;
 
 typedef struct {
-    int64_t T, B, H, M, C, G, threads, keep;
+    int64_t T, B, I, H, M, C, G, threads, keep;
     const int64_t *rows, *start;               /* (T) */
-    const REAL *gates, *weight;                /* (P, G), (G, H) */
+    const REAL *tokens, *weight_i;             /* (P, I), (G, I) */
+    const REAL *weight, *bias;                 /* (G, H), (G) or null */
     const REAL *hidden0, *cell0;               /* (B, H) */
-    REAL *units;                               /* (P, G): of each thread in turn i, f, ĉ, o and both logits */
-    REAL *softmax, *cells;                     /* (P, 2M), (P, H); they and units of one step if not kept */
+    REAL *units;                               /* (P, G): of each thread in turn i, f, ĉ, o and both logits; of a
+                                                  block of steps if not kept */
+    REAL *softmax, *cells;                     /* (P, 2M), (P, H); cells of one step if not kept */
     REAL *output;                              /* (P, H) */
     REAL *last_hidden, *last_cell;             /* (B, H): the initial state at first */
     REAL *forget_distance, *input_distance;    /* (P) */
@@ -31,6 +34,8 @@ typedef struct {
     REAL *d_masters;                           /* (B, 2M): scratch */
     Meeting *meeting;
 } Pass;
+
+enum { BLOCK = 256 };
 
 /* Wait for the other threads. What they wrote before is seen after. */
 static void meet(const Pass *p) {
@@ -101,7 +106,14 @@ static const REAL *previous(const Pass *p, const REAL *kept, const REAL *initial
 int64_t scratch_size(const Pass *p, int64_t thread, int64_t back) {
     int64_t masters = part(p, p->M, thread + 1) - part(p, p->M, thread);
     return 2 * (p->H + p->M) + (back ? packed_size(p->G, masters * p->C)
-                                     : packed_size(p->H, columns(p, thread + 1) - columns(p, thread)));
+                                     : packed_size(p->H + p->I, columns(p, thread + 1) - columns(p, thread)));
+}
+
+/* The end of the block of steps that begins with step t: enough rows for one product with W. */
+static int64_t block_end(const Pass *p, int64_t t) {
+    int64_t rows = p->rows[t++];
+    while (t < p->T && rows + p->rows[t] <= BLOCK) rows += p->rows[t++];
+    return t;
 }
 
 void run(const Pass *p, int64_t thread, REAL *scratch) {
@@ -115,17 +127,30 @@ void run(const Pass *p, int64_t thread, REAL *scratch) {
         from[k] = k < 4 ? k * H + u0 : 4 * H + (k - 4) * M + first;
         n[k] = k < 4 ? width : last - first;
     }
-    memset(packed, 0, packed_size(H, count) * sizeof(REAL));
+    REAL *packed_i = packed + packed_size(H, count);
+    memset(packed, 0, packed_size(H + p->I, count) * sizeof(REAL));
     for (int64_t k = 0, to = 0; k < 6; k++)
-        for (int64_t j = 0; j < n[k]; j++) pack_column(H, to++, p->weight + (from[k] + j) * H, packed);
+        for (int64_t j = from[k]; j < from[k] + n[k]; j++, to++) {
+            pack_column(H, to, p->weight + j * H, packed);
+            pack_column(p->I, to, p->weight_i + j * p->I, packed_i);
+        }
+    int64_t begin = 0, end = 0; /* of the block: the step after it, and where its tokens begin */
     for (int64_t t = 0; t < p->T; t++) {
-        int64_t rows = p->rows[t], start = p->start[t], at = p->keep ? start : 0;
-        const REAL *hidden = previous(p, p->output, p->hidden0, t), *gates = p->gates + start * G;
+        int64_t rows = p->rows[t], start = p->start[t];
+        if (t == end) {
+            end = block_end(p, t);
+            begin = start;
+            int64_t tokens = p->start[end - 1] + p->rows[end - 1] - begin;
+            REAL *block = p->units + (p->keep ? begin * G : 0) + column;
+            for (int64_t r = 0; p->bias && r < tokens; r++)
+                for (int64_t k = 0, to = 0; k < 6; to += n[k++])
+                    memcpy(block + r * G + to, p->bias + from[k], n[k] * sizeof(REAL));
+            packed_product(tokens, count, p->I, p->tokens + begin * p->I, p->I, packed_i, block, G, p->bias != 0);
+        }
+        const REAL *hidden = previous(p, p->output, p->hidden0, t);
         const REAL *old = p->keep ? previous(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
-        REAL *units = p->units + at * G, *cells = p->cells + at * H, *output = p->output + start * H;
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t k = 0, to = column; k < 6; to += n[k++])
-                memcpy(units + r * G + to, gates + r * G + from[k], n[k] * sizeof(REAL));
+        REAL *units = p->units + (p->keep ? start : start - begin) * G, *cells = p->cells + (p->keep ? start * H : 0);
+        REAL *output = p->output + start * H;
         packed_product(rows, count, H, hidden, H, packed, units + column, G, 1);
         meet(p);
         for (int64_t r = 0; r < rows; r++) {
