@@ -1,9 +1,10 @@
-"""`python -m tasks.benchmark [compare|scaling] --option value`; see `--help` of each."""
+"""`python -m tasks.benchmark [compare|onlstm|scaling] --option value`; see `--help` of each."""
 
 import sys
 
 from tasks.benchmark.compare import run_compare
 from tasks.benchmark.config import CompareConfig, ScalingConfig
+from tasks.benchmark.ordered_neurons import OnlstmConfig, run_onlstm
 from tasks.benchmark.scaling import run_scaling
 from tasks.command_line import parse, run
 
@@ -14,6 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     verbs = {
         "compare": lambda words: run_compare(parse(CompareConfig, words, PROGRAM)),
+        "onlstm": lambda words: run_onlstm(parse(OnlstmConfig, words, f"{PROGRAM} onlstm")),
         "scaling": lambda words: run_scaling(parse(ScalingConfig, words, f"{PROGRAM} scaling")),
     }
     return run(PROGRAM, verbs, arguments)

@@ -16,7 +16,7 @@ ConfigName = Literal["listops", "logic", "sst", "long"]
 
 @dataclass
 class MeasurementConfig:
-    """What both verbs take."""
+    """What all verbs take."""
 
     repeats: int = 5
     """Times each contender runs each batch, after one run that does not count; medians are reported."""
@@ -28,8 +28,6 @@ class MeasurementConfig:
     """Of the batches, the weights and dropout."""
     flush_denormal: bool = False
     """Treat denormal numbers as zero: gradients vanishing over 1,000 tokens become such, and slow a CPU."""
-    memory: bool = True
-    """Also measure the peak memory of a training step, each in a process of its own."""
     quick: bool = False
     """Tiny sizes and one repeat: shows that everything runs, and says nothing about speed."""
 
@@ -57,7 +55,15 @@ class MeasurementConfig:
 
 
 @dataclass
-class CompareConfig(MeasurementConfig):
+class MemoryConfig(MeasurementConfig):
+    """What the verbs that measure memory take besides."""
+
+    memory: bool = True
+    """Also measure the peak memory of a training step, each in a process of its own."""
+
+
+@dataclass
+class CompareConfig(MemoryConfig):
     """Time a training step and a forward pass of every backend beside nn.LSTM, the authors' code and
     the matrix products that no implementation can do without."""
 
@@ -99,7 +105,7 @@ class CompareConfig(MeasurementConfig):
 
 
 @dataclass
-class ScalingConfig(MeasurementConfig):
+class ScalingConfig(MemoryConfig):
     """Time and memory as T, B, N and D grow one at a time, with and without checkpoints in time."""
 
     axes: tuple[Literal["T", "B", "N", "D"], ...] = ("T", "B", "N", "D")

@@ -1,0 +1,281 @@
+"""The verb `onlstm`: ON-LSTM's backends beside nn.LSTM, the authors' code and the matrix products."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from onlstm import ONLSTM
+from onlstm.backends import BACKENDS
+from tasks.benchmark.config import MeasurementConfig
+from tasks.benchmark.contenders import Contender
+from tasks.benchmark.machine import describe
+from tasks.benchmark.measure import interleave
+from tasks.benchmark.released import TOLERANCE
+from tasks.benchmark.table import number, table
+from tasks.errors import UserError
+from tasks.run_directory import write_json
+
+FILE = "ON_LSTM.py"
+FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"
+
+
+@dataclass
+class OnlstmConfig(MeasurementConfig):
+    """Time a training step and a forward pass of ON-LSTM beside nn.LSTM of the same size."""
+
+    sizes: tuple[str, ...] = ("70x20x400x1150", "35x256x128x400", "35x32x200x650")
+    """Tokens x sequences x input features x hidden units of each comparison."""
+    chunk_size: int = 10
+    """Units for each entry of a master gate."""
+    released_code: Path | None = None
+    """A checkout of the authors' Ordered-Neurons repository: time its module on the same batches."""
+    json: Path | None = None
+    """Also write the results to this file: a list with one object for each size."""
+
+    def check(self) -> None:
+        super().check()
+        if not self.sizes:
+            raise UserError("--sizes must name at least one size")
+        for text in self.sizes:
+            _parse(text)
+
+
+class _Size(NamedTuple):
+    """T tokens, B sequences, F features of a token, H hidden units."""
+
+    T: int
+    B: int
+    F: int
+    H: int
+
+
+def run_onlstm(config: OnlstmConfig) -> None:
+    """Print a table for each size, and write the results where asked."""
+    config.apply()
+    sizes = ("5x2x6x20",) if config.quick else config.sizes
+    results = [_compare(_parse(text), config) for text in sizes]
+    machine = describe(config.device)
+    print(
+        f"\n{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}, "
+        f"commit {machine['commit'] or 'unknown'}; medians of {config.repeats}; chunks of {config.chunk_size}"
+    )
+    if config.json is not None:
+        write_json(config.json, [{**machine, **result} for result in results])
+
+
+def _parse(text: str) -> _Size:
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){3}", text):
+        raise UserError(f"--sizes must be like 70x20x400x1150, got {text!r}")
+    return _Size(*map(int, text.split("x")))
+
+
+def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
+    torch.manual_seed(config.seed)
+    x = torch.randn(size.T, size.B, size.F, device=config.device)
+    upstream = torch.randn(size.T, size.B, size.H, device=config.device)
+    try:
+        layer = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, device=config.device)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    contenders: dict[str, Contender] = {}
+    skipped: dict[str, str] = {}
+    for name, backend in BACKENDS.items():
+        reason = backend.why_not(x, layer.weight_hh_l0)  # type: ignore[arg-type]
+        if reason is not None:
+            skipped[name] = reason
+            continue
+        own = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, backend=name, device=config.device)
+        own.load_state_dict(layer.state_dict())
+        contenders[name] = _Module(own, lambda module, x: module(x)[0], x, upstream)
+    lstm = nn.LSTM(size.F, size.H, device=config.device)
+    contenders[LSTM] = _Module(lstm, lambda module, x: module(x)[0], x, upstream)
+    if config.released_code is not None:
+        released = build_released(config.released_code, layer)
+        check_agreement(released, layer, x)
+        contenders[RELEASED] = _Module(released, _run_released, x, upstream)
+    contenders[FLOOR] = _Products(layer, x)
+    times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
+    result: dict[str, Any] = {**size._asdict(), "chunk_size": config.chunk_size, "skipped": skipped}
+    result["contenders"] = {
+        name: {"train_ms": of.train[0], "infer_ms": of.infer[0]} for name, of in times.items()
+    }
+    print(_text(result))
+    return result
+
+
+def _text(result: dict[str, Any]) -> str:
+    contenders = result["contenders"]
+
+    def ratio(name: str, other: str, kind: str) -> str:
+        both = name in contenders and other in contenders
+        return number(contenders[name][kind] / contenders[other][kind] if both else None, 2)
+
+    rows = [
+        [
+            name,
+            *(
+                cell
+                for kind in ("train_ms", "infer_ms")
+                for cell in (
+                    number(of[kind]),
+                    ratio(name, FLOOR, kind),
+                    ratio(name, LSTM, kind),
+                    ratio(RELEASED, name, kind),
+                )
+            ),
+        ]
+        for name, of in contenders.items()
+    ]
+    size = f"T={result['T']} B={result['B']} {result['F']}→{result['H']}"
+    header = [
+        size,
+        "training ms",
+        "× floor",
+        "× LSTM",
+        "speedup",
+        "forward ms",
+        "× floor",
+        "× LSTM",
+        "speedup",
+    ]
+    notes = [f"not run: {name}: {reason}" for name, reason in result["skipped"].items()]
+    return "\n".join(["", table(header, rows), *notes])
+
+
+class _Module:
+    """A module on one batch; see `tasks.benchmark.contenders.Contender`."""
+
+    def __init__(
+        self, module: nn.Module, call: Callable[[Any, Tensor], Tensor], x: Tensor, upstream: Tensor
+    ) -> None:
+        self.module, self.call, self.upstream = module, call, upstream
+        self.x = x.clone().requires_grad_()
+
+    def training_step(self, index: int) -> Callable[[], None]:
+        self.module.train()
+        self.module.zero_grad()
+        self.x.grad = None
+        return lambda: self.call(self.module, self.x).backward(self.upstream)
+
+    def evaluation(self, index: int) -> Callable[[], None]:
+        self.module.eval()
+
+        def run() -> None:
+            with torch.inference_mode():
+                self.call(self.module, self.x)
+
+        return run
+
+
+class _Products:
+    """The products of an ON-LSTM and nothing else: input at once, a recurrent one for every step and, in
+    training, another for every step, two of gradients of the weights and one of the input."""
+
+    def __init__(self, layer: ONLSTM, x: Tensor) -> None:
+        self.weight_i = layer.weight_ih_l0.detach()
+        self.weight: Tensor = layer.weight_hh_l0.detach()  # type: ignore[operator]
+        self.steps, self.tokens = len(x), x.flatten(0, 1)
+        self.gates = torch.randn(len(self.tokens), len(self.weight), device=x.device)
+        self.hidden = torch.randn(len(self.tokens), layer.hidden_size, device=x.device)
+
+    def training_step(self, index: int) -> Callable[[], None]:
+        forward = self.evaluation(index)
+
+        def run() -> None:
+            forward()
+            with torch.no_grad():
+                for gates in self.gates.chunk(self.steps):
+                    torch.mm(gates, self.weight)
+                torch.mm(self.gates, self.weight_i)
+                torch.mm(self.gates.t(), self.tokens)
+                torch.mm(self.gates.t(), self.hidden)
+
+        return run
+
+    def evaluation(self, index: int) -> Callable[[], None]:
+        def run() -> None:
+            with torch.no_grad():
+                torch.mm(self.tokens, self.weight_i.t())
+                for hidden in self.hidden.chunk(self.steps):
+                    torch.mm(hidden, self.weight.t())
+
+        return run
+
+
+def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
+    """The authors' module with the weights of ours.
+
+    Args:
+        directory: of a checkout of yikangshen/Ordered-Neurons; nothing is written to it.
+        layer: of one layer and direction.
+    Returns:
+        Their module, on the device of the layer.
+    Raises:
+        UserError: the checkout does not hold the file, or it is not the module that is known here.
+    """
+    path = directory / FILE
+    if not path.is_file():
+        raise UserError(
+            f"--released-code {directory}: holds no {FILE}; expected a checkout of yikangshen/Ordered-Neurons"
+        )
+    module = ModuleType("_released_ordered_neurons")
+    sys.path.insert(0, str(directory.resolve()))  # it imports a neighbour
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+        released: nn.Module = module.ONLSTMStack([layer.input_size, layer.hidden_size], layer.chunk_size)
+        released.load_state_dict(released_weights(layer))
+    except Exception as error:  # whatever stands in that file
+        raise UserError(
+            f"{path}: not the module that is known here: {type(error).__name__}: {error}"
+        ) from None
+    finally:
+        sys.path.pop(0)
+        sys.modules.pop("locked_dropout", None)
+    return released.to(layer.weight_ih_l0.device)
+
+
+def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
+    """The parameters of our layer under the authors' names and in their order: ĩ, f̃, o, ĉ, i, f."""
+    size, masters = layer.hidden_size, layer.hidden_size // layer.chunk_size
+    state = layer.state_dict()
+    theirs = {}
+    for name, ours in (("ih.0", "ih"), ("hh", "hh")):
+        for kind in ("weight", "bias"):
+            i, f, update, o, f_master, i_master = state[f"{kind}_{ours}_l0"].split([size] * 4 + [masters] * 2)
+            theirs[f"cells.0.{name}.{kind}"] = torch.cat([i_master, f_master, o, update, i, f])
+    return theirs
+
+
+def check_agreement(released: nn.Module, layer: ONLSTM, x: Tensor) -> None:
+    """Raise a UserError unless both put out the same in float64."""
+    few = x[:5, :2].double()
+    before = next(released.parameters()).dtype
+    with torch.no_grad():
+        ours = ONLSTM(
+            layer.input_size, layer.hidden_size, chunk_size=layer.chunk_size, backend="reference"
+        ).to(few.device, torch.float64)
+        ours.load_state_dict(layer.state_dict())
+        difference = float((_run_released(released.double().eval(), few) - ours(few)[0]).abs().max())
+    released.to(before)
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"--released-code: its outputs differ from ours by {difference:.2g} with the same weights, "
+            f"more than {TOLERANCE:g}: this is not the code that the comparison is with"
+        )
+
+
+def _run_released(module: Any, x: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of 2019
+        output: Tensor = module(x, module.init_hidden(x.shape[1]))[0]
+    return output
