@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tasks.batching import bucketed_batches, evaluation_batches
+from tasks.training import Losses, Scores, Share
 from tasks.training_config import TrainingConfig
 
 Indices = NDArray[np.int64]
@@ -46,15 +47,35 @@ class Classification:
         return bucketed_batches(self.train.lengths, batch_size, seed=self.config.seed, epoch=epoch)
 
     def training_batch(self, indices: Indices) -> Any:
+        """The batch of these training examples."""
         return self.train.batch(indices)
 
-    def validation_batches(self) -> Iterator[Any]:
+    def share(self, batch: Indices, rank: int, world: int) -> Share:
+        part = batch[rank::world]
+        counted = len(part) > 0  # a last batch smaller than the number of processes
+        return Share(self.training_batch(part if counted else batch[:1]), len(batch), counted)
+
+    def validation_batches(self, world: int) -> Iterator[Any]:
         for _, batch in batches_of(self.validation, self.config.evaluation_batch_size):
             yield batch
 
-    def losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    def losses(self, model: nn.Module, batch: Any) -> Losses:
         logits = model(batch).logits
-        return cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1) == batch.labels
+        return Losses(
+            cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1) == batch.labels
+        )
+
+    def measures(self, scores: Scores) -> dict[str, float]:
+        return {"loss": scores.loss, "accuracy": scores.accuracy}
+
+    def goodness(self, scores: Scores) -> float:
+        return scores.accuracy
+
+    def carried(self) -> dict[str, Tensor]:
+        return {}  # every batch stands for itself
+
+    def carry(self, carried: dict[str, Tensor]) -> None:
+        pass
 
 
 def batches_of(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:

@@ -10,11 +10,11 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from ordered_memory import OrderedMemory
 from tasks.errors import UserError
-from tasks.training_config import TrainingConfig
+from tasks.training_config import AdamConfig
 
 
 @dataclass
-class EncoderConfig(TrainingConfig):
+class EncoderConfig(AdamConfig):
     """Sizes and dropout. The defaults are those of the paper's ListOps model."""
 
     embedding_size: int = 128

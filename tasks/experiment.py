@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -12,6 +12,7 @@ from torch import nn
 
 from tasks.checkpoints import load_weights, read_metadata
 from tasks.encoders import EncoderConfig
+from tasks.optimization import Optimization
 from tasks.run_directory import RunDirectory, config_from_dict
 from tasks.training import Task, Trainer, build_fabric
 from tasks.training_config import TrainingConfig
@@ -26,14 +27,18 @@ class Prepared(NamedTuple):
     Args:
         task: batches and losses.
         model: with its initial weights, on the CPU.
+        optimization: of the model.
         description: of model and data, in a line.
         finish: the one look at the test data, in the main process, unless it has been taken already.
+        metadata: JSON that goes beside the configuration into best.safetensors.
     """
 
     task: Task
     model: nn.Module
+    optimization: Optimization
     description: str
     finish: Callable[[RunDirectory, Fabric], None]
+    metadata: dict[str, Any] | None = None
 
 
 def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> None:
@@ -60,7 +65,9 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
     fabric.barrier()
-    Trainer(config, prepared.task, prepared.model, fabric, run).fit()
+    Trainer(
+        config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
+    ).fit()
     if main:
         prepared.finish(run, fabric)
     if torch.distributed.is_initialized():

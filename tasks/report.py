@@ -108,31 +108,40 @@ def write_report(path: Path, report: Report) -> None:
     write_atomically(path, render(report))
 
 
+UNITS = {"accuracy": "fraction", "loss": "nats", "perplexity": "words"}
+
+
 def learning_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
-    """Accuracy and loss on training and validation data.
+    """Everything measured on both training and validation data.
 
     Args:
         rows: of metrics.jsonl.
     """
+    parts = ("train", "validation")
+    names = [name.removeprefix("train_") for name in rows[0] if name.startswith("train_")]
     return [
         Curve(
             name,
-            unit,
-            {
-                part: [(row["epoch"], row[f"{part}_{name}"]) for row in rows]
-                for part in ("train", "validation")
-            },
+            UNITS[name],
+            {part: [(row["epoch"], row[f"{part}_{name}"]) for row in rows] for part in parts},
         )
-        for name, unit in (("accuracy", "fraction"), ("loss", "nats"))
+        for name in sorted(names)
     ]
 
 
-def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
-    """Whose weights were tested, in words."""
-    best = max(rows, key=lambda row: row["validation_accuracy"])
+def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest: bool = False) -> str:
+    """Whose weights were tested, in words.
+
+    Args:
+        rows: of metrics.jsonl.
+        measure: what the epoch was chosen by, on validation data.
+        lowest: whether less of it is better.
+    """
+    choose = min if lowest else max
+    best = choose(rows, key=lambda row: row[f"validation_{measure}"])
     return (
         f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data "
-        f"({best['validation_accuracy']:.4f})"
+        f"({best[f'validation_{measure}']:.4f})"
     )
 
 

@@ -14,10 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.tensorboard.writer import SummaryWriter
 from tqdm import tqdm
@@ -31,6 +29,7 @@ from tasks.checkpoints import (
 )
 from tasks.errors import UserError
 from tasks.interruption import Interruption
+from tasks.optimization import Optimization
 from tasks.run_directory import RunDirectory, config_to_dict
 from tasks.training_config import TrainingConfig
 
@@ -47,20 +46,61 @@ class Scores(NamedTuple):
     accuracy: float
 
 
+class Share(NamedTuple):
+    """What one process computes of a batch.
+
+    Args:
+        batch: of the task, on the CPU; `Any` is its own type, made of tensors.
+        examples: of the whole batch, on all processes.
+        counted: False where there was nothing left for this process, and it computes something that is not
+            looked at.
+    """
+
+    batch: Any
+    examples: int
+    counted: bool = True
+
+
+class Losses(NamedTuple):
+    """Of each example of a batch.
+
+    Args:
+        loss: cross-entropy, nats, (n,).
+        correct: bool, (n,).
+        penalty: added to the mean loss in training, and reported nowhere, scalar.
+    """
+
+    loss: Tensor
+    correct: Tensor
+    penalty: Tensor | None = None
+
+
 class Task(Protocol):
-    """What the loop needs to know of a task. `Any` is the task's own batch, a tuple of tensors."""
+    """What the loop needs to know of a task."""
 
-    def training_batches(self, epoch: int, batch_size: int) -> Sequence[NDArray[np.int64]]:
-        """The indices of each batch of an epoch, in order: a function of the arguments and the seed."""
+    def training_batches(self, epoch: int, batch_size: int) -> Sequence[Any]:
+        """What says which examples each batch of an epoch has: a function of the arguments and the seed."""
 
-    def training_batch(self, indices: NDArray[np.int64]) -> Any:
-        """The batch of these training examples, on the CPU."""
+    def share(self, batch: Any, rank: int, world: int) -> Share:
+        """What process `rank` of `world` computes of one of these batches."""
 
-    def validation_batches(self) -> Iterable[Any]:
-        """The validation data, on the CPU."""
+    def validation_batches(self, world: int) -> Iterable[Any]:
+        """The validation data, on the CPU, for processes that take every `world`-th batch."""
 
-    def losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        """Loss (float) and correctness (bool) of each example, (B,)."""
+    def losses(self, model: nn.Module, batch: Any) -> Losses:
+        """Of each example."""
+
+    def measures(self, scores: Scores) -> dict[str, float]:
+        """What is reported of an epoch, by name: the loss first."""
+
+    def goodness(self, scores: Scores) -> float:
+        """What the best epoch has most of."""
+
+    def carried(self) -> dict[str, Tensor]:
+        """What this process takes from one training batch to the next, for a checkpoint."""
+
+    def carry(self, carried: dict[str, Tensor]) -> None:
+        """Put back what `carried` returned."""
 
 
 @dataclass
@@ -74,7 +114,7 @@ class Progress:
     loss_sum: float = 0.0
     correct: float = 0.0
     examples: int = 0
-    best_accuracy: float = -1.0
+    best: float | None = None
     best_epoch: int = 0
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -96,17 +136,6 @@ def build_fabric(config: TrainingConfig) -> Fabric:
         ) from None
 
 
-def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam as configured."""
-    return torch.optim.Adam(
-        model.parameters(),
-        lr=config.learning_rate,
-        betas=config.adam_betas,
-        eps=config.adam_epsilon,
-        weight_decay=config.weight_decay,
-    )
-
-
 @torch.no_grad()
 def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
     """Loss and accuracy in evaluation mode, the batches shared out among the processes."""
@@ -115,9 +144,9 @@ def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) 
     sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
     for i, batch in enumerate(batches):
         if i % fabric.world_size == fabric.global_rank:
-            losses, correct = task.losses(model, fabric.to_device(batch))
-            count = torch.tensor(len(losses), dtype=torch.float64, device=fabric.device)
-            sums += torch.stack([losses.double().sum(), correct.double().sum(), count])
+            loss, correct, _ = task.losses(model, fabric.to_device(batch))
+            count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
+            sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
     model.train(was_training)
     loss_sum, correct_sum, examples = _sum_of_all(fabric, sums).tolist()
     return Scores(loss_sum / examples, correct_sum / examples)
@@ -130,20 +159,26 @@ class Trainer:
         config: of the loop; all of it goes into config.json and the checkpoints.
         task: batches and losses.
         model: not yet on its device.
+        optimization: of that model.
         fabric: launched.
         run: its directory, created.
+        metadata: JSON that goes beside the configuration into best.safetensors.
     """
 
     def __init__(
-        self, config: TrainingConfig, task: Task, model: nn.Module, fabric: Fabric, run: RunDirectory
+        self,
+        config: TrainingConfig,
+        task: Task,
+        model: nn.Module,
+        optimization: Optimization,
+        fabric: Fabric,
+        run: RunDirectory,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         self.config, self.task, self.fabric, self.run = config, task, fabric, run
-        self.bare_model = model
-        optimizer = build_optimizer(model, config)
-        self.model, self.optimizer = fabric.setup(model, optimizer)
-        self.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            optimizer, "max", factor=config.learning_rate_decay, patience=config.patience, threshold=0.0
-        )
+        self.metadata = config_to_dict(config) | (metadata or {})
+        self.bare_model, self.optimization = model, optimization
+        self.model, self.optimizer = fabric.setup(model, optimization.optimizer)
         self.progress = Progress()
         self.device: torch.device = fabric.device
 
@@ -177,11 +212,11 @@ class Trainer:
         started, seconds_before = time.monotonic(), progress.seconds
         with self._bar(len(batches)) as bar:
             while progress.step_in_epoch < len(batches):
-                indices = batches[progress.step_in_epoch]
-                sums += self._train_batch(indices)
+                of_batch, examples = self._train_batch(batches[progress.step_in_epoch])
+                sums += of_batch
                 progress.step += 1
                 progress.step_in_epoch += 1
-                progress.examples += len(indices)
+                progress.examples += examples
                 progress.seconds = seconds_before + time.monotonic() - started
                 self._show(bar, sums)
                 stop = self._agree(interruption.requested, self._out_of_time())
@@ -196,15 +231,16 @@ class Trainer:
                     self._save()
         progress.loss_sum, progress.correct = sums.tolist()
 
-    def _train_batch(self, indices: NDArray[np.int64]) -> Tensor:
-        """One step on this process's share of a batch; sums of loss and correct over the whole batch."""
-        rank, world = self.fabric.global_rank, self.fabric.world_size
-        share = indices[rank::world]
-        counted = len(share) > 0  # a last batch smaller than the number of processes
-        batch = self.fabric.to_device(self.task.training_batch(share if counted else indices[:1]))
-        losses, correct = self.task.losses(self.model, batch)
+    def _train_batch(self, batch: Any) -> tuple[Tensor, int]:
+        """One step on this process's share; sums of loss and correct over the whole batch, and its size."""
+        world = self.fabric.world_size
+        share = self.task.share(batch, self.fabric.global_rank, world)
+        self.optimization.begin_step(share)
+        losses, correct, penalty = self.task.losses(self.model, self.fabric.to_device(share.batch))
         # Processes average their gradients: weigh so that this is the mean over the whole batch.
-        loss = losses.sum() * (counted * world / len(indices))
+        loss = losses.sum() * (share.counted * world / share.examples)
+        if penalty is not None:
+            loss = loss + penalty * (share.counted * len(losses) * world / share.examples)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
         # Looking for infinities here would wait for the device at every step: _check_loss finds them.
@@ -212,30 +248,31 @@ class Trainer:
             self.model, self.optimizer, max_norm=self.config.gradient_clip, error_if_nonfinite=False
         )
         self.optimizer.step()
-        sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * counted
-        return _sum_of_all(self.fabric, sums)
+        self.optimization.end_step()
+        sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * share.counted
+        return _sum_of_all(self.fabric, sums), share.examples
 
     def _end_epoch(self, writer: SummaryWriter | None) -> None:
-        """Validate, keep the best weights, lower the learning rate on a plateau, write everything down."""
-        progress, config = self.progress, self.config
+        """Validate, keep the best weights, lower the learning rate or whatever, write everything down."""
+        progress, config, task = self.progress, self.config, self.task
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
-        validation = score(self.task, self.model, self.task.validation_batches(), self.fabric)
+        evaluated = self.optimization.evaluated(self.model)
+        validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
-            "train_loss": train.loss,
-            "train_accuracy": train.accuracy,
-            "validation_loss": validation.loss,
-            "validation_accuracy": validation.accuracy,
+            **{f"train_{name}": value for name, value in task.measures(train).items()},
+            **{f"validation_{name}": value for name, value in task.measures(validation).items()},
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "seconds": round(progress.seconds, 1),
         }
         progress.history.append(row)
-        self.scheduler.step(validation.accuracy)
-        improved = validation.accuracy > progress.best_accuracy
+        goodness = task.goodness(validation)
+        self.optimization.end_epoch(validation.loss, goodness)
+        improved = progress.best is None or goodness > progress.best
         if improved:
-            progress.best_accuracy, progress.best_epoch = validation.accuracy, progress.epoch
+            progress.best, progress.best_epoch = goodness, progress.epoch
         progress.finished = progress.epoch >= config.epochs or self._out_of_time()
         progress.epoch += 1
         progress.step_in_epoch = progress.examples = 0
@@ -243,7 +280,8 @@ class Trainer:
         # The order makes a crash between any two of these harmless: only the checkpoint counts.
         if self.fabric.is_global_zero:
             if improved:
-                save_weights(self.run.best, self.bare_model, config_to_dict(config))
+                best = self.bare_model if evaluated is self.model else evaluated
+                save_weights(self.run.best, best, self.metadata)
             self.run.write_metrics(progress.history)
             _log(writer, row)
             _print_row(row, config.epochs, improved)
@@ -252,13 +290,14 @@ class Trainer:
     def _save(self) -> None:
         """The complete state into last.safetensors, on every process at the same step."""
         self._check_loss()
-        states = _gather(self.fabric, random_state(self.device))
+        carried = {name: _gather(self.fabric, tensor) for name, tensor in self.task.carried().items()}
         state = {
             "model": self.model,
             "optimizer": self.optimizer,
-            "scheduler": self.scheduler,
+            "optimization": self.optimization,
             "progress": asdict(self.progress),
-            "random_states": states,
+            "random_states": _gather(self.fabric, random_state(self.device)),
+            "carried": carried,
         }
         self.fabric.save(self.run.last, state)
 
@@ -274,12 +313,13 @@ class Trainer:
             {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
             self.bare_model,
         )
-        state = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler}
+        state = {"model": self.model, "optimizer": self.optimizer, "optimization": self.optimization}
         rest = self.fabric.load(self.run.last, state)
         self.progress = Progress(**rest["progress"])
-        states = rest["random_states"]
+        rank, states = self.fabric.global_rank, rest["random_states"]
         if len(states) == self.fabric.world_size:
-            set_random_state(self.device, states[self.fabric.global_rank])
+            set_random_state(self.device, states[rank])
+            self.task.carry({name: of[rank].to(self.device) for name, of in rest["carried"].items()})
         if self.fabric.is_global_zero:
             self.run.write_metrics(self.progress.history)
 
@@ -310,8 +350,9 @@ class Trainer:
     def _show(self, bar: Any, sums: Tensor) -> None:
         bar.update()
         if not bar.disable and self.progress.step % 10 == 0:
-            loss, correct = (sums / self.progress.examples).tolist()
-            bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{correct:.3f}", refresh=False)
+            so_far = Scores(*(sums / self.progress.examples).tolist())
+            shown = {name: f"{value:.3f}" for name, value in self.task.measures(so_far).items()}
+            bar.set_postfix(shown, refresh=False)
 
 
 _INTERRUPTED, _OUT_OF_TIME = 2, 1
@@ -359,10 +400,9 @@ def _log(writer: SummaryWriter | None, row: dict[str, Any]) -> None:
 
 
 def _print_row(row: dict[str, Any], epochs: int, improved: bool) -> None:
-    print(
-        f"epoch {row['epoch']}/{epochs}  {row['seconds']:.0f} s  "
-        f"train loss {row['train_loss']:.4f} accuracy {row['train_accuracy']:.4f}  "
-        f"validation loss {row['validation_loss']:.4f} accuracy {row['validation_accuracy']:.4f}"
-        f"{'  best' if improved else ''}",
-        flush=True,
-    )
+    parts = [f"epoch {row['epoch']}/{epochs}", f"{row['seconds']:.0f} s"]
+    for part in ("train", "validation"):
+        measures = [name for name in row if name.startswith(f"{part}_")]
+        values = (f"{name.removeprefix(f'{part}_')} {row[name]:.4f}" for name in measures)
+        parts.append(f"{part} {' '.join(values)}")
+    print("  ".join(parts) + ("  best" if improved else ""), flush=True)

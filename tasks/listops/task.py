@@ -12,6 +12,7 @@ from tasks.listops.data import Dataset, Splits, load
 from tasks.listops.evaluation import evaluate
 from tasks.listops.model import ListOpsModel
 from tasks.listops.report import results_text, write_run_report
+from tasks.optimization import PlateauAdam
 from tasks.run_directory import RunDirectory, write_json
 
 
@@ -33,9 +34,11 @@ def train(config: ListOpsConfig) -> None:
 
     def prepare() -> Prepared:
         splits = load_splits(config)
+        model = ListOpsModel(config)
         return Prepared(
             task=Classification(config, splits.train, splits.validation),
-            model=ListOpsModel(config),
+            model=model,
+            optimization=PlateauAdam(model, config),
             description=(
                 f"{config.model}; {len(splits.train):,} training and {len(splits.validation):,} validation "
                 f"expressions of at most {config.max_train_length} tokens, {len(splits.test):,} for testing"

@@ -14,6 +14,7 @@ from tasks.logic.evaluation import evaluate
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.logic.report import results_text, write_run_report
+from tasks.optimization import PlateauAdam
 from tasks.run_directory import RunDirectory, write_json
 
 
@@ -33,9 +34,11 @@ def train(config: LogicConfig) -> None:
         splits = load_splits(config)
         trees = config.model in GIVEN_TREES
         train, validation = (Dataset(part, trees=trees) for part in (splits.train, splits.validation))
+        model = LogicModel(config)
         return Prepared(
             task=Classification(config, train, validation),
-            model=LogicModel(config),
+            model=model,
+            optimization=PlateauAdam(model, config),
             description=(
                 f"{config.model}; split {config.split}: {len(train):,} training and {len(validation):,} "
                 f"validation pairs, {sum(map(len, splits.tests)):,} test pairs"

@@ -20,8 +20,8 @@ from tasks.logic.config import LogicConfig, ModelName
 from tasks.logic.data import Batch, Dataset, Pair
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
+from tasks.optimization import PlateauAdam
 from tasks.run_directory import write_json
-from tasks.training import build_optimizer
 
 DRAWN = 60_000
 
@@ -58,7 +58,7 @@ class _Contender:
         torch.manual_seed(config.seed)
         self.config = config
         self.model = LogicModel(config).to(device)
-        self.optimizer = build_optimizer(self.model, config)
+        self.optimizer = PlateauAdam(self.model, config).optimizer
         dataset = Dataset(pairs, trees=True)
         self.batches: list[Batch] = [
             move_data_to_device(dataset.batch(indices), torch.device(device)) for indices in batches

@@ -1,0 +1,192 @@
+"""A word language model on ON-LSTM, regularised as in AWD-LSTM (Merity et al. 2018).
+
+Axes: T time, B batch, V vocabulary, E embedding, L layers, M entries of a master gate.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onlstm.layer import ONLSTM, Distances, State
+from onlstm.parameters import check_probability
+from ordered_memory.dropout import draw_mask
+
+Recurrent = Literal["onlstm", "lstm"]
+
+
+class LanguageModelOutput(NamedTuple):
+    """What the model says of a batch of text.
+
+    Args:
+        logits: of the next word, (T, B, V).
+        state: (h, c) of every layer, (1, B, ·) each, to go on from.
+        raw: the last layer's output, (T, B, ·).
+        dropped: the same after dropout; activation regularisation acts on it.
+        distances: of every layer, (L, T, B) each, in master-gate entries; None where not asked for.
+    """
+
+    logits: Tensor
+    state: list[State]
+    raw: Tensor
+    dropped: Tensor
+    distances: Distances | None
+
+
+class LanguageModel(nn.Module):
+    """Embedding → recurrent layers → softmax over the vocabulary.
+
+    The recipe of AWD-LSTM, which ON-LSTM's §5.1 follows: whole words are dropped from the embedding; the
+    embedded words, each layer's output and the last one's are dropped with one mask for all steps (locked
+    dropout); recurrent weights are dropped, one mask a call (DropConnect); the output layer shares the
+    embedding's weights.
+
+    Args:
+        vocabulary_size: V.
+        embedding_size: E.
+        hidden_size: units of every layer; of every layer but the last where `tied`, the last having E.
+        num_layers: L.
+        recurrent: "onlstm", or "lstm" to compare with.
+        chunk_size: C, units for each entry of a master gate; must divide the units of every layer.
+        tied: whether the output layer has the embedding's weights.
+        embedding_dropout: probability of dropping a word's embedding throughout a call.
+        input_dropout, hidden_dropout, output_dropout: of embedded words, between layers, after the last.
+        weight_dropout: of the recurrent weights.
+        backend: of ON-LSTM, see `onlstm.ONLSTM`.
+    Raises:
+        TypeError, ValueError: a size or probability out of range.
+    Example:
+        >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
+        >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape
+        torch.Size([5, 3, 10])
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_size: int = 400,
+        hidden_size: int = 1150,
+        num_layers: int = 3,
+        *,
+        recurrent: Recurrent = "onlstm",
+        chunk_size: int = 10,
+        tied: bool = True,
+        embedding_dropout: float = 0.1,
+        input_dropout: float = 0.5,
+        hidden_dropout: float = 0.3,
+        output_dropout: float = 0.45,
+        weight_dropout: float = 0.45,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if recurrent not in ("onlstm", "lstm"):
+            raise ValueError(f"recurrent must be 'onlstm' or 'lstm', got {recurrent!r}")
+        if vocabulary_size < 1 or num_layers < 1:
+            raise ValueError(
+                f"vocabulary_size and num_layers must be at least 1, got {vocabulary_size} and {num_layers}"
+            )
+        for name, value in (("embedding_dropout", embedding_dropout), ("input_dropout", input_dropout)):
+            check_probability(name, value)
+        for name, value in (("hidden_dropout", hidden_dropout), ("output_dropout", output_dropout)):
+            check_probability(name, value)
+        check_probability("weight_dropout", weight_dropout)
+        self.recurrent = recurrent
+        self.embedding_dropout = embedding_dropout
+        self.input_dropout = input_dropout
+        self.hidden_dropout = hidden_dropout
+        self.output_dropout = output_dropout
+        self.weight_dropout = weight_dropout
+        last = embedding_size if tied else hidden_size
+        sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last]
+        self.embedding = nn.Embedding(vocabulary_size, embedding_size)
+        self.layers = nn.ModuleList(
+            ONLSTM(features, units, chunk_size=chunk_size, weight_dropout=weight_dropout, backend=backend)
+            if recurrent == "onlstm"
+            else nn.LSTM(features, units)
+            for features, units in itertools.pairwise(sizes)
+        )
+        # Only once in the state dict: tied models have no output weights of their own.
+        self.output_weight = None if tied else nn.Parameter(torch.empty(vocabulary_size, last))
+        self.output_bias = nn.Parameter(torch.empty(vocabulary_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw embedding and output weights uniformly from ± 0.1; the layers' own as they do."""
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        if self.output_weight is not None:
+            nn.init.uniform_(self.output_weight, -0.1, 0.1)
+        nn.init.zeros_(self.output_bias)
+        for layer in self.layers:
+            assert isinstance(layer, ONLSTM | nn.LSTM)
+            layer.reset_parameters()
+
+    def forward(
+        self, tokens: Tensor, state: Sequence[State] | None = None, *, distances: bool = False
+    ) -> LanguageModelOutput:
+        """Read a batch of text.
+
+        A position depends on those before it only: tokens after the end of a shorter text do no harm.
+
+        Args:
+            tokens: numbers of words, (T, B) int64.
+            state: of an earlier call; None for zeros.
+            distances: also return those of every layer; ON-LSTM only.
+        Returns:
+            Logits and what else there is.
+        Raises:
+            ValueError: distances of an LSTM, tokens of another shape, or a state of another number of layers.
+        """
+        if tokens.dim() != 2:
+            raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
+        if distances and self.recurrent != "onlstm":
+            raise ValueError("distances=True: an LSTM has no distances")
+        if state is not None and len(state) != len(self.layers):
+            raise ValueError(f"state must have {len(self.layers)} layers, got {len(state)}")
+        x = self._locked(self._embed(tokens), self.input_dropout)
+        raw, new_state, found = x, [], []
+        for number, layer in enumerate(self.layers):
+            before = None if state is None else state[number]
+            if isinstance(layer, ONLSTM):
+                raw, after, of_layer = layer(x, before, distances=True)
+                found.append(of_layer)
+            else:
+                assert isinstance(layer, nn.LSTM)
+                raw, after = self._run_lstm(layer, x, before)
+            new_state.append(after)
+            is_last = number == len(self.layers) - 1
+            x = self._locked(raw, self.output_dropout if is_last else self.hidden_dropout)
+        stacked = Distances(*(torch.cat(kind) for kind in zip(*found, strict=True))) if distances else None
+        weight = self.embedding.weight if self.output_weight is None else self.output_weight
+        return LanguageModelOutput(F.linear(x, weight, self.output_bias), new_state, raw, x, stacked)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(tokens)
+        if not self.training or self.embedding_dropout == 0:
+            return embedded
+        words = draw_mask((self.embedding.num_embeddings, 1), self.embedding_dropout, embedded)
+        return embedded * words[tokens]
+
+    def _locked(self, x: Tensor, probability: float) -> Tensor:
+        """Dropout with one mask for all steps."""
+        if not self.training or probability == 0:
+            return x
+        return x * draw_mask((1, *x.shape[1:]), probability, x)
+
+    def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """One nn.LSTM with DropConnect, which the module itself does not know."""
+        if not self.training or self.weight_dropout == 0:
+            output, after = lstm(x, state)
+            return output, after
+        if state is None:
+            zeros = x.new_zeros(1, x.shape[1], lstm.hidden_size)
+            state = zeros, zeros
+        parameters: dict[str, Tensor] = dict(lstm.named_parameters())
+        parameters["weight_hh_l0"] = F.dropout(parameters["weight_hh_l0"], self.weight_dropout)
+        weights = [parameters[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        output, hidden, cell = torch.lstm(x, state, weights, True, 1, 0.0, True, False, False)
+        return output, (hidden, cell)

@@ -1,0 +1,23 @@
+"""`python -m tasks.language_model [train|evaluate] --option value`; see `--help` of each."""
+
+import sys
+
+from tasks.command_line import parse, parse_run, run
+from tasks.language_model.commands import EvaluateConfig, run_evaluate
+from tasks.language_model.config import PRESETS, LanguageModelConfig
+from tasks.language_model.task import train
+
+PROGRAM = "python -m tasks.language_model"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    verbs = {
+        "train": lambda words: train(parse_run(LanguageModelConfig, PRESETS, words, PROGRAM)),
+        "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, f"{PROGRAM} evaluate")),
+    }
+    return run(PROGRAM, verbs, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The verb of language modelling beside training: evaluate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from tasks.errors import UserError
+from tasks.language_model.config import PRESETS
+from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
+from tasks.language_model.model import load_model
+from tasks.language_model.task import evaluate, perplexity
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.run_directory import write_json
+
+DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
+
+
+@dataclass
+class EvaluateConfig:
+    """Perplexity of a trained model on a text."""
+
+    checkpoint: Path = DEMO_CHECKPOINT
+    """A run's best.safetensors."""
+    text: Path | None = None
+    """A file with a sentence to a line, words between spaces; by default the run's own test text."""
+    data_dir: Path | None = None
+    """Directory with the run's text, where it has moved since the training."""
+    columns: int = 1
+    """Read so many parts of the text side by side: faster, and each part but the first begins cold."""
+    json: Path | None = None
+    """Also write the results to this file."""
+
+
+def run_evaluate(config: EvaluateConfig) -> None:
+    """Print perplexity and the share of words that the vocabulary has."""
+    if config.columns < 1:
+        raise UserError(f"--columns must be at least 1, got {config.columns}")
+    model, vocabulary, trained = load_model(config.checkpoint)
+    fabric = Fabric(accelerator="auto", devices=1)
+    if config.text is not None:
+        sentences = read_sentences(config.text)
+        known = _known(sentences, vocabulary)
+        text = encode_text(sentences, vocabulary, str(config.text))
+    else:
+        if config.data_dir is not None:
+            trained.data_dir = config.data_dir
+        known, text = 1.0, load_corpus(trained).test
+    loss = evaluate(model.to(fabric.device), text, trained, fabric, config.columns).loss
+    results = {
+        "words": len(text),
+        "loss": loss,
+        "perplexity": perplexity(loss),
+        "known_words": known,
+        "columns": config.columns,
+    }
+    print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats a word) on {len(text):,} words", end="")
+    print(f", {known:.2%} of them in the vocabulary" if config.text is not None else "")
+    if config.json is not None:
+        write_json(config.json, results)
+
+
+def _known(sentences: list[list[str]], vocabulary: Vocabulary) -> float:
+    """The fraction of words that are in the vocabulary."""
+    counts = Counter(word for sentence in sentences for word in sentence)
+    return sum(count for word, count in counts.items() if word in vocabulary) / counts.total()

@@ -1,0 +1,218 @@
+"""Sentences of a small English-like grammar, with their trees: what the demonstration learns.
+
+    S    → NP[n] VP[n]
+    NP   → D N[n] | D A N[n] | NP[n] PP | NP[n] SBAR
+    PP   → P NP
+    SBAR → that VP[n] | that S
+    VP   → V | V and V | V PP | T NP | W SBAR
+
+Subject and verb agree in number n, whatever stands between them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ordered_memory.trees import Tree, keep_leaves
+from tasks.errors import UserError
+
+# Words that have a number: the singular ones, then the plural ones.
+DETERMINERS = (("the", "a", "every", "this"), ("the", "some", "all", "these"))
+NOUNS = (
+    ("dog", "cat", "child", "teacher", "farmer", "pilot", "author", "senator", "picture", "house"),
+    (
+        "dogs",
+        "cats",
+        "children",
+        "teachers",
+        "farmers",
+        "pilots",
+        "authors",
+        "senators",
+        "pictures",
+        "houses",
+    ),
+)
+ADJECTIVES = ("old", "young", "small", "tall", "happy", "famous")
+PREPOSITIONS = ("near", "behind", "beside", "with")
+INTRANSITIVE = (
+    ("sleeps", "laughs", "swims", "runs", "waits", "smiles"),
+    ("sleep", "laugh", "swim", "run", "wait", "smile"),
+)
+TRANSITIVE = (
+    ("sees", "likes", "helps", "follows", "admires", "hears"),
+    ("see", "like", "help", "follow", "admire", "hear"),
+)
+SENTENTIAL = (("says", "thinks", "knows"), ("say", "think", "know"))
+DEEPEST = 4
+"""Clauses and phrases within one another."""
+
+Node = tuple[str, list["Node | str"]]
+
+
+class Sentence(NamedTuple):
+    """A drawn sentence.
+
+    Args:
+        words: its n words.
+        tree: over the words.
+        labelled_spans: label, first and last word of every constituent of two words or more.
+    """
+
+    words: list[str]
+    tree: Tree
+    labelled_spans: list[tuple[str, int, int]]
+
+
+class Pair(NamedTuple):
+    """A sentence and what is wrong with agreement in it.
+
+    Args:
+        construction: what stands between the subject and its verb.
+        good, bad: words; they differ in the verb.
+    """
+
+    construction: str
+    good: list[str]
+    bad: list[str]
+
+
+def draw_sentences(count: int, seed: int) -> list[Sentence]:
+    """Draw sentences; the same seed gives the same ones.
+
+    Args:
+        count: how many, at least 1; some come more than once.
+        seed: not negative.
+    Raises:
+        UserError: a count or seed out of range.
+    """
+    rng = _generator(count, seed)
+    return [_flatten(_clause(rng, int(rng.integers(2)), 0)) for _ in range(count)]
+
+
+def draw_pairs(count: int, seed: int) -> list[Pair]:
+    """Draw pairs of sentences of which only one agrees in number.
+
+    Args:
+        count: of each construction, at least 1.
+        seed: not negative.
+    Raises:
+        UserError: a count or seed out of range.
+    """
+    rng = _generator(count, seed)
+    return [_draw_pair(rng, construction) for construction in _BETWEEN for _ in range(count)]
+
+
+def _generator(count: int, seed: int) -> np.random.Generator:
+    if count < 1:
+        raise UserError(f"the number of drawn sentences must be at least 1, got {count}")
+    if seed < 0:
+        raise UserError(f"the seed of drawn sentences must not be negative, got {seed}")
+    return np.random.default_rng(seed)
+
+
+def _clause(rng: np.random.Generator, number: int, depth: int) -> Node:
+    return "S", [_noun_phrase(rng, number, depth), _verb_phrase(rng, number, depth)]
+
+
+def _noun_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
+    kind = rng.choice(4, p=[0.5, 0.2, 0.15, 0.15]) if depth < DEEPEST else rng.choice(2)
+    if kind < 2:
+        adjective = [_pick(rng, ADJECTIVES)] if kind == 1 else []
+        return "NP", [_pick(rng, DETERMINERS[number]), *adjective, _pick(rng, NOUNS[number])]
+    head: Node = "NP", [_pick(rng, DETERMINERS[number]), _pick(rng, NOUNS[number])]
+    after = _prepositional_phrase if kind == 2 else _relative_clause
+    return "NP", [head, after(rng, number, depth + 1)]
+
+
+def _prepositional_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
+    return "PP", [_pick(rng, PREPOSITIONS), _noun_phrase(rng, int(rng.integers(2)), depth)]
+
+
+def _relative_clause(rng: np.random.Generator, number: int, depth: int) -> Node:
+    """What says more of a noun of this number: it is the subject, or the object."""
+    if rng.random() < 0.5:
+        return "SBAR", ["that", _verb_phrase(rng, number, depth)]
+    other = int(rng.integers(2))
+    subject: Node = "NP", [_pick(rng, DETERMINERS[other]), _pick(rng, NOUNS[other])]
+    return "SBAR", ["that", ("S", [subject, _pick(rng, TRANSITIVE[other])])]
+
+
+def _verb_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
+    kind = rng.choice(5, p=[0.3, 0.1, 0.15, 0.35, 0.1]) if depth < DEEPEST else rng.choice(2)
+    if kind == 0:
+        return "VP", [_pick(rng, INTRANSITIVE[number])]
+    if kind == 1:
+        return "VP", [_pick(rng, INTRANSITIVE[number]), "and", _pick(rng, INTRANSITIVE[number])]
+    other = int(rng.integers(2))
+    if kind == 2:
+        return "VP", [_pick(rng, INTRANSITIVE[number]), _prepositional_phrase(rng, other, depth + 1)]
+    if kind == 3:
+        return "VP", [_pick(rng, TRANSITIVE[number]), _noun_phrase(rng, other, depth + 1)]
+    return "VP", [_pick(rng, SENTENTIAL[number]), ("SBAR", ["that", _clause(rng, other, depth + 1)])]
+
+
+def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
+    return words[int(rng.integers(len(words)))]
+
+
+def _flatten(node: Node) -> Sentence:
+    words: list[str] = []
+    labelled: list[tuple[str, int, int]] = []
+
+    def visit(node: Node | str) -> Tree:
+        if isinstance(node, str):
+            words.append(node)
+            return len(words) - 1
+        first = len(words)
+        tree = tuple(visit(child) for child in node[1])
+        if len(words) - first > 1:
+            labelled.append((node[0], first, len(words) - 1))
+        return tree
+
+    tree = visit(node)
+    return Sentence(words, keep_leaves(tree, range(len(words))), labelled)
+
+
+def _between_nothing(rng: np.random.Generator, number: int) -> Node | None:
+    return None
+
+
+def _between_phrase(rng: np.random.Generator, number: int) -> Node:
+    return "PP", [_pick(rng, PREPOSITIONS), _distractor(rng, number)]
+
+
+def _between_subject_clause(rng: np.random.Generator, number: int) -> Node:
+    return "SBAR", ["that", ("VP", [_pick(rng, TRANSITIVE[number]), _distractor(rng, number)])]
+
+
+def _between_object_clause(rng: np.random.Generator, number: int) -> Node:
+    verb = _pick(rng, TRANSITIVE[1 - number])
+    return "SBAR", ["that", ("S", [_distractor(rng, number), verb])]
+
+
+def _distractor(rng: np.random.Generator, number: int) -> Node:
+    """A noun of the other number than the subject's."""
+    return "NP", [_pick(rng, DETERMINERS[1 - number]), _pick(rng, NOUNS[1 - number])]
+
+
+_BETWEEN = {
+    "agreement": _between_nothing,
+    "agreement across a prepositional phrase": _between_phrase,
+    "agreement across a subject relative clause": _between_subject_clause,
+    "agreement across an object relative clause": _between_object_clause,
+}
+
+
+def _draw_pair(rng: np.random.Generator, construction: str) -> Pair:
+    number = int(rng.integers(2))
+    head: Node = "NP", [_pick(rng, DETERMINERS[number]), _pick(rng, NOUNS[number])]
+    between = _BETWEEN[construction](rng, number)
+    subject: Node = head if between is None else ("NP", [head, between])
+    verb = int(rng.integers(len(INTRANSITIVE[0])))
+    good, bad = (
+        _flatten(("S", [subject, ("VP", [INTRANSITIVE[n][verb]])])).words for n in (number, 1 - number)
+    )
+    return Pair(construction, good, bad)

@@ -1,0 +1,72 @@
+"""A language model from its options, and back from its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from onlstm.language_model import LanguageModel
+from tasks.checkpoints import load_weights, read_metadata
+from tasks.errors import UserError
+from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.run_directory import config_from_dict
+
+
+class Trained(NamedTuple):
+    """A trained language model.
+
+    Args:
+        model: in evaluation mode, on the CPU.
+        vocabulary: its words.
+        config: what it was trained with.
+    """
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    config: LanguageModelConfig
+
+
+def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
+    """The model as configured, with its initial weights.
+
+    Raises:
+        UserError: an option that the layers refuse.
+    """
+    try:
+        return LanguageModel(
+            vocabulary_size,
+            config.embedding_size,
+            config.hidden_size,
+            config.num_layers,
+            recurrent=config.model,
+            chunk_size=config.chunk_size,
+            tied=config.tied,
+            embedding_dropout=config.embedding_dropout,
+            input_dropout=config.input_dropout,
+            hidden_dropout=config.hidden_dropout,
+            output_dropout=config.output_dropout,
+            weight_dropout=config.weight_dropout,
+            backend=config.backend,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def load_model(path: Path) -> Trained:
+    """The model in a run's best.safetensors.
+
+    Args:
+        path: of the file.
+    Raises:
+        UserError: no such file, or not a checkpoint of a language model.
+    """
+    metadata = read_metadata(path)
+    words = metadata.pop("vocabulary", None)
+    if words is None:
+        raise UserError(f"{path}: not a checkpoint of a language model")
+    config = config_from_dict(LanguageModelConfig, metadata, path)
+    vocabulary = Vocabulary(words)
+    model = build_model(config, len(vocabulary))
+    load_weights(path, model)
+    return Trained(model.eval(), vocabulary, config)

@@ -1,0 +1,68 @@
+"""SGD, and the average of its weights from the moment it no longer gets better (NT-ASGD of AWD-LSTM)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+from tasks.language_model.config import LanguageModelConfig
+from tasks.training import Share
+
+
+class AveragedSGD:
+    """See `tasks.optimization.Optimization`.
+
+    The learning rate of a step is proportional to its number of tokens. Weights are averaged, all steps
+    counting the same, from the end of the first epoch whose validation loss is above the lowest of those more
+    than `patience` epochs before; the averaged ones are evaluated from then on, while training goes on with
+    the others. `torch.optim.ASGD` with t0 = 0 and λ = 0 takes the same steps, but forgets the first.
+
+    Args:
+        model: where it stays.
+        config: learning rate, weight decay, bptt and patience.
+    """
+
+    def __init__(self, model: nn.Module, config: LanguageModelConfig) -> None:
+        self.model, self.config = model, config
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.average: AveragedModel | None = None
+        self._losses: list[float] = []
+
+    def begin_step(self, share: Share) -> None:
+        self._set_rate(self.config.learning_rate * len(share.batch.tokens) / self.config.bptt)
+
+    def end_step(self) -> None:
+        self._set_rate(self.config.learning_rate)
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
+    def end_epoch(self, loss: float, goodness: float) -> None:
+        earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
+        if self.average is None and earlier and loss > min(earlier):
+            self.average = AveragedModel(self.model)
+        self._losses.append(loss)
+
+    def evaluated(self, model: nn.Module) -> nn.Module:
+        if self.average is None:
+            return model
+        averaged: nn.Module = self.average.module
+        return averaged
+
+    def state_dict(self) -> dict[str, Any]:
+        average = None if self.average is None else dict(self.average.state_dict())
+        return {"losses": self._losses, "average": average}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._losses = list(state["losses"])
+        if state["average"] is not None:
+            self.average = AveragedModel(self.model)
+            self.average.load_state_dict(state["average"])
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate

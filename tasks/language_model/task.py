@@ -1,0 +1,218 @@
+"""Language modelling as the training loop wants it, and a run from its configuration to its report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from onlstm.layer import State
+from tasks.checkpoints import load_weights
+from tasks.errors import UserError
+from tasks.experiment import Prepared, run_experiment
+from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.corpus import Corpus, load_corpus
+from tasks.language_model.model import build_model
+from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.report import results_text, write_run_report
+from tasks.language_model.vocabulary import END_NUMBER
+from tasks.run_directory import RunDirectory, write_json
+from tasks.training import Losses, Scores, Share, score
+
+SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
+"""Of the lengths of training steps: tokens at least, standard deviation, share drawn around half the mean."""
+NOTHING = -100
+"""Target where there is no next word."""
+
+
+class Text(NamedTuple):
+    """A stretch of text, side by side with others.
+
+    Args:
+        tokens: words, (T, B) int64.
+        targets: the words after them, (T, B) int64; NOTHING beyond the end of the text.
+        first: whether what came before the stretch is to be forgotten.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    first: bool
+
+
+class Stretch(NamedTuple):
+    """Which part of the text a training step reads.
+
+    Args:
+        start, stop: tokens of every column.
+        columns: side by side.
+    """
+
+    start: int
+    stop: int
+    columns: int
+
+
+class LanguageModelling:
+    """Batches of running text; the model goes on from the state in which it left the batch before.
+
+    Args:
+        config: sizes of batches and steps, regularisation, seed.
+        train, validation: rows of words, (N,) int64.
+    Raises:
+        UserError: too little text for the number of columns.
+    """
+
+    def __init__(self, config: LanguageModelConfig, train: Tensor, validation: Tensor) -> None:
+        self.config, self.train, self.validation = config, train, validation
+        self._states: dict[bool, list[State]] = {}
+
+    def training_batches(self, epoch: int, batch_size: int) -> list[Stretch]:
+        length = len(self.train) // batch_size
+        if length < 2:
+            raise UserError(
+                f"--batch-size {batch_size} columns are too many for {len(self.train):,} training tokens"
+            )
+        rng = np.random.default_rng([self.config.seed, epoch])
+        cuts = [0]
+        while cuts[-1] < length - 1:
+            mean = self.config.bptt / (2 if rng.random() < HALVED else 1)
+            cuts.append(min(length - 1, cuts[-1] + max(SHORTEST, int(rng.normal(mean, DEVIATION)))))
+        return [Stretch(start, stop, batch_size) for start, stop in itertools.pairwise(cuts)]
+
+    def share(self, batch: Stretch, rank: int, world: int) -> Share:
+        length = len(self.train) // batch.columns
+        rows = self.train[: length * batch.columns].view(batch.columns, length)[rank::world]
+        tokens, targets = rows[:, batch.start : batch.stop], rows[:, batch.start + 1 : batch.stop + 1]
+        text = Text(tokens.t().contiguous(), targets.t().contiguous(), batch.start == 0)
+        return Share(text, (batch.stop - batch.start) * batch.columns)
+
+    def validation_batches(self, world: int) -> Iterator[Text]:
+        columns = max(1, self.config.evaluation_batch_size // world) * world
+        for text in stretches(self.validation, columns, self.config.bptt):
+            for rank in range(world):
+                part = slice(rank, None, world)
+                yield Text(text.tokens[:, part], text.targets[:, part], text.first)
+
+    def losses(self, model: nn.Module, batch: Text) -> Losses:
+        state = None if batch.first else self._states[model.training]
+        out = model(batch.tokens, state)
+        self._states[model.training] = [(h.detach(), c.detach()) for h, c in out.state]
+        there = batch.targets != NOTHING
+        logits, targets = out.logits[there], batch.targets[there]
+        penalty = self._penalty(out.raw, out.dropped) if model.training else None
+        return Losses(cross_entropy(logits, targets, reduction="none"), logits.argmax(-1) == targets, penalty)
+
+    def measures(self, scores: Scores) -> dict[str, float]:
+        return {"loss": scores.loss, "perplexity": perplexity(scores.loss)}
+
+    def goodness(self, scores: Scores) -> float:
+        return -scores.loss
+
+    def carried(self) -> dict[str, Tensor]:
+        state = self._states.get(True, [])
+        return {
+            f"{name}{layer}": tensor
+            for layer, of_layer in enumerate(state)
+            for name, tensor in zip("hc", of_layer, strict=True)
+        }
+
+    def carry(self, carried: dict[str, Tensor]) -> None:
+        layers = len(carried) // 2
+        self._states[True] = [(carried[f"h{layer}"], carried[f"c{layer}"]) for layer in range(layers)]
+
+    def _penalty(self, raw: Tensor, dropped: Tensor) -> Tensor:
+        """Activation regularisation and temporal activation regularisation of AWD-LSTM."""
+        penalty = self.config.activation_regularization * dropped.square().mean()
+        if len(raw) > 1:
+            penalty = penalty + self.config.temporal_regularization * (raw[1:] - raw[:-1]).square().mean()
+        return penalty
+
+
+def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
+    """A text cut into columns side by side, from top to bottom; every word is a target once.
+
+    Args:
+        text: (N,) int64; what comes before its first word is `<eos>`.
+        columns: B.
+        length: tokens of a stretch.
+    Yields:
+        Stretches in order, the first of them marked.
+    """
+    height = -(-len(text) // columns)
+    missing = height * columns - len(text)
+    before = torch.cat([text.new_tensor([END_NUMBER]), text[:-1], text.new_full((missing,), END_NUMBER)])
+    after = torch.cat([text, text.new_full((missing,), NOTHING)])
+    tokens, targets = before.view(columns, height).t(), after.view(columns, height).t()
+    for start in range(0, height, length):
+        part = slice(start, start + length)
+        yield Text(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
+
+
+def evaluate(
+    model: nn.Module, text: Tensor, config: LanguageModelConfig, fabric: Fabric, columns: int
+) -> Scores:
+    """Loss on a text, read in so many columns side by side: one is exact, more are faster.
+
+    Args:
+        model: on the device of `fabric`.
+        text: (N,) int64.
+        config: of the model.
+        fabric: of one process.
+        columns: each but the first begins without knowing what came before it, but for one word.
+    """
+    task = LanguageModelling(config, text, text)
+    return score(task, model, stretches(text, columns, config.bptt), fabric)
+
+
+def perplexity(loss: float) -> float:
+    """e to the loss, nats; finite."""
+    return math.exp(min(loss, 700.0))
+
+
+def train(config: LanguageModelConfig) -> None:
+    """Train, then test the best weights once and write the report; see `tasks.experiment.run_experiment`."""
+
+    def prepare() -> Prepared:
+        corpus = load_corpus(config)
+        model = build_model(config, len(corpus.vocabulary))
+        return Prepared(
+            task=LanguageModelling(config, corpus.train, corpus.validation),
+            model=model,
+            optimization=AveragedSGD(model, config),
+            description=(
+                f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
+                f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
+            ),
+            finish=lambda run, fabric: _finish(config, run, corpus, fabric),
+            metadata={"vocabulary": corpus.vocabulary.words},
+        )
+
+    run_experiment(config, prepare)
+
+
+def _finish(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric: Fabric) -> None:
+    """The one look at the test data, unless an earlier call has had it already."""
+    results = run.read_results()
+    if results is None or not run.report.exists():
+        model = build_model(config, len(corpus.vocabulary))
+        load_weights(run.best, model)
+        model.to(fabric.device)
+        parts = {"validation": corpus.validation, "test": corpus.test}
+        losses = {name: evaluate(model, text, config, fabric, 1).loss for name, text in parts.items()}
+        results = {
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            **{f"{name}_loss": loss for name, loss in losses.items()},
+            **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
+            **{f"{name}_tokens": len(text) for name, text in parts.items()},
+        }
+        write_run_report(run, config, results)
+        write_json(run.results, results)
+    print(results_text(results))
+    print(f"report: {run.report}")
