@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -17,6 +18,7 @@ RunConfig = TypeVar("RunConfig", bound=TrainingConfig)
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 Verb = Callable[[list[str]], None]
 
@@ -29,7 +31,8 @@ def run(program: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None
         verbs: what each verb does with the arguments after it.
         arguments: without the program; None for those of this process.
     Returns:
-        The exit status: 0; 2 for bad input, which is told in one line; 130 when interrupted.
+        The exit status: 0; 2 for bad input, which is told in one line; 130 when interrupted; 141 when nobody
+        reads the output any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -37,8 +40,13 @@ def run(program: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None
         if verb not in verbs:
             raise UserError(f"unknown verb {verb!r}: expected one of {', '.join(verbs)}")
         verbs[verb](words)
+        sys.stdout.flush()
     except UserError as error:
         return _fail(program, str(error))
+    except BrokenPipeError:
+        # `head`, for instance, has seen enough: what is still to be flushed at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except OSError as error:
         return _fail(program, f"{error.filename or 'file system'}: {error.strerror or error}")
     except KeyboardInterrupt:
@@ -59,7 +67,7 @@ def parse_with_presets(
     Returns:
         The resolved configuration.
     """
-    name = _option(words, "--preset") or next(iter(presets))
+    name = option(words, "--preset") or next(iter(presets))
     if name not in presets:
         raise UserError(f"--preset must be one of {', '.join(presets)}, got {name!r}")
     return parse(cls, words, program, presets[name])
@@ -89,7 +97,7 @@ def parse(cls: type[Config], words: list[str], program: str, default: Config | N
     return tyro.cli(cls, args=words, prog=program, default=default)
 
 
-def _option(words: Sequence[str], name: str) -> str | None:
+def option(words: Sequence[str], name: str) -> str | None:
     """The value of an option given as `--name value` or `--name=value`, the last one winning."""
     value = None
     for i, word in enumerate(words):

@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from tasks.errors import UserError
 from tasks.training_config import AdamConfig
@@ -79,11 +80,11 @@ def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:
         raise UserError(str(error)) from None
 
 
-def last_hidden(lstm: nn.LSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
+def last_hidden(lstm: nn.LSTM | ONLSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
     """What an LSTM with the batch first has in its last layer after each sequence's own last token.
 
     Args:
-        lstm: of one direction.
+        lstm: of one direction, or an ON-LSTM.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64.
     Returns:

@@ -1,17 +1,22 @@
 """The logic task from the command line."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tasks.logic.__main__ import main
-from tasks.logic.config import GIVEN_TREES
+from tasks.logic.config import GIVEN_TREES, presets_of
 from tasks.logic.data import write_directory
 from tasks.logic.generator import generate
 
+ROOT = Path(__file__).parents[1]
 TINY = [
     *("--generated", "600", "--epochs", "1", "--batch-size", "64", "--layers", "1", "--heads", "2"),
     *("--embedding-size", "6", "--slot-size", "8", "--num-slots", "3", "--test-num-slots", "5"),
+    *("--chunk-size", "2"),
 ]
 
 
@@ -26,7 +31,7 @@ def run(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize("model", ["lstm", *GIVEN_TREES, "transformer", "universal-transformer"])
+@pytest.mark.parametrize("model", ["lstm", "onlstm", *GIVEN_TREES, "transformer", "universal-transformer"])
 def test_every_model_trains_and_reports(model, tmp_path, capsys):
     assert train(tmp_path / "run", "--model", model) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -118,10 +123,10 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
 def test_throughput_of_every_model(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tasks.logic.throughput.DRAWN", 400)
     target = tmp_path / "speed.json"
-    small = ["--batch-size", "4", "--batches", "2", "--repeats", "1", "--slot-size", "16"]
+    small = ["--batch-size", "4", "--batches", "2", "--repeats", "1", "--slot-size", "80"]
     assert main(["throughput", *small, "--json", str(target)]) == 0
     rows = json.loads(target.read_text())["models"]
-    assert len(rows) == 7
+    assert len(rows) == 8
     assert all(row["train_pairs_per_second"] > 0 for row in rows.values())
     out = capsys.readouterr().out
     assert all(name in out for name in rows)
@@ -144,3 +149,20 @@ def test_bad_options_are_told_in_one_line(options, message, tmp_path, capsys):
     assert train(tmp_path / "run", *options) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_each_paper_has_its_preset():
+    ours, theirs = presets_of(None)["paper"], presets_of("onlstm")["paper"]
+    assert (ours.slot_size, ours.embedding_size) == (200, 200)
+    assert (theirs.slot_size, theirs.embedding_size, theirs.input_dropout) == (400, 128, 0.2)
+    for presets in (presets_of(None), presets_of("onlstm")):
+        for preset in presets.values():
+            preset.check()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = [sys.executable, "-m", "tasks.logic", "stats", "--generated", "100"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

@@ -19,6 +19,7 @@ SMALL = LogicConfig(
     slot_size=8,
     num_slots=4,
     test_num_slots=6,
+    chunk_size=2,
     layers=2,
     heads=2,
     cell_dropout=0.0,
@@ -26,7 +27,7 @@ SMALL = LogicConfig(
     input_dropout=0.0,
     output_dropout=0.0,
 )
-MODELS = ["ordered-memory", "lstm", *GIVEN_TREES, "transformer", "universal-transformer"]
+MODELS = ["ordered-memory", "lstm", "onlstm", *GIVEN_TREES, "transformer", "universal-transformer"]
 
 
 @pytest.fixture(scope="module")

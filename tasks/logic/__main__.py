@@ -2,7 +2,7 @@
 
 import sys
 
-from tasks.command_line import parse, parse_run, run
+from tasks.command_line import option, parse, parse_run, run
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -16,7 +16,7 @@ from tasks.logic.commands import (
     run_stats,
 )
 from tasks.logic.comparison import train_seeds
-from tasks.logic.config import PRESETS, LogicConfig
+from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.task import train
 from tasks.logic.throughput import ThroughputConfig, run_throughput
 
@@ -25,7 +25,8 @@ PROGRAM = "python -m tasks.logic"
 
 def train_verb(words: list[str]) -> None:
     """Train once, or once for each seed."""
-    config = parse_run(LogicConfig, PRESETS, words, PROGRAM)
+    presets = presets_of(option(words, "--model"))
+    config = parse_run(LogicConfig, presets, words, PROGRAM)
     if config.seeds == 1:
         train(config)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from tasks.logic.data import SplitName
 ModelName = Literal[
     "ordered-memory",
     "lstm",
+    "onlstm",
     "tree-lstm",
     "tree-rnn",
     "tree-cell",
@@ -42,6 +43,8 @@ class LogicConfig(EncoderConfig):
     """Draw so many pairs instead of using the official data; the official count is 500,000."""
     seeds: int = 1
     """Train so many times, with the seeds from --seed on, and report mean and deviation."""
+    chunk_size: int = 10
+    """Units for each entry of a master gate of ON-LSTM."""
     layers: int = 6
     """Layers of a transformer, steps of the universal one."""
     heads: int = 8
@@ -49,13 +52,17 @@ class LogicConfig(EncoderConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("seeds", "layers", "heads"):
+        for name in ("seeds", "chunk_size", "layers", "heads"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
         if self.generated < 0:
             raise UserError(f"--generated must not be negative, got {self.generated}")
         if self.generated and self.data_dir is not None:
             raise UserError("--generated and --data-dir exclude each other")
+        if self.model == "onlstm" and self.slot_size % self.chunk_size:
+            raise UserError(
+                f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"
+            )
         if self.model in TRANSFORMERS and self.slot_size % (2 * self.heads):
             raise UserError(
                 f"--slot-size must be a multiple of 2 × --heads for a transformer, got {self.slot_size} and "
@@ -70,32 +77,43 @@ class LogicConfig(EncoderConfig):
         return self.run_dir or Path("runs", "logic", name)
 
 
-PRESETS: dict[str, LogicConfig] = {
-    "paper": LogicConfig(
-        embedding_size=200,
-        slot_size=200,
-        num_slots=12,
-        test_num_slots=24,
-        cell_dropout=0.2,
-        attention_dropout=0.2,
-        input_dropout=0.1,
-        output_dropout=0.3,
-    ),
-    "demo": LogicConfig(
-        preset="demo",
-        generated=50_000,
-        epochs=1_000,  # the minutes end it
-        max_minutes=8,
-        embedding_size=64,
-        slot_size=64,
-        num_slots=12,
-        test_num_slots=24,
-        learning_rate=2e-3,
-        patience=1,
-        adam_betas=(0.9, 0.999),
-        cell_dropout=0.0,
-        attention_dropout=0.0,
-        input_dropout=0.0,
-        output_dropout=0.0,
-    ),
-}
+PAPER = LogicConfig(
+    embedding_size=200,
+    slot_size=200,
+    num_slots=12,
+    test_num_slots=24,
+    cell_dropout=0.2,
+    attention_dropout=0.2,
+    input_dropout=0.1,
+    output_dropout=0.3,
+)
+"""The Ordered Memory paper's."""
+PAPER_ONLSTM = LogicConfig(
+    model="onlstm", embedding_size=128, slot_size=400, input_dropout=0.2, output_dropout=0.2
+)
+"""The ON-LSTM paper's: 400 units, embedding 128, dropout 0.2."""
+DEMO = LogicConfig(
+    preset="demo",
+    generated=50_000,
+    epochs=1_000,  # the minutes end it
+    max_minutes=8,
+    embedding_size=64,
+    slot_size=64,
+    num_slots=12,
+    test_num_slots=24,
+    learning_rate=2e-3,
+    patience=1,
+    adam_betas=(0.9, 0.999),
+    cell_dropout=0.0,
+    attention_dropout=0.0,
+    input_dropout=0.0,
+    output_dropout=0.0,
+)
+PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
+
+
+def presets_of(model: str | None) -> dict[str, LogicConfig]:
+    """The presets for `--model`; each paper has one for its own."""
+    if model == "onlstm":
+        return {"paper": PAPER_ONLSTM, "demo": replace(DEMO, chunk_size=4)}
+    return PRESETS

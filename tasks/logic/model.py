@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from tasks.encoders import build_ordered_memory, last_hidden
 from tasks.experiment import load_trained
@@ -83,7 +84,7 @@ class LogicModel(nn.Module):
         if isinstance(encoder, OrderedMemory):
             out = encoder(embedded, lengths=batch.lengths, num_slots=num_slots)
             return out.state.candidate[:, -1], out.attention
-        if isinstance(encoder, nn.LSTM):
+        if isinstance(encoder, nn.LSTM | ONLSTM):
             return last_hidden(encoder, embedded, batch.lengths), None
         return encoder(embedded, batch.lengths), None
 
@@ -119,4 +120,12 @@ def _build_encoder(config: LogicConfig) -> nn.Module:
         )
     if config.model == "lstm":
         return nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
+    if config.model == "onlstm":
+        return ONLSTM(
+            config.embedding_size,
+            config.slot_size,
+            batch_first=True,
+            chunk_size=config.chunk_size,
+            backend=config.backend,
+        )
     return build_ordered_memory(config)

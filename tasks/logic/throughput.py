@@ -55,6 +55,7 @@ class _Contender:
     def __init__(
         self, config: LogicConfig, pairs: Sequence[Pair], batches: Sequence[np.ndarray], device: str
     ):
+        config.check()
         torch.manual_seed(config.seed)
         self.config = config
         self.model = LogicModel(config).to(device)
