@@ -1,6 +1,7 @@
 """Compile the kernels as a recurrence would ask for them, for an H100 or H200, on a machine without one.
 
     python -m tests.compile_triton '{"size": 128, "precision": "bfloat16"}'
+    python -m tests.compile_triton '{"model": "onlstm", "hidden_size": 1150, "chunk_size": 10}'
 
 prints for each kernel its shared memory, registers, spills, their share of the instructions of the innermost
 loops that multiply, and the number of instructions for the matrix units.
@@ -14,6 +15,9 @@ import tempfile
 
 import torch
 
+from onlstm import ONLSTM
+from onlstm.backends import triton_kernels as onlstm_kernels
+from onlstm.backends import triton_steps
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import triton_kernels, triton_recurrence, triton_reverse
 from ordered_memory.memory import initial_state
@@ -75,6 +79,21 @@ def compile_recurrence(
     return found
 
 
+def compile_onlstm(hidden_size=1150, chunk_size=10):
+    """Both kernels of ON-LSTM."""
+    from triton.runtime.driver import driver
+
+    found = []
+    driver.set_active(Hopper())
+    triton_steps.why_no_triton = lambda tensor: None
+    for name in ("forward_kernel", "backward_kernel"):
+        setattr(onlstm_kernels, name, Compiled(getattr(onlstm_kernels, name), found))
+    layer = ONLSTM(8, hidden_size, chunk_size=chunk_size, backend="triton")
+    output, _, distances = layer(torch.randn(1, 2, 8), distances=True)
+    (output.sum() + distances.forget.sum() + distances.input.sum()).backward()
+    return found
+
+
 def describe(kernel):
     """What ptxas says of a kernel, and what stands in its machine code."""
     from triton import knobs
@@ -94,7 +113,7 @@ def describe(kernel):
         "shared": kernel.metadata.shared,
         "registers": int(re.search(r"Used (\d+) registers", said)[1]),
         "spill_bytes": int(re.search(r"(\d+) bytes spill stores", said)[1]),
-        "spill_share": max(count(loop, "STL|LDL") / len(loop) for loop in products),
+        "spill_share": max((count(loop, "STL|LDL") / len(loop) for loop in products), default=0.0),
         "matrix_instructions": count(instructions, "HMMA"),
     }
 
@@ -127,5 +146,7 @@ def count(instructions, pattern):
 
 
 if __name__ == "__main__":
-    kernels = compile_recurrence(**json.loads(sys.argv[1]))
+    arguments = json.loads(sys.argv[1])
+    compile_model = compile_onlstm if arguments.pop("model", None) == "onlstm" else compile_recurrence
+    kernels = compile_model(**arguments)
     print(json.dumps([describe(kernel) for kernel in kernels]))

@@ -16,10 +16,12 @@ from onlstm import ONLSTM, ONLSTMCell
 from onlstm.backends import BACKENDS, native, select_backend
 from onlstm.functional import Weights, recur
 from ordered_memory.compiled.build import load
+from tests.equality import assert_equals_the_definition
 from tests.tolerances import assert_close
 
 NATIVE = load(native.SOURCE, torch.float64)
-FAST = [name for name in BACKENDS if name != "reference"]
+NAMES = [name for name in BACKENDS if name != "triton"]  # that one is in test_onlstm_triton.py
+FAST = [name for name in NAMES if name != "reference"]
 
 
 def oracle(x, weights, h, c, chunk):
@@ -48,7 +50,7 @@ def oracle(x, weights, h, c, chunk):
     return np.array(outputs), c, forget_distances, input_distances
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NAMES)
 def test_two_layers_both_ways_equal_loops_over_units(backend):
     layer = ONLSTM(3, 6, 2, bidirectional=True, chunk_size=2, backend=backend).double()
     lengths = [5, 2, 4]
@@ -95,37 +97,7 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6).map(lambda sizes: so
 def test_a_backend_equals_the_definition_with_all_gradients(
     name, dtype, batch_sizes, masters, chunk, left, seed
 ):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
-
-    size, tokens = masters * chunk, sum(batch_sizes)
-    rows = 4 * size + 2 * masters
-    # Sequences without any token (`left` of them) keep their state.
-    state = (batch_sizes[0] + left, size)
-    inputs = [draw(tokens, 3), draw(rows, 3), draw(rows, size), draw(*state), draw(*state)]
-    bias = draw(rows) if seed % 2 else None
-    weights = Weights(inputs[1], inputs[2], bias)
-    run = select_backend(name, inputs[0], inputs[2])
-    actual = run(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
-    expected = recur(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
-    inputs += [] if bias is None else [bias]
-    upstream = [torch.randn(one.shape, generator=generator).to(dtype) for one in expected]
-    for field, one, other in zip(expected._fields, actual, expected, strict=True):
-        assert_close(one, other, field)
-    for k in range(len(expected)):  # each alone, too: what has no gradient is None upstream
-        chosen = slice(0, 5) if k == 0 else slice(k, k + 1)
-        found, wanted = (
-            torch.autograd.grad(
-                result[chosen], inputs, upstream[chosen], retain_graph=True, allow_unused=True
-            )
-            for result in (actual, expected)
-        )
-        names = ("tokens", "input weight", "recurrent weight", "hidden", "cell", "bias")
-        for what, one, other in zip(names, found, wanted, strict=False):
-            if other is not None:
-                assert_close(one, other, what)
+    assert_equals_the_definition(BACKENDS[name].recur, dtype, batch_sizes, masters, chunk, left, seed)
 
 
 @pytest.fixture
@@ -195,7 +167,7 @@ def test_shapes_are_checked_before_c_sees_them():
             native.recur(**{**good, **bad})
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradcheck(name):
     shapes = ((3, 3), (20, 3), (20, 4), (20,), (2, 4), (2, 4))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -319,7 +291,7 @@ def test_its_own_arguments_are_checked(arguments, message):
         ONLSTMCell(5, 6, chunk_size=5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NAMES)
 def test_two_halves_equal_the_whole(backend):
     layer = ONLSTM(5, 6, 2, chunk_size=3, backend=backend).double()
     x = torch.randn(7, 3, 5, dtype=torch.float64)
@@ -331,7 +303,7 @@ def test_two_halves_equal_the_whole(backend):
         assert_close(one, other)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_batch_mates_and_order_change_nothing(backend, bidirectional):
     layer = ONLSTM(5, 6, 2, chunk_size=2, bidirectional=bidirectional, backend=backend).double()

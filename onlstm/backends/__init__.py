@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from onlstm.backends import native, sequence
+from onlstm.backends import native, sequence, triton_steps
 from onlstm.functional import Recurrence, recur
 
 Recur = Callable[..., Recurrence]
@@ -34,8 +34,10 @@ BACKENDS: dict[str, Backend] = {
     "native": Backend(native.recur, native.why_not),
     "sequence": Backend(sequence.recur, lambda tokens, weight: None),
     "reference": Backend(recur, lambda tokens, weight: None),
+    "triton": Backend(triton_steps.recur, triton_steps.why_not),
 }
-"""By name, in the order that "auto" tries them: fastest first."""
+"""By name, in the order that "auto" tries them: fastest first. The Triton kernels come last, to be asked for
+by name, because they have not run on a GPU yet."""
 
 
 def check_backend(name: str) -> None:

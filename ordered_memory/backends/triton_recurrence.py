@@ -12,9 +12,7 @@ Triton is imported when the kernels are first run, not with this module.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ from torch import Tensor, nn
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore, ScoreMasks
 from ordered_memory.backends.derivatives import first_only
+from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.cells import CellMasks, GatedRecursiveCell
 from ordered_memory.dropout import apply_mask
 from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, StepMasks
@@ -36,13 +35,8 @@ Masks = Sequence[StepMasks | None] | Callable[[int], StepMasks | None] | None
 
 def why_not(inputs: Tensor, maps: Maps) -> str | None:
     """Why the kernels cannot run on (T, B, D) inputs with these maps, or None when they can."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    interpreted = inputs.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    if not interpreted and (inputs.device.type != "cuda" or torch.version.hip is not None):
-        return f"it needs an NVIDIA GPU, the inputs are on {inputs.device}"
-    if not interpreted and torch.cuda.get_device_capability(inputs.device) < (8, 0):
-        return "it needs a GPU of compute capability 8.0 or above"
+    if (reason := why_no_triton(inputs)) is not None:
+        return reason
     if type(maps.score) not in (AdditiveScore, NormalizedScore):
         return f"it has no kernel for the score {type(maps.score).__name__}"
     if type(maps.cell) is not GatedRecursiveCell:

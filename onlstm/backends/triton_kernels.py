@@ -1,0 +1,145 @@
+"""What lies between two products of an ON-LSTM, as Triton kernels; see `triton_steps`.
+
+Equations and names are those of `onlstm.functional.step`. H units, M entries of a master gate, C units for
+each; BM and BC are M and C rounded up to powers of two. All tensors are contiguous. A program has one row.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # the caller (`triton_steps.why_not`) says so; nothing below is called
+    triton = tl = None
+
+jit = triton.jit if triton is not None else lambda function: function
+
+
+@jit
+def _sigmoid(x):
+    return 1 / (1 + tl.exp(-x))
+
+
+@jit
+def _tanh(x):
+    return 1 - 2 / (1 + tl.exp(2 * x))
+
+
+@jit
+def _softmax(logits):
+    """Of one row; -inf stands beyond its end."""
+    powers = tl.exp(logits - tl.max(logits, 0))
+    return powers / tl.sum(powers, 0)
+
+
+@jit
+def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
+    """Fill kept (i, f, ĉ, o), softmax, cells and output from the pre-activations and c[t-1]."""
+    row = tl.program_id(0).to(tl.int64)
+    m, c = tl.arange(0, BM), tl.arange(0, BC)
+    in_master = m < M
+    inside = in_master[:, None] & (c < C)[None, :]
+    u = m[:, None] * C + c[None, :]
+
+    units += row * (4 * H + 2 * M)
+    logits = units + 4 * H + m
+    s_forget = _softmax(tl.load(logits, mask=in_master, other=-float("inf")))
+    s_input = _softmax(tl.load(logits + M, mask=in_master, other=-float("inf")))
+    tl.store(softmax + row * 2 * M + m, s_forget, mask=in_master)
+    tl.store(softmax + row * 2 * M + M + m, s_input, mask=in_master)
+    master_forget = tl.cumsum(s_forget, 0)[:, None]
+    master_input = 1 - tl.cumsum(s_input, 0)[:, None]
+    overlap = master_forget * master_input
+
+    i = _sigmoid(tl.load(units + u, mask=inside, other=0.0))
+    f = _sigmoid(tl.load(units + H + u, mask=inside, other=0.0))
+    update = _tanh(tl.load(units + 2 * H + u, mask=inside, other=0.0))
+    o = _sigmoid(tl.load(units + 3 * H + u, mask=inside, other=0.0))
+    old = tl.load(before + row * H + u, mask=inside, other=0.0)
+    forget = f * overlap + (master_forget - overlap)
+    write = i * overlap + (master_input - overlap)
+    cell = forget * old + write * update
+
+    kept += row * 4 * H
+    tl.store(kept + u, i, mask=inside)
+    tl.store(kept + H + u, f, mask=inside)
+    tl.store(kept + 2 * H + u, update, mask=inside)
+    tl.store(kept + 3 * H + u, o, mask=inside)
+    tl.store(cells + row * H + u, cell, mask=inside)
+    tl.store(output + row * H + u, o * _tanh(cell), mask=inside)
+
+
+@jit
+def _logits_back(s, d_master):
+    """The reverse of cumax: from the gradient of the cumulative sum to that of the logits."""
+    d_softmax = tl.cumsum(d_master, 0, reverse=True)
+    return s * (d_softmax - tl.sum(s * d_softmax, 0))
+
+
+@jit
+def backward_kernel(
+    kept,
+    softmax,
+    cells,
+    before,
+    d_hidden,
+    d_output,
+    d_cell,
+    d_forget_distance,
+    d_input_distance,
+    d_gates,
+    H,
+    M,
+    C,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Fill d_gates, and turn d_cell into the gradient of c[t-1]. d_output and the distances' may be None."""
+    row = tl.program_id(0).to(tl.int64)
+    m, c = tl.arange(0, BM), tl.arange(0, BC)
+    in_master = m < M
+    inside = in_master[:, None] & (c < C)[None, :]
+    u = m[:, None] * C + c[None, :]
+
+    s_forget = tl.load(softmax + row * 2 * M + m, mask=in_master, other=0.0)
+    s_input = tl.load(softmax + row * 2 * M + M + m, mask=in_master, other=0.0)
+    master_forget = tl.cumsum(s_forget, 0)[:, None]
+    master_input = 1 - tl.cumsum(s_input, 0)[:, None]
+    overlap = master_forget * master_input
+    kept += row * 4 * H
+    i = tl.load(kept + u, mask=inside, other=0.0)
+    f = tl.load(kept + H + u, mask=inside, other=0.0)
+    update = tl.load(kept + 2 * H + u, mask=inside, other=0.0)
+    o = tl.load(kept + 3 * H + u, mask=inside, other=0.0)
+    old = tl.load(before + row * H + u, mask=inside, other=0.0)
+    tanh = _tanh(tl.load(cells + row * H + u, mask=inside, other=0.0))
+
+    d_h = tl.load(d_hidden + row * H + u, mask=inside, other=0.0)
+    if d_output is not None:
+        d_h += tl.load(d_output + row * H + u, mask=inside, other=0.0)
+    d_c = tl.load(d_cell + row * H + u, mask=inside, other=0.0) + d_h * o * (1 - tanh * tanh)
+    forget = f * overlap + (master_forget - overlap)
+    write = i * overlap + (master_input - overlap)
+    d_forget, d_write = d_c * old, d_c * update
+    d_gates += row * (4 * H + 2 * M)
+    tl.store(d_gates + u, d_write * overlap * i * (1 - i), mask=inside)
+    tl.store(d_gates + H + u, d_forget * overlap * f * (1 - f), mask=inside)
+    tl.store(d_gates + 2 * H + u, d_c * write * (1 - update * update), mask=inside)
+    tl.store(d_gates + 3 * H + u, d_h * tanh * o * (1 - o), mask=inside)
+    tl.store(d_cell + row * H + u, d_c * forget, mask=inside)
+
+    # Of the overlap, then of the master gates, summed over the units of a chunk.
+    d_overlap = d_forget * (f - 1) + d_write * (i - 1)
+    d_master_forget = tl.sum(d_forget + d_overlap * master_input, 1)
+    d_master_input = tl.sum(d_write + d_overlap * master_forget, 1)
+    if d_forget_distance is not None:
+        d_master_forget -= tl.load(d_forget_distance + row)
+    if d_input_distance is not None:
+        d_master_input -= tl.load(d_input_distance + row)
+    d_master_forget = tl.where(in_master, d_master_forget, 0.0)
+    d_master_input = tl.where(in_master, d_master_input, 0.0)
+    logits = d_gates + 4 * H + m
+    tl.store(logits, _logits_back(s_forget, d_master_forget), mask=in_master)
+    tl.store(logits + M, -_logits_back(s_input, d_master_input), mask=in_master)

@@ -1,0 +1,22 @@
+"""Where kernels can run, for the backends of both models."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+
+def why_no_triton(tensor: Tensor) -> str | None:
+    """Why Triton kernels cannot run on a tensor, or None when they can: on a GPU, or interpreted."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    if tensor.device.type != "cuda" or torch.version.hip is not None:
+        return f"it needs an NVIDIA GPU, the inputs are on {tensor.device}"
+    if torch.cuda.get_device_capability(tensor.device) < (8, 0):
+        return "it needs a GPU of compute capability 8.0 or above"
+    return None

@@ -1,0 +1,49 @@
+"""An ON-LSTM backend against the definition, on whatever device."""
+
+import torch
+
+from onlstm.functional import Weights, recur
+from tests.tolerances import assert_close
+
+
+def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, seed, device="cpu"):
+    """Results and every gradient, upstream gradients together and each alone.
+
+    Args:
+        run: the backend's `recur`.
+        dtype, device: of everything.
+        batch_sizes: sequences that reach each step.
+        masters, chunk: M and C.
+        left: sequences without any token, which keep their state.
+        seed: of all values; a bias where it is odd.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        values = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return values.to(device, dtype).requires_grad_()
+
+    size, tokens = masters * chunk, sum(batch_sizes)
+    rows = 4 * size + 2 * masters
+    state = (batch_sizes[0] + left, size)
+    inputs = [draw(tokens, 3), draw(rows, 3), draw(rows, size), draw(*state), draw(*state)]
+    bias = draw(rows) if seed % 2 else None
+    weights = Weights(inputs[1], inputs[2], bias)
+    actual = run(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
+    expected = recur(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
+    inputs += [] if bias is None else [bias]
+    upstream = [torch.randn(one.shape, generator=generator).to(device, dtype) for one in expected]
+    for field, one, other in zip(expected._fields, actual, expected, strict=True):
+        assert_close(one, other, field)
+    for k in range(len(expected)):  # each alone, too: what has no gradient is None upstream
+        chosen = slice(0, 5) if k == 0 else slice(k, k + 1)
+        found, wanted = (
+            torch.autograd.grad(
+                result[chosen], inputs, upstream[chosen], retain_graph=True, allow_unused=True
+            )
+            for result in (actual, expected)
+        )
+        names = ("tokens", "input weight", "recurrent weight", "hidden", "cell", "bias")
+        for what, one, other in zip(names, found, wanted, strict=False):
+            if other is not None:
+                assert_close(one, other, what)
