@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ordered_memory.trees import Span, Tree, spans
@@ -63,6 +64,7 @@ class Example:
         gold_tree: None where none is known.
         attention: p, (·, N); None for a model without slots.
         attention_tokens: what the model read, where that is more than the leaves of the trees.
+        figure: something else to draw under the trees, if anything.
         caption: the model's answer.
         correct: whether it is right; None where that makes no sense.
     """
@@ -74,6 +76,7 @@ class Example:
     caption: str
     correct: bool | None
     attention_tokens: list[str] | None = None
+    figure: Figure | None = None
 
 
 @dataclass
@@ -154,14 +157,9 @@ def render(report: Report) -> str:
         body = "".join(map(_curve, report.plots)) + "".join(map(_table, report.tables))
         sections.append(_section("Results", body, "row"))
     if report.examples:
-        legend = (
-            "<p>Left the induced tree, right the true one; constituents of the induced tree that are not in "
-            'the true tree are <span class="wrong-word">marked</span>. Below, the attention p<sub>t</sub> of '
-            "each token over the slots, slot 1 being the top of the stack.</p>"
-            if any(example.predicted_tree is not None for example in report.examples)
-            else ""
+        sections.append(
+            _section("Examples", _legend(report.examples) + "".join(map(_example, report.examples)))
         )
-        sections.append(_section("Examples", legend + "".join(map(_example, report.examples))))
     if report.config:
         rows = "".join(
             f"<tr><th scope='row'>{_escape(name)}</th><td>{_escape(_cell(value))}</td></tr>"
@@ -181,6 +179,22 @@ def render(report: Report) -> str:
 
 def _section(title: str, body: str, kind: str = "") -> str:
     return f"<section>\n<h2>{_escape(title)}</h2>\n<div class='{kind}'>{body}</div>\n</section>\n"
+
+
+def _legend(examples: Sequence[Example]) -> str:
+    """What the pictures of the examples mean."""
+    parts = []
+    if any(example.predicted_tree is not None for example in examples):
+        parts.append(
+            "Left the induced tree, right the true one; constituents of the induced tree that are not in "
+            'the true tree are <span class="wrong-word">marked</span>.'
+        )
+    if any(example.attention is not None for example in examples):
+        parts.append(
+            "Below, the attention p<sub>t</sub> of each token over the slots, slot 1 being the top of the "
+            "stack."
+        )
+    return f"<p>{' '.join(parts)}</p>" if parts else ""
 
 
 def _curve(curve: Curve) -> str:
@@ -213,6 +227,9 @@ def _example(example: Example) -> str:
         drawn = f"<p class='note'>Not drawn: more than {LONGEST_DRAWN} tokens.</p>"
     else:
         drawn = _trees(example) + _heat_map(example)
+        if example.figure is not None:
+            picture = figure_img(example.figure, f"figure of {len(example.tokens)} tokens")
+            drawn += f"<figure class='scroll'>{picture}</figure>"
     return f"<article><h3>{caption}</h3>{text}{drawn}</article>\n"
 
 

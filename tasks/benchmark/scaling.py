@@ -23,12 +23,12 @@ from tasks.benchmark.contenders import (
 from tasks.benchmark.machine import describe
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.memory import peak_mib
-from tasks.benchmark.table import number, table
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
 from tasks.drawing import figure_png
 from tasks.errors import UserError
 from tasks.files import write_atomically
 from tasks.listops.expressions import TOKENS
+from tasks.table import number, table
 
 Row = dict[str, Any]
 

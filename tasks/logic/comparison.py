@@ -16,6 +16,7 @@ from tasks.logic.report import accuracy_plot, choose_examples, confusion_table, 
 from tasks.logic.task import load_splits, train
 from tasks.report import Example, Report, Table, write_report
 from tasks.run_directory import RunDirectory, config_from_dict, read_json
+from tasks.table import table as plain_table
 
 PAPER_FULL = {"7": 0.98, "8": 0.97, "9": 0.96, "10": 0.94, "11": 0.93, "12": 0.92}
 """Ordered Memory in the paper's Table 1, by number of operations."""
@@ -102,14 +103,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         examples=_trees_side_by_side(inducing, configs),
     )
     write_report(path, report)
-    widths = [
-        max(len(str(_text(row[i]))) for row in [table.columns, *table.rows])
-        for i in range(len(table.columns))
-    ]
-    return "\n".join(
-        "  ".join(_text(cell).rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in [table.columns, *table.rows]
-    )
+    return plain_table(table.columns, [[_text(cell) for cell in row] for row in table.rows])
 
 
 def _trees_side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Example]:

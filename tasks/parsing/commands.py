@@ -1,0 +1,209 @@
+"""The verbs of the command line: evaluate, parse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import tyro
+from tqdm import tqdm
+
+from tasks.drawing import draw_tree
+from tasks.errors import UserError
+from tasks.language_model.config import PRESETS
+from tasks.language_model.grammar import draw_sentences
+from tasks.language_model.model import Trained, load_model
+from tasks.parsing.decoding import DECODINGS, Decoding, decode
+from tasks.parsing.evaluation import CORPUS_LEVEL, SENTENCE_LEVEL, evaluate
+from tasks.parsing.figure import distances_text, save_distances
+from tasks.parsing.reading import read_sentences
+from tasks.parsing.report import results_text, write_page
+from tasks.parsing.treebank import Sentence, read_treebank
+from tasks.parsing.words import coverage, spell
+from tasks.run_directory import config_to_dict, write_json
+
+DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
+TEMPERATURES = (1e-6, 1e6)
+LONGEST_DRAWN = 60
+
+DROPPED = (
+    "Punctuation and currency signs are dropped by their tags, null elements too: neither read nor scored"
+)
+KEPT = "Punctuation and currency signs are kept, null elements dropped"
+NONE_DRAWN = "The drawn sentences have no punctuation"
+
+
+@dataclass
+class EvaluateConfig:
+    """Score the trees of every layer of a language model: span F1, recall by label, depth; baselines."""
+
+    checkpoint: Path = DEMO_CHECKPOINT
+    """A language model's best.safetensors; its layers must be ON-LSTM's."""
+    treebank: Path | None = None
+    """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg (or else .txt) files at
+    any depth, or a .zip of them such as NLTK's treebank.zip; by default, for a model of drawn sentences, the
+    test part of these."""
+    layer: int | None = None
+    """Only this layer, from 1; by default all."""
+    temperature: float = 1.0
+    """Of CKY: distances, in master-gate entries, are divided by it."""
+    max_words: int | None = None
+    """Leave out sentences of more words, counted without what is dropped."""
+    keep_punctuation: bool = False
+    """Read and score punctuation and currency signs too."""
+    output: Path | None = None
+    """The page to write; by default parsing.html beside the checkpoint."""
+    json: Path | None = None
+    """Also write the results to this file."""
+
+
+@dataclass
+class ParseConfig:
+    """Show the distances of one sentence in every layer, and the trees that they stand for."""
+
+    sentence: Annotated[str, tyro.conf.Positional]
+    """Words between spaces, without punctuation, such as "the cat does n't sleep"."""
+    checkpoint: Path = DEMO_CHECKPOINT
+    """A language model's best.safetensors; its layers must be ON-LSTM's."""
+    layer: int | None = None
+    """Only this layer, from 1; by default all."""
+    decoding: Decoding | None = None
+    """Only this way from distances to a tree; by default all, and prpn for the plot."""
+    temperature: float = 1.0
+    """Of CKY: distances, in master-gate entries, are divided by it."""
+    plot: Path | None = None
+    """Also draw distances and trees into this PNG file."""
+
+
+class GoldSentences(NamedTuple):
+    """True trees, and what the reader should know of them.
+
+    Args:
+        sentences: those to score.
+        source: what they are.
+        punctuation: what was done with it.
+        empty: how many trees had no word left.
+        too_long: how many sentences have too many words.
+        published: whether published results may stand beside.
+    """
+
+    sentences: list[Sentence]
+    source: str
+    punctuation: str
+    empty: int
+    too_long: int
+    published: bool
+
+
+def run_evaluate(config: EvaluateConfig) -> None:
+    """Print the tables of a model on a treebank, and write the page."""
+    _check_temperature(config.temperature)
+    if config.max_words is not None and config.max_words < 1:
+        raise UserError(f"--max-words must be at least 1, got {config.max_words}")
+    trained = _load(config.checkpoint)
+    layers = _layers(config.layer, trained)
+    gold = gold_sentences(config, trained)
+    texts = [sentence.words for sentence in gold.sentences]
+    places = [sentence.where for sentence in gold.sentences]
+    with tqdm(total=len(texts), unit=" sentences", disable=None, leave=False) as bar:
+        distances = read_sentences(trained, texts, places, bar.update)
+    evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
+    spelt = [spell(words, trained.vocabulary) for words in texts]
+    results: dict[str, Any] = {
+        **{name: value for name, value in gold._asdict().items() if name != "sentences"},
+        "conventions": {"f1_corpus": CORPUS_LEVEL, "f1_sentence": SENTENCE_LEVEL},
+        "coverage": coverage(spelt, trained.vocabulary),
+        "config": config_to_dict(config),
+        **evaluation.summary(),
+    }
+    print(results_text(results))
+    output = config.output or config.checkpoint.with_name("parsing.html")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_page(output, results, evaluation)
+    print(f"\nreport: {output}")
+    if config.json is not None:
+        write_json(config.json, results)
+
+
+def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
+    """The sentences to parse: of a treebank, or the test part of the sentences that a model was trained on.
+
+    Args:
+        config: names the treebank.
+        trained: says what the model was trained on.
+    Returns:
+        One sentence or more.
+    Raises:
+        UserError: no treebank is named and the model has read a text, or there are no sentences.
+    """
+    if config.treebank is not None:
+        found, empty = read_treebank(config.treebank, config.keep_punctuation)
+        source, punctuation = f"{config.treebank}", KEPT if config.keep_punctuation else DROPPED
+    elif trained.config.data_dir is None:
+        count = trained.config.sentences
+        drawn = draw_sentences(count, trained.config.seed)[
+            : count // 10
+        ]  # as tasks.language_model.corpus cuts
+        found, empty = [Sentence(*one, f"drawn sentence {i}") for i, one in enumerate(drawn, start=1)], 0
+        source, punctuation = "the test part of the sentences that the model's run drew", NONE_DRAWN
+    else:
+        raise UserError("--treebank must name true trees: the model was trained on a text, which has none")
+    longest = config.max_words or max(len(sentence.words) for sentence in found)
+    fitting = [sentence for sentence in found if len(sentence.words) <= longest]
+    if not fitting:
+        raise UserError(f"--max-words {longest} leaves none of {len(found):,} sentences")
+    left_out = len(found) - len(fitting)
+    return GoldSentences(fitting, source, punctuation, empty, left_out, config.treebank is not None)
+
+
+def run_parse(config: ParseConfig) -> None:
+    """Print distances and trees of one sentence."""
+    _check_temperature(config.temperature)
+    words = config.sentence.split()
+    if not 1 <= len(words) <= LONGEST_DRAWN:
+        raise UserError(f"the sentence must have 1 to {LONGEST_DRAWN} words, got {len(words)}")
+    trained = _load(config.checkpoint)
+    layers = _layers(config.layer, trained)
+    (distances,) = read_sentences(trained, [words], ["the sentence"])
+    vocabulary = trained.vocabulary
+    read = [word if word in vocabulary else "<unk>" for word in spell(words, vocabulary)]
+    print(f"read as: {' '.join(read)}")
+    decodings = DECODINGS if config.decoding is None else (config.decoding,)
+    for layer in layers:
+        d = distances[layer - 1]
+        print(f"\nlayer {layer}: forget distances in master-gate entries")
+        print(distances_text(d.tolist(), words))
+        for decoding in decodings:
+            (tree,) = decode([d], decoding, config.temperature)
+            print(f"\nlayer {layer}, {decoding}\n{draw_tree(tree, words)}")
+    if config.plot is not None:
+        chosen = distances[[layer - 1 for layer in layers]]
+        trees = decode(list(chosen), decodings[0], config.temperature)
+        names = [f"layer {layer}, {decodings[0]}" for layer in layers]
+        save_distances(config.plot, chosen.numpy(), words, trees, names)
+        print(f"\nplot: {config.plot}")
+
+
+def _load(path: Path) -> Trained:
+    """A trained ON-LSTM where it is computed fastest."""
+    trained = load_model(path)
+    if trained.model.recurrent != "onlstm":
+        raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers is needed")
+    trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return trained
+
+
+def _layers(layer: int | None, trained: Trained) -> list[int]:
+    """The layers to look at, from 1."""
+    count = len(trained.model.layers)
+    if layer is not None and not 1 <= layer <= count:
+        raise UserError(f"--layer must lie in 1..{count}, the model's layers, got {layer}")
+    return list(range(1, count + 1)) if layer is None else [layer]
+
+
+def _check_temperature(temperature: float) -> None:
+    lowest, highest = TEMPERATURES
+    if not lowest <= temperature <= highest:
+        raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {temperature}")

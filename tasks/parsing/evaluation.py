@@ -1,0 +1,153 @@
+"""How well induced trees agree with the true ones: span F1, recall by label, depth; beside the baselines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ordered_memory.span_f1 import baselines, span_f1
+from ordered_memory.trees import Tree, depth, spans
+from tasks.parsing.decoding import DECODINGS, decode
+from tasks.parsing.treebank import Sentence
+
+LABELS = ("ADJP", "NP", "PP", "INTJ", "VP", "SBAR")
+SHORT = 10
+"""Words of a sentence that counts as short, as in WSJ10."""
+
+CORPUS_LEVEL = "corpus level, with the whole-sentence span"
+SENTENCE_LEVEL = "sentence level, without the whole-sentence span"
+
+
+class Source(NamedTuple):
+    """Where a tree comes from.
+
+    Args:
+        name: for tables.
+        layer: of the model, from 1; None for a baseline.
+        decoding: how distances became a tree, or the baseline's name.
+    """
+
+    name: str
+    layer: int | None
+    decoding: str
+
+
+@dataclass
+class Evaluation:
+    """Induced trees of sentences, and those of the baselines.
+
+    Args:
+        sentences: with the true trees.
+        trees: of every source, one for each sentence.
+        distances: forget distances of each sentence, (L, words).
+    """
+
+    sentences: Sequence[Sentence]
+    trees: dict[Source, list[Tree]]
+    distances: Sequence[Tensor]
+
+    def groups(self) -> dict[str, list[int]]:
+        """The sentences that are scored together: all, and the short ones if there are any."""
+        everything = list(range(len(self.sentences)))
+        short = [i for i in everything if len(self.sentences[i].words) <= SHORT]
+        return {"all": everything, "short": short} if short else {"all": everything}
+
+    def summary(self) -> dict[str, Any]:
+        """Everything that was measured, as JSON values: what the groups are, and a row for each source."""
+        groups = {name: [self.sentences[i] for i in chosen] for name, chosen in self.groups().items()}
+        rows = [
+            {"name": source.name, "layer": source.layer, "decoding": source.decoding}
+            | {
+                name: score([trees[i] for i in chosen], groups[name])
+                for name, chosen in self.groups().items()
+            }
+            for source, trees in self.trees.items()
+        ]
+        return {"groups": {name: describe(group) for name, group in groups.items()}, "rows": rows}
+
+
+def evaluate(
+    sentences: Sequence[Sentence], distances: Sequence[Tensor], layers: Sequence[int], temperature: float
+) -> Evaluation:
+    """Read trees off the distances in every way.
+
+    Args:
+        sentences: with the true trees.
+        distances: of each sentence, (L, words).
+        layers: which, from 1.
+        temperature: of CKY, in master-gate entries.
+    Returns:
+        The trees of every layer and decoding, and of the baselines.
+    """
+    trees: dict[Source, list[Tree]] = {}
+    for layer in layers:
+        of_layer = [d[layer - 1] for d in distances]
+        for decoding in DECODINGS:
+            source = Source(f"layer {layer}, {decoding}", layer, decoding)
+            trees[source] = decode(of_layer, decoding, temperature)
+    for name, of_baseline in baselines([len(sentence.words) for sentence in sentences]).items():
+        trees[Source(name, None, name)] = of_baseline
+    return Evaluation(sentences, trees, distances)
+
+
+def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """What sentences are scored, as JSON values."""
+    lengths = [len(sentence.words) for sentence in sentences]
+    labels = Counter(label for sentence in sentences for label, _, _ in sentence.labelled_spans)
+    return {
+        "sentences": len(sentences),
+        "of_one_word": lengths.count(1),
+        "words": sum(lengths),
+        "labels": {label: labels[label] for label in LABELS},
+    }
+
+
+def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """Scores of trees, as JSON values.
+
+    Args:
+        predicted: one for each sentence.
+        sentences: with the true trees.
+    Returns:
+        F1 by both conventions, recall by label, and two mean depths: of the deepest word, and of all words,
+        averaged within each sentence first, as the authors' evaluation does.
+    """
+    gold = [sentence.tree for sentence in sentences]
+    return {
+        "f1_corpus": span_f1(predicted, gold, level="corpus", whole_sentence=True).f1,
+        "f1_sentence": span_f1(predicted, gold, level="sentence", whole_sentence=False).f1,
+        "label_recall": label_recall(predicted, sentences),
+        "depth": sum(map(depth, predicted)) / len(predicted),
+        "depth_of_words": sum(map(_word_depth, predicted, sentences)) / len(predicted),
+    }
+
+
+def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, float | None]:
+    """The fraction of labelled constituents whose span is predicted.
+
+    Constituents of two words or more count, the whole sentence too; one with the label and span of another in
+    its sentence does not count again.
+
+    Args:
+        predicted: one tree for each sentence.
+        sentences: with labelled spans.
+    Returns:
+        A fraction for each of `LABELS`; None where no constituent has it.
+    """
+    found: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    for tree, sentence in zip(predicted, sentences, strict=True):
+        present = set(spans(tree))
+        for label, first, last in sentence.labelled_spans:
+            wanted[label] += 1
+            found[label] += (first, last) in present
+    return {label: found[label] / wanted[label] if wanted[label] else None for label in LABELS}
+
+
+def _word_depth(tree: Tree, sentence: Sentence) -> float:
+    """The number of constituents above a word, on average."""
+    return sum(last - first + 1 for first, last in spans(tree)) / len(sentence.words)

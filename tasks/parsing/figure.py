@@ -1,0 +1,106 @@
+"""The forget distances of a sentence as a picture, as in ON-LSTM's appendix (Figure A.1), and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ordered_memory.trees import Tree, depth
+from tasks.drawing import figure_png
+from tasks.files import atomic_path
+
+BAR_WIDTH = 40
+INK, BAR = "#3a4149", "#4c78a8"
+
+
+def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
+    """Bars of text, a line for each word, the longest bar for the largest distance.
+
+    Args:
+        distances: of one layer, a number that is not negative for each word.
+        words: as many.
+    Returns:
+        Several lines.
+    Example:
+        >>> print(distances_text([2.0, 1.0], ["the", "cat"]).replace("█", "="))
+          the     2.00  ========================================
+          cat     1.00  ====================
+    """
+    widest = max(map(len, words))
+    largest = max(max(distances), 1e-9)
+    return "\n".join(
+        f"  {word:<{widest}} {value:8.2f}  {'█' * round(BAR_WIDTH * value / largest)}".rstrip()
+        for word, value in zip(words, distances, strict=True)
+    )
+
+
+def distances_figure(
+    distances: NDArray[np.floating], words: Sequence[str], trees: Sequence[Tree], names: Sequence[str]
+) -> Figure:
+    """Bars for the forget distance of each word, a row for each layer, under the layer's tree.
+
+    Args:
+        distances: (L, words), in master-gate entries.
+        words: the sentence.
+        trees: of each layer.
+        names: of each layer.
+    Returns:
+        A figure: words from left to right.
+    Raises:
+        ValueError: not one row for each name and tree, or not one column for each word.
+    """
+    values = np.asarray(distances, dtype=np.float64)
+    if values.shape != (len(names), len(words)) or len(trees) != len(names):
+        raise ValueError(
+            f"distances must be (layers, words) = ({len(names)}, {len(words)}) with a tree for each layer, "
+            f"got {values.shape} and {len(trees)} trees"
+        )
+    heights = [0.4 + 0.14 * depth(tree) for tree in trees]
+    figure = Figure(
+        figsize=(max(3.0, 1.3 + 0.52 * len(words)), sum(heights) + 1.7 * len(names)), layout="constrained"
+    )
+    ratios = [ratio for height in heights for ratio in (height, 1.0)]
+    rows = figure.subplots(2 * len(names), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
+    labels = [word.replace("$", r"\$") for word in words]  # a pair of them would begin a formula
+    for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
+        above, below = rows[2 * number], rows[2 * number + 1]
+        _draw_tree(above, tree)
+        above.axis("off")
+        above.set_title(name, fontsize=9, loc="left")
+        below.bar(range(len(words)), values[number], width=0.7, color=BAR)
+        below.set_ylabel("$\\hat{d}^f$ (entries)", fontsize=8)
+        below.tick_params(labelsize=8, labelbottom=True)
+        below.spines[["top", "right"]].set_visible(False)
+        below.set_xticks(range(len(words)), labels, rotation=35, ha="right", rotation_mode="anchor")
+    rows[0].set_xlim(-0.6, len(words) - 0.4)
+    return figure
+
+
+def save_distances(
+    path: Path,
+    distances: NDArray[np.floating],
+    words: Sequence[str],
+    trees: Sequence[Tree],
+    names: Sequence[str],
+) -> None:
+    """Write `distances_figure` to a PNG file, whole or not at all; makes the directory if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(figure_png(distances_figure(distances, words, trees, names)))
+
+
+def _draw_tree(axes: Axes, tree: Tree) -> tuple[float, int]:
+    """Draw the branches; returns place and height of the top. Recursive: long sentences are not drawn."""
+    if isinstance(tree, int):
+        return float(tree), 0
+    children = [_draw_tree(axes, child) for child in tree]
+    x = (children[0][0] + children[-1][0]) / 2
+    height = 1 + max(child_height for _, child_height in children)
+    for child_x, child_height in children:
+        axes.plot([x, child_x, child_x], [height, height, child_height], color=INK, linewidth=1.1)
+    return x, height

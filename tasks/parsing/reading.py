@@ -1,0 +1,87 @@
+"""What a language model makes of sentences: the forget distances of every layer, word by word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from onlstm.language_model import LanguageModel
+from tasks.batching import evaluation_batches
+from tasks.errors import UserError
+from tasks.language_model.model import Trained
+from tasks.parsing.words import spell
+
+SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
+
+
+def read_sentences(
+    trained: Trained,
+    sentences: Sequence[Sequence[str]],
+    where: Sequence[str],
+    on_batch: Callable[[int], None] = lambda sentences: None,
+) -> list[Tensor]:
+    """The distances of sentences in words.
+
+    Args:
+        trained: the model, on any device, and its vocabulary.
+        sentences: words as a treebank has them, one or more each.
+        where: file and line of each sentence, for errors.
+        on_batch: told the number of sentences after each batch.
+    Returns:
+        For each sentence, in the order given, forget distances (L, words) on the CPU.
+    Raises:
+        UserError: a word is unknown and the vocabulary has no <unk>; or a distance is not a number.
+    """
+    vocabulary = trained.vocabulary
+    numbers = [
+        vocabulary.encode(spell(words, vocabulary), place)
+        for words, place in zip(sentences, where, strict=True)
+    ]
+    found = forget_distances(trained.model, numbers, vocabulary.end, on_batch=on_batch)
+    for distances, place in zip(found, where, strict=True):
+        if not bool(distances.isfinite().all()):
+            raise UserError(f"{place}: the model's distances are not numbers")
+    return found
+
+
+@torch.inference_mode()
+def forget_distances(
+    model: LanguageModel,
+    sentences: Sequence[Sequence[int]],
+    end: int,
+    *,
+    max_tokens: int = TOKENS_PER_BATCH,
+    on_batch: Callable[[int], None] = lambda sentences: None,
+) -> list[Tensor]:
+    """How far each word opens the hierarchy, in every layer.
+
+    A sentence is read after `<eos>`, from a state of zeros, in evaluation mode. The distance of a word is
+    that of the step which reads it: ON-LSTM's d̂_t, §5.2. Sentences of like lengths are batched, longest
+    first, and padded on the right: a position depends on those before it only, so the batch has no influence.
+
+    Args:
+        model: of ON-LSTM layers.
+        sentences: numbers of words, one or more each.
+        end: the number of `<eos>`.
+        max_tokens: the most tokens of a batch with its padding; a longer sentence has a batch of its own.
+        on_batch: told the number of sentences after each batch.
+    Returns:
+        For each sentence (L, words) in master-gate entries, on the CPU.
+    Raises:
+        ValueError: the model is an LSTM.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    found: dict[int, Tensor] = {}
+    lengths = [len(sentence) + 1 for sentence in sentences]
+    for batch in evaluation_batches(lengths, SENTENCES_PER_BATCH, max_tokens):
+        indices = batch.tolist()
+        tokens = pad_sequence([torch.tensor([end, *sentences[i]]) for i in indices], padding_value=end)
+        distances = model(tokens.to(device), distances=True).distances.forget.float().cpu()
+        for column, i in enumerate(indices):
+            found[i] = distances[:, 1 : lengths[i], column].clone()
+        on_batch(len(indices))
+    return [found[i] for i in range(len(sentences))]

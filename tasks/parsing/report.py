@@ -1,0 +1,185 @@
+"""The results of parsing: tables in the terminal, the page to look at."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from tasks.parsing.evaluation import CORPUS_LEVEL, LABELS, SENTENCE_LEVEL, SHORT, Evaluation, Source
+from tasks.parsing.figure import distances_figure
+from tasks.report import Example, Report, Table, write_report
+
+NUM_EXAMPLES = 12
+EXAMPLE_LENGTHS = (4, 20)
+PAPERS_LAYER = 2
+TEXT_WIDTH = 110
+
+GROUP_NAMES = {"all": "all sentences", "short": f"sentences of at most {SHORT} words"}
+COLUMNS = {
+    "f1_corpus": "F1 corpus",
+    "f1_sentence": "F1 sentence",
+    "depth": "depth",
+    "depth_of_words": "of words",
+}
+CONVENTIONS = (
+    f"F1 corpus: {CORPUS_LEVEL}, as EVALB. F1 sentence: {SENTENCE_LEVEL}, as the authors' evaluation, "
+    "where a sentence of one or two words scores 1. Spans of one word never count. Depth: constituents above "
+    "the deepest word; of words: above a word on average, as the authors' evaluation counts."
+)
+RECALL_CONVENTION = (
+    "Recall: the fraction of true constituents of two words or more whose span is predicted, in all "
+    "sentences. The whole-sentence span counts; of constituents that share a span every label counts once."
+)
+PUBLISHED = {
+    "ON-LSTM on the WSJ test section": 0.477,
+    "right-branching on the WSJ test section": 0.398,
+    f"ON-LSTM on WSJ10, at most {SHORT} words": 0.651,
+}
+PUBLISHED_NOTE = (
+    "F1 sentence as published: a full-size model, layer 2, prpn, mean of several runs. Not the same data, "
+    "unless the treebank read here is section 23 of the WSJ, which is the test section. NLTK's treebank "
+    "sample is sections 00 and 01 (files 1 to 199), and the usual Penn Treebank text for language models has "
+    "them in its training part."
+)
+
+
+def results_text(results: dict[str, Any]) -> str:
+    """The results of an evaluation as plain text.
+
+    Args:
+        results: from `commands.run_evaluate`.
+    Returns:
+        Several lines.
+    """
+    groups, rows = results["groups"], results["rows"]
+    lines = [*(line for fact in _facts(results) for line in _wrap(fact)), ""]
+    width = 2 + max(len(row["name"]) for row in rows)
+    lines.append(" " * width + "".join(f"  {_group_title(name, groups):<45}" for name in groups).rstrip())
+    lines.append(" " * width + "".join(f"  {title:>11}" for _ in groups for title in COLUMNS.values()))
+    for row in rows:
+        cells = [_fixed(row[name][key], key) for name in groups for key in COLUMNS]
+        lines.append(f"{row['name']:>{width}}" + "".join(f"  {cell:>11}" for cell in cells))
+    lines += [*_wrap(CONVENTIONS), "", "recall by label, of so many constituents"]
+    counts = groups["all"]["labels"]
+    lines.append(" " * width + "".join(f"  {label:>7}" for label in LABELS))
+    lines.append(" " * width + "".join(f"  {counts[label]:>7,}" for label in LABELS))
+    for row in rows:
+        recall = [_fixed(row["all"]["label_recall"][label], "recall") for label in LABELS]
+        lines.append(f"{row['name']:>{width}}" + "".join(f"  {cell:>7}" for cell in recall))
+    lines += _wrap(RECALL_CONVENTION)
+    if results["published"]:
+        lines += ["", *(f"{name:>{3 * width}}  {value:.3f}" for name, value in PUBLISHED.items())]
+        lines += _wrap(PUBLISHED_NOTE)
+    return "\n".join(lines)
+
+
+def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation) -> None:
+    """Write the HTML report: tables, and a dozen sentences of different lengths with both trees and
+    the distances of every layer.
+
+    Args:
+        path: the file, in a directory that exists.
+        results: from `commands.run_evaluate`.
+        evaluation: the trees.
+    """
+    source = _source_of_examples(list(evaluation.trees))
+    report = Report(
+        title="Unsupervised parsing with ON-LSTM",
+        subtitle=" ".join([*_facts(results), f"Examples: {source.name}."]),
+        config=results["config"],
+        tables=_tables(results),
+        examples=[_example(evaluation, source, index) for index in _choose(evaluation)],
+    )
+    write_report(path, report)
+
+
+def _facts(results: dict[str, Any]) -> list[str]:
+    """What was read, in sentences."""
+    group = results["groups"]["all"]
+    mean = group["words"] / group["sentences"]
+    return [
+        f"{group['sentences']:,} sentences of {results['source']}, {group['words']:,} words ({mean:.1f} a "
+        f"sentence), {group['of_one_word']:,} sentences of one word; left out: {results['empty']:,} without "
+        f"words, {results['too_long']:,} of too many words.",
+        f"{results['punctuation']}.",
+        f"{results['coverage']:.2%} of the words are in the model's vocabulary.",
+        f"CKY with temperature {results['config']['temperature']:g}, in master-gate entries.",
+    ]
+
+
+def _tables(results: dict[str, Any]) -> list[Table]:
+    groups, rows = results["groups"], results["rows"]
+    tables = [
+        Table(
+            title=f"Unlabelled span F1 and depth: {_group_title(name, groups)}",
+            columns=["trees", *COLUMNS.values()],
+            rows=[[row["name"], *(row[name][key] for key in COLUMNS)] for row in rows],
+            note=CONVENTIONS,
+        )
+        for name in groups
+    ]
+    if results["published"]:
+        published = [[name, value] for name, value in PUBLISHED.items()]
+        tables.append(Table("Published", ["trees", "F1 sentence"], published, PUBLISHED_NOTE))
+    counts = groups["all"]["labels"]
+    recall = [
+        [row["name"], *("–" if value is None else value for value in row["all"]["label_recall"].values())]
+        for row in rows
+    ]
+    recall.append(["constituents", *(counts[label] for label in LABELS)])
+    tables.append(Table("Recall by label", ["trees", *LABELS], recall, RECALL_CONVENTION))
+    return tables
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, TEXT_WIDTH)
+
+
+def _group_title(name: str, groups: dict[str, Any]) -> str:
+    return f"{GROUP_NAMES[name]} ({groups[name]['sentences']:,})"
+
+
+def _fixed(value: float | None, key: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if key.startswith("depth") else f"{value:.4f}"
+
+
+def _source_of_examples(sources: Sequence[Source]) -> Source:
+    """As in the paper: its layer where that was evaluated, and its decoding."""
+    candidates = [source for source in sources if source.decoding == "prpn"]
+    return next((source for source in candidates if source.layer == PAPERS_LAYER), candidates[0])
+
+
+def _choose(evaluation: Evaluation) -> list[int]:
+    """Sentences spread over the lengths that can be drawn."""
+    shortest, longest = EXAMPLE_LENGTHS
+    lengths = np.array([len(sentence.words) for sentence in evaluation.sentences])
+    fitting = np.flatnonzero((lengths >= shortest) & (lengths <= longest))
+    ordered = fitting[np.argsort(lengths[fitting], kind="stable")]
+    places = np.linspace(0, len(ordered) - 1, min(NUM_EXAMPLES, len(ordered)))
+    return [int(index) for index in ordered[places.astype(np.int64)]]
+
+
+def _example(evaluation: Evaluation, source: Source, index: int) -> Example:
+    sentence = evaluation.sentences[index]
+    sources = [one for one in evaluation.trees if one.decoding == source.decoding]
+    layers = [one.layer - 1 for one in sources if one.layer is not None]
+    return Example(
+        tokens=sentence.words,
+        predicted_tree=evaluation.trees[source][index],
+        gold_tree=sentence.tree,
+        attention=None,
+        caption=f"{len(sentence.words)} words ({PurePath(sentence.where).name})",
+        correct=None,
+        figure=distances_figure(
+            evaluation.distances[index][layers].numpy(),
+            sentence.words,
+            [evaluation.trees[one][index] for one in sources],
+            [one.name for one in sources],
+        ),
+    )

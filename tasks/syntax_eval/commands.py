@@ -1,0 +1,185 @@
+"""The verbs of the command line: evaluate, score."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from tasks.errors import UserError
+from tasks.language_model.config import PRESETS
+from tasks.language_model.grammar import draw_pairs
+from tasks.language_model.model import Trained, load_model
+from tasks.language_model.vocabulary import UNKNOWN
+from tasks.run_directory import config_to_dict, write_json
+from tasks.syntax_eval.evaluation import Unknown, compare
+from tasks.syntax_eval.normalize import normalize
+from tasks.syntax_eval.pairs import Pair, read_pairs, spread
+from tasks.syntax_eval.report import PUBLISHED_NOTE, construction_lines, lines_of, results_text, write_page
+from tasks.syntax_eval.rows import PUBLISHED_MODELS
+from tasks.syntax_eval.scoring import word_log_probabilities
+
+DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
+
+
+@dataclass
+class EvaluateConfig:
+    """How often language models find the grammatical sentence of a pair more probable."""
+
+    checkpoint: tuple[Path, ...] = (DEMO_CHECKPOINT,)
+    """One or more runs' best.safetensors; each has a column, named as the directory of its run."""
+    pairs: Path | None = None
+    """JSON lines with `good`, `bad` and perhaps `case` and `intrusive`, as Marvin and Linzen's (2018), or
+    with the names that BLiMP has; or a directory of such files. They may be compressed (.gz). Models that
+    learnt from drawn sentences need none: pairs are drawn too."""
+    unknown: Unknown = "skip"
+    """What to do with a pair that has a word which a model does not know: skip it, or score the word as
+    <unk>."""
+    end: bool = True
+    """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
+    limit: int = 0
+    """At most so many pairs of each construction, evenly spread, for a quick look; 0 for all."""
+    count: int = 200
+    """Pairs of each construction to draw, where they are drawn."""
+    seed: int = 1
+    """Of drawn pairs."""
+    json: Path | None = None
+    """Also write the results to this file."""
+    output: Path | None = None
+    """Also write the results as a page to this HTML file."""
+
+    def check(self) -> None:
+        """Raise a UserError that names the first option out of range."""
+        if self.limit < 0:
+            raise UserError(f"--limit must not be negative, got {self.limit}")
+        if self.count < 1:
+            raise UserError(f"--count must be at least 1, got {self.count}")
+        if self.seed < 0:
+            raise UserError(f"--seed must not be negative, got {self.seed}")
+        if not self.checkpoint:
+            raise UserError("--checkpoint must name at least one file")
+        for path in self.checkpoint:
+            if self.checkpoint.count(path) > 1:
+                raise UserError(f"--checkpoint names {path} more than once")
+
+
+@dataclass
+class ScoreConfig:
+    """The log-probability of sentences, word by word."""
+
+    sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Such as "the author laughs", each in quotes."""
+    checkpoint: Path = DEMO_CHECKPOINT
+    """A run's best.safetensors."""
+    end: bool = True
+    """Count the end of the sentence as a word."""
+
+
+def run_evaluate(config: EvaluateConfig) -> None:
+    """Print the table of results of one or more models."""
+    config.check()
+    models = dict(zip(column_names(config.checkpoint), map(load_model, config.checkpoint), strict=True))
+    pairs = _get_pairs(config, list(models.values()))
+    chosen = spread(pairs, config.limit)
+    start = time.perf_counter()
+    tallies = compare(
+        list(models.values()),
+        chosen,
+        unknown=config.unknown,
+        include_end=config.end,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    seconds = time.perf_counter() - start
+    names = list(models)
+    lines = lines_of(tallies, names)
+    results: dict[str, Any] = {
+        "models": {name: str(path) for name, path in zip(names, config.checkpoint, strict=True)},
+        "seconds": round(seconds, 2),
+        "lines": lines,
+        "constructions": construction_lines(tallies, names),
+        "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
+    }
+    results["notes"] = _notes(config, lines, len(pairs), len(chosen), seconds)
+    print(results_text(results))
+    if config.json is not None:
+        write_json(config.json, results)
+    if config.output is not None:
+        write_page(config.output, results)
+        print(f"page: {config.output}")
+    if not any(tally.scored for tally in tallies.values()):
+        raise UserError(
+            f"nothing could be scored: of {len(chosen):,} pairs there is none whose words every model knows "
+            f"and tells apart; --unknown score reads words that are not known as {UNKNOWN}"
+        )
+
+
+def run_score(config: ScoreConfig) -> None:
+    """Print log-probabilities of sentences and their words."""
+    if not config.sentences:
+        raise UserError('give one or more sentences, each in quotes: "the author laughs"')
+    trained = load_model(config.checkpoint)
+    for number, text in enumerate(config.sentences, 1):
+        words = normalize(text)
+        if not words:
+            raise UserError(f"sentence {number} has no words: {text!r}")
+        encoded = trained.vocabulary.encode(words, f"sentence {number}")
+        found = word_log_probabilities(trained.model, encoded, trained.vocabulary.end).tolist()
+        shown = [word if word in trained.vocabulary else f"{word} ({UNKNOWN})" for word in words]
+        shown, found = ([*shown, "<eos>"], found) if config.end else (shown, found[:-1])
+        print(f"{sum(found):10.4f}  {' '.join(words)}")
+        for word, value in zip(shown, found, strict=True):
+            print(f"{value:10.4f}    {word}")
+
+
+def column_names(checkpoints: Sequence[Path]) -> list[str]:
+    """The name of each checkpoint's directory, or its whole path where two have the same."""
+    names = [path.resolve().parent.name for path in checkpoints]
+    return [
+        str(path) if names.count(name) > 1 else name for name, path in zip(names, checkpoints, strict=True)
+    ]
+
+
+def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
+    """From the file, or drawn as the sentences were that the models learnt from."""
+    if config.pairs is not None:
+        return read_pairs(config.pairs)
+    for path, trained in zip(config.checkpoint, models, strict=True):
+        if trained.config.data_dir is not None:
+            raise UserError(f"--pairs must name a file: {path} did not learn from drawn sentences")
+    return [
+        Pair(pair.construction, tuple(pair.good), tuple(pair.bad))
+        for pair in draw_pairs(config.count, config.seed)
+    ]
+
+
+def _notes(
+    config: EvaluateConfig, lines: Sequence[dict[str, Any]], read: int, chosen: int, seconds: float
+) -> list[str]:
+    """What was compared, by which conventions."""
+    pairs, covered, scored = (
+        sum(line[name] for line in lines if line["level"] == 0) for name in ("pairs", "covered", "scored")
+    )
+    source = f"{read:,} pairs {'drawn' if config.pairs is None else f'in {config.pairs}'}"
+    if config.limit:
+        source += f"; {chosen:,} of them read (--limit {config.limit} of each construction, evenly spread)"
+    notes = [
+        f"{source}.",
+        f"{pairs:,} comparisons of two sentences; {covered:,} covered: every model knows all words; "
+        f"{scored:,} scored in {seconds:.1f} s.",
+        "Unknown words: "
+        + ("pairs with any are skipped." if config.unknown == "skip" else f"read as {UNKNOWN}."),
+        f"Log-probability of the words {'and' if config.end else 'without'} the end of the sentence, after "
+        "<eos> and a state of zeros; two sentences of the same probability count as wrong.",
+        "A row is over all its pairs; the line of a section or group is the unweighted mean of its rows.",
+    ]
+    same = (covered if config.unknown == "skip" else pairs) - scored
+    if same:
+        notes.insert(2, f"{same:,} not comparable: a model is given the same words twice.")
+    if any(name in PUBLISHED_MODELS for line in lines for name in line["accuracy"]):
+        notes.append(PUBLISHED_NOTE)
+    return notes

@@ -1,0 +1,160 @@
+"""How often language models find the grammatical sentence of a pair more probable.
+
+A pair is right where the grammatical sentence is more probable by however little; two sentences of the same
+probability are wrong. It is scored where
+
+- it is covered: every word of both sentences is in the vocabulary of every model. Where unknown words are to
+  be scored too, this is only counted, and `<unk>` stands for such a word;
+- every model is given two different sentences: they may become the same when they are normalised, or differ
+  in words only that are `<unk>`.
+
+So several models are compared on the same pairs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from tasks.errors import UserError
+from tasks.language_model.model import Trained
+from tasks.syntax_eval.pairs import Pair, Sentence
+from tasks.syntax_eval.rows import KINDS
+from tasks.syntax_eval.scoring import log_probabilities
+
+Unknown = Literal["skip", "score"]
+
+
+class Key(NamedTuple):
+    """What pairs are counted by.
+
+    Args:
+        construction: they test.
+        kind: which comparison, of KINDS; empty where there are two sentences only.
+        group: of constructions; where pairs of one construction name several, the first.
+    """
+
+    construction: str
+    kind: str
+    group: str
+
+
+class Tally(NamedTuple):
+    """Pairs of sentences counted.
+
+    Args:
+        pairs: all.
+        covered: all words are in every vocabulary.
+        scored: those that accuracy is over.
+        right: for each model, how many of the scored.
+    """
+
+    pairs: int
+    covered: int
+    scored: int
+    right: tuple[int, ...]
+
+
+class Comparison(NamedTuple):
+    """Two sentences.
+
+    Args:
+        key: what they are counted under.
+        better: should be the more probable one.
+        worse: the other.
+    """
+
+    key: Key
+    better: Sentence
+    worse: Sentence
+
+
+def compare(
+    models: Sequence[Trained],
+    pairs: Sequence[Pair],
+    *,
+    unknown: Unknown = "skip",
+    include_end: bool = True,
+    device: torch.device | str = "cpu",
+) -> dict[Key, Tally]:
+    """Count the pairs that models get right.
+
+    Args:
+        models: one or more.
+        pairs: what to compare.
+        unknown: "skip" pairs with words that a vocabulary lacks, or "score" them as `<unk>`.
+        include_end: whether the end of a sentence counts.
+        device: where to run the models.
+    Returns:
+        By what they are counted by, in the order in which that first comes.
+    Raises:
+        UserError: a model's numbers are not finite, or a word is to be `<unk>` where there is no such word.
+    """
+    comparisons = comparisons_of(pairs)
+    sentences = {sentence for _, better, worse in comparisons for sentence in (better, worse)}
+    words = {word for sentence in sentences for word in sentence}
+    known = {word for word in words if all(word in trained.vocabulary for trained in models)}
+    covered = {sentence for sentence in sentences if known.issuperset(sentence)}
+    candidates = [
+        one for one in comparisons if unknown == "score" or (one.better in covered and one.worse in covered)
+    ]
+    encoded = [_encode(trained, candidates) for trained in models]
+    scored = [one for one in candidates if all(table[one.better] != table[one.worse] for table in encoded)]
+    right = [
+        _right(trained, table, scored, include_end, device)
+        for trained, table in zip(models, encoded, strict=True)
+    ]
+    count_all = Counter(one.key for one in comparisons)
+    count_covered = Counter(one.key for one in comparisons if one.better in covered and one.worse in covered)
+    count_scored = Counter(one.key for one in scored)
+    return {
+        key: Tally(count, count_covered[key], count_scored[key], tuple(counts[key] for counts in right))
+        for key, count in count_all.items()
+    }
+
+
+def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
+    """One for a pair, three where there is an intrusive sentence."""
+    comparisons = []
+    groups: dict[str, str] = {}
+    for construction, good, bad, intrusive, named in pairs:
+        group = groups.setdefault(construction, named)
+        if intrusive is None:
+            comparisons.append(Comparison(Key(construction, "", group), good, bad))
+            continue
+        for kind, better, worse in zip(KINDS, (good, intrusive, good), (intrusive, bad, bad), strict=True):
+            comparisons.append(Comparison(Key(construction, kind, group), better, worse))
+    return comparisons
+
+
+def _encode(trained: Trained, comparisons: Sequence[Comparison]) -> dict[Sentence, list[int]]:
+    sentences = dict.fromkeys(sentence for one in comparisons for sentence in (one.better, one.worse))
+    return {
+        sentence: trained.vocabulary.encode(sentence, f"sentence {' '.join(sentence)!r}")
+        for sentence in sentences
+    }
+
+
+def _right(
+    trained: Trained,
+    encoded: Mapping[Sentence, list[int]],
+    scored: Sequence[Comparison],
+    include_end: bool,
+    device: torch.device | str,
+) -> Counter[Key]:
+    """How many a model gets right."""
+    numbers = {sentence: i for i, sentence in enumerate(dict.fromkeys(s for one in scored for s in one[1:]))}
+    totals = log_probabilities(
+        trained.model.to(device),
+        [encoded[sentence] for sentence in numbers],
+        trained.vocabulary.end,
+        include_end=include_end,
+    )
+    if not np.isfinite(totals).all():
+        raise UserError("the model gives log-probabilities that are not finite: its training has diverged")
+    values = totals.tolist()
+    return Counter(one.key for one in scored if values[numbers[one.better]] > values[numbers[one.worse]])

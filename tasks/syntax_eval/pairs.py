@@ -1,0 +1,139 @@
+"""Minimal pairs: sentences that differ in whether they are grammatical, and in as little else as may be.
+
+Read from JSON lines in either of two formats: that of Marvin and Linzen's pairs, with `good`, `bad`, `case`
+and, where a third sentence is to be compared with both, `intrusive`; or that of BLiMP, with `sentence_good`,
+`sentence_bad`, `UID` and `linguistics_term`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tasks.errors import UserError
+from tasks.syntax_eval.normalize import normalize
+
+Sentence = tuple[str, ...]
+
+FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
+SUFFIXES = (".jsonl", ".jsonl.gz")
+
+
+class Pair(NamedTuple):
+    """A grammatical sentence and what it is compared with.
+
+    Args:
+        construction: what the pair tests.
+        good: words of the grammatical sentence, normalised.
+        bad: of the other.
+        intrusive: a third sentence, ungrammatical too, with what would make it grammatical in a wrong place;
+            where there is one, all three are compared with one another.
+        group: of constructions; empty where the file names none.
+    """
+
+    construction: str
+    good: Sentence
+    bad: Sentence
+    intrusive: Sentence | None = None
+    group: str = ""
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """The pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory, by name.
+
+    The construction is `case`, or else `UID`, or else the file's name.
+
+    Args:
+        path: of JSON lines, compressed if the name ends in `.gz`, or of a directory with such files.
+    Raises:
+        UserError: a line that is not what it should be, or no pairs at all.
+        OSError: there is no such file.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+    pairs = [pair for file in files for pair in _read_file(file)]
+    if not pairs:
+        raise UserError(f"{path}: no pairs" + (f" (no files *{', *'.join(SUFFIXES)})" if not files else ""))
+    return pairs
+
+
+def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
+    """At most `limit` pairs of each construction, evenly spread over those there are.
+
+    Args:
+        pairs: of any constructions.
+        limit: 0 for all.
+    Returns:
+        The chosen ones in the same order.
+    Example:
+        >>> pairs = [Pair("a", (str(number),), ("x",)) for number in range(9)]
+        >>> [pair.good[0] for pair in spread(pairs, 3)]
+        ['0', '4', '8']
+    """
+    if limit == 0:
+        return list(pairs)
+    places: dict[str, list[int]] = {}
+    for place, pair in enumerate(pairs):
+        places.setdefault(pair.construction, []).append(place)
+    chosen = [
+        numbers[i]
+        for numbers in places.values()
+        for i in np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
+    ]
+    return [pairs[place] for place in sorted(chosen)]
+
+
+def _read_file(path: Path) -> Iterator[Pair]:
+    stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _parse(line, stem, f"{path}, line {number}")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error})") from None
+
+
+def _parse(line: bytes, stem: str, where: str) -> Pair:
+    try:
+        record = json.loads(line)
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise UserError(f"{where}: not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: expected a JSON object, got {line.decode().strip()[:60]!r}")
+    names = next((names for names in FORMATS if set(names) <= record.keys()), None)
+    if names is None:
+        expected = " or ".join(" and ".join(names) for names in FORMATS)
+        raise UserError(f"{where}: expected the fields {expected}, got {', '.join(record) or 'none'}")
+    good, bad = (_sentence(record, name, where) for name in names)
+    # BLiMP as it is published has seven of them; they are counted as not comparable.
+    if record[names[0]] == record[names[1]] and names == FORMATS[0]:
+        raise UserError(f"{where}: both sentences are {record[names[0]]!r}")
+    return Pair(
+        _string(record, "case", where) or _string(record, "UID", where) or stem,
+        good,
+        bad,
+        _sentence(record, "intrusive", where) if "intrusive" in record else None,
+        _string(record, "linguistics_term", where),
+    )
+
+
+def _sentence(record: dict[str, Any], name: str, where: str) -> Sentence:
+    sentence = normalize(_string(record, name, where))
+    if not sentence:
+        raise UserError(f"{where}: {name} has no words: {record[name]!r}")
+    return sentence
+
+
+def _string(record: dict[str, Any], name: str, where: str) -> str:
+    value = record.get(name, "")
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {name} must be a string, got {json.dumps(value)[:60]}")
+    return value

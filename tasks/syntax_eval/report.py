@@ -1,0 +1,160 @@
+"""The table of results: as text, and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.report import Report, Table, write_report
+from tasks.syntax_eval.evaluation import Key, Tally
+from tasks.syntax_eval.rows import PUBLISHED_MODELS, Row, rows_for
+from tasks.table import number, table
+
+Line = dict[str, Any]
+
+PUBLISHED_NOTE = (
+    "Published accuracies are from ON-LSTM's Table 3: models of two layers of 650 units that learnt from 90 "
+    "million words of Wikipedia, with another vocabulary."
+)
+COUNTS = ("pairs", "covered", "scored")
+
+
+def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
+    """The lines of the table.
+
+    Args:
+        tallies: from `evaluation.compare`.
+        models: their names.
+    Returns:
+        For each line: `level` 0, 1 or 2 of a section, a group in it, a row in that; `name`; the numbers of
+        `pairs`, `covered` and `scored` ones; `accuracy` by name of the model, of the published ones too where
+        there are any; None where there is none. That of a row is over all its pairs; that of a section or
+        group is the unweighted mean of the rows beneath that have one.
+    """
+    rows = rows_for(tallies)
+    by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
+    counted = []
+    for row in rows:
+        found = [by_case.get((case, row.kind)) for case in row.cases]
+        counted.append((row, _row_line(row, [tally for tally in found if tally is not None], models)))
+    lines: list[Line] = []
+    for section in dict.fromkeys(row.section for row in rows):
+        inside = [(row, line) for row, line in counted if row.section == section]
+        lines.append(_head(section, 0, [line for _, line in inside]))
+        for group in dict.fromkeys(row.group for row, _ in inside):
+            beneath = [line for row, line in inside if row.group == group]
+            if group:
+                lines.append(_head(group, 1, beneath))
+            lines += beneath
+    return lines
+
+
+def results_text(results: Mapping[str, Any]) -> str:
+    """The results as plain text.
+
+    Args:
+        results: with `lines`, `notes`.
+    Returns:
+        Several lines.
+    """
+    columns = _columns(results["lines"])
+    rows = [["  " * line["level"] + line["name"], *_cells(line, columns)] for line in results["lines"]]
+    return "\n".join([table(["", *COUNTS, *columns], rows), "", *results["notes"]])
+
+
+def write_page(path: Path, results: Mapping[str, Any]) -> None:
+    """Write the results as a page; see `tasks.report`.
+
+    Args:
+        path: the HTML file.
+        results: also with `options`, `constructions`.
+    """
+    columns = _columns(results["lines"])
+    names = list(results["models"])
+    tables = [
+        Table(
+            title=section[0]["name"],
+            columns=["", *COUNTS, *columns],
+            rows=[["\u2003" * line["level"] + line["name"], *_cells(line, columns)] for line in section],
+        )
+        for section in _sections(results["lines"])
+    ]
+    tables[-1].note = " ".join(results["notes"][2:])
+    tables.append(
+        Table(
+            title="By construction",
+            columns=["construction", "comparison", *COUNTS, *names],
+            rows=[
+                [line["construction"], line["kind"], *_cells(line, names)]
+                for line in results["constructions"]
+            ],
+        )
+    )
+    report = Report(
+        title="Targeted syntactic evaluation",
+        subtitle=" ".join(results["notes"][:2]),
+        config=results["options"],
+        tables=tables,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(path, report)
+
+
+def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
+    """Counts and accuracies of every construction and comparison by its own name."""
+    return [
+        {**key._asdict(), **_counts([tally]), "accuracy": _pooled([tally], models)}
+        for key, tally in tallies.items()
+    ]
+
+
+def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line:
+    accuracy = _pooled(tallies, models)
+    if row.published is not None:
+        accuracy |= dict(zip(PUBLISHED_MODELS, row.published, strict=True))
+    return {"level": 2, "name": row.name, **_counts(tallies), "accuracy": accuracy}
+
+
+def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
+    """The mean of some rows, of the same ones for every model: those with pairs that are scored."""
+    columns = _columns(rows)
+    complete = [line for line in rows if line["scored"]]
+    accuracy = {
+        column: float(np.mean([line["accuracy"][column] for line in complete])) if complete else None
+        for column in columns
+    }
+    counts = {count: sum(line[count] for line in rows) for count in COUNTS}
+    return {"level": level, "name": name, **counts, "accuracy": accuracy}
+
+
+def _counts(tallies: Sequence[Tally]) -> dict[str, int]:
+    return {name: sum(getattr(tally, name) for tally in tallies) for name in COUNTS}
+
+
+def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float | None]:
+    scored = sum(tally.scored for tally in tallies)
+    right = np.sum([tally.right for tally in tallies], axis=0)
+    return {name: int(count) / scored if scored else None for name, count in zip(models, right, strict=True)}
+
+
+def _columns(lines: Sequence[Line]) -> list[str]:
+    """Models in their order, published ones last."""
+    found = dict.fromkeys(name for line in lines for name in line["accuracy"])
+    return sorted(found, key=lambda name: name in PUBLISHED_MODELS)
+
+
+def _cells(line: Line, columns: Sequence[str]) -> list[str]:
+    """Counts and accuracies; of the published ones the digits there are."""
+    return [
+        *(f"{line[name]:,}" for name in COUNTS),
+        *(number(line["accuracy"].get(name), 2 if name in PUBLISHED_MODELS else 4) for name in columns),
+    ]
+
+
+def _sections(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    starts = [i for i, line in enumerate(lines) if line["level"] == 0]
+    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield list(lines[start:stop])

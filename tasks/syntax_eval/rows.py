@@ -1,0 +1,104 @@
+"""Which constructions stand where in the table of results.
+
+Marvin and Linzen's are laid out as in ON-LSTM's Table 3; all others follow by their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+KINDS = ("grammatical vs. intrusive", "intrusive vs. ungrammatical", "grammatical vs. ungrammatical")
+"""Comparisons of three sentences; the first of the two should be the more probable one."""
+
+SHORT, LONG, OTHER = "Short-term dependency", "Long-term dependency", "Constructions"
+AGREEMENT, REFLEXIVES, POLARITY = "Subject-verb agreement", "Reflexive anaphora", "Negative polarity items"
+
+PUBLISHED_MODELS = ("ON-LSTM, published", "LSTM, published")
+"""Names of the columns of published accuracies."""
+
+
+class Row(NamedTuple):
+    """A line of the table: the pairs of some constructions, pooled.
+
+    Args:
+        section, group: it stands under.
+        name: of the line.
+        cases: names of the constructions.
+        kind: which comparison, of KINDS; empty where there are two sentences only.
+        published: accuracies of PUBLISHED_MODELS in ON-LSTM's Table 3; None where there are none.
+    """
+
+    section: str
+    group: str
+    name: str
+    cases: tuple[str, ...]
+    kind: str = ""
+    published: tuple[float, float] | None = None
+
+
+def _polarity(
+    section: str, name: str, cases: tuple[str, ...], published: Iterable[tuple[float, float]]
+) -> tuple[Row, ...]:
+    return tuple(
+        Row(section, POLARITY, f"{name} ({kind})", cases, kind, accuracies)
+        for kind, accuracies in zip(KINDS, published, strict=True)
+    )
+
+
+def _both(stem: str) -> tuple[str, str]:
+    """With animate and inanimate nouns."""
+    return f"{stem}_anim", f"{stem}_inanim"
+
+
+PAPER_ROWS = (
+    Row(SHORT, AGREEMENT, "Simple", ("simple_agrmt",), published=(0.99, 1.00)),
+    Row(SHORT, AGREEMENT, "In a sentential complement", ("sent_comp",), published=(0.95, 0.98)),
+    Row(SHORT, AGREEMENT, "Short VP coordination", ("vp_coord",), published=(0.89, 0.92)),
+    Row(SHORT, AGREEMENT, "In an object relative clause", _both("obj_rel_within"), published=(0.84, 0.88)),
+    Row(
+        SHORT,
+        AGREEMENT,
+        "In an object relative clause, no that",
+        _both("obj_rel_no_comp_within"),
+        published=(0.78, 0.81),
+    ),
+    Row(SHORT, REFLEXIVES, "Simple", ("simple_reflexives",), published=(0.89, 0.82)),
+    Row(SHORT, REFLEXIVES, "In a sentential complement", ("reflexive_sent_comp",), published=(0.86, 0.80)),
+    *_polarity(SHORT, "Simple", _both("simple_npi"), [(0.18, 1.00), (0.50, 0.01), (0.07, 0.63)]),
+    Row(LONG, AGREEMENT, "Long VP coordination", ("long_vp_coord",), published=(0.74, 0.74)),
+    Row(LONG, AGREEMENT, "Across a prepositional phrase", _both("prep"), published=(0.67, 0.68)),
+    Row(LONG, AGREEMENT, "Across a subject relative clause", ("subj_rel",), published=(0.66, 0.60)),
+    Row(LONG, AGREEMENT, "Across an object relative clause", _both("obj_rel_across"), published=(0.57, 0.52)),
+    Row(
+        LONG,
+        AGREEMENT,
+        "Across an object relative clause, no that",
+        _both("obj_rel_no_comp_across"),
+        published=(0.54, 0.51),
+    ),
+    Row(LONG, REFLEXIVES, "Across a relative clause", ("reflexives_across",), published=(0.57, 0.58)),
+    *_polarity(
+        LONG, "Across a relative clause", _both("npi_across"), [(0.59, 0.95), (0.20, 0.00), (0.11, 0.04)]
+    ),
+)
+
+
+def rows_for(found: Iterable[tuple[str, str, str]]) -> list[Row]:
+    """The lines of a table, those of the paper first and in its order.
+
+    Args:
+        found: (construction, kind, group) of the pairs there are.
+    Returns:
+        Lines that have pairs; every construction and kind belongs to exactly one.
+    """
+    left = {(construction, kind): group for construction, kind, group in found}
+    rows = []
+    for row in PAPER_ROWS:
+        there = [case for case in row.cases if left.pop((case, row.kind), None) is not None]
+        if there:
+            rows.append(row)
+    for (construction, kind), group in sorted(left.items(), key=lambda item: item[1]):
+        name = f"{construction} ({kind})" if kind else construction
+        rows.append(Row(OTHER, group, name, (construction,), kind))
+    return rows
