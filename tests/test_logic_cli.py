@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tasks.logic.__main__ import main
-from tasks.logic.config import GIVEN_TREES, presets_of
+from tasks.logic.config import GIVEN_TREES, ModelName, presets_of
 from tasks.logic.data import write_directory
 from tasks.logic.generator import generate
 
@@ -140,7 +142,7 @@ def test_throughput_of_every_model(tmp_path, capsys, monkeypatch):
         (["--split", "full", "--num-slots", "0"], "--num-slots must be at least 1, got 0"),
         (["--input-dropout", "1.5"], "--input-dropout must lie in [0, 1], got 1.5"),
         (["--data-dir", "x"], "--generated and --data-dir exclude each other"),
-        (["--model", "transformer", "--heads", "3"], "--slot-size must be a multiple of 2 × --heads"),
+        (["--model", "transformer", "--heads", "3"], "--slot-size must be even and a multiple of --heads"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--generated", "-1"], "--generated must not be negative, got -1"),
     ],
@@ -155,9 +157,9 @@ def test_each_paper_has_its_preset():
     ours, theirs = presets_of(None)["paper"], presets_of("onlstm")["paper"]
     assert (ours.slot_size, ours.embedding_size) == (200, 200)
     assert (theirs.slot_size, theirs.embedding_size, theirs.input_dropout) == (400, 128, 0.2)
-    for presets in (presets_of(None), presets_of("onlstm")):
-        for preset in presets.values():
-            preset.check()
+    for model in get_args(ModelName):
+        for preset in presets_of(model).values():
+            replace(preset, model=model).check()
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

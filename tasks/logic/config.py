@@ -63,10 +63,10 @@ class LogicConfig(EncoderConfig):
             raise UserError(
                 f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"
             )
-        if self.model in TRANSFORMERS and self.slot_size % (2 * self.heads):
+        if self.model in TRANSFORMERS and (self.slot_size % self.heads or self.slot_size % 2):
             raise UserError(
-                f"--slot-size must be a multiple of 2 × --heads for a transformer, got {self.slot_size} and "
-                f"{self.heads} heads"
+                f"--slot-size must be even and a multiple of --heads for a transformer, got {self.slot_size} "
+                f"and {self.heads} heads"
             )
 
     @property
