@@ -64,7 +64,7 @@ def _build(source: Path, dtype: torch.dtype) -> Path:
         raise RuntimeError("there is no C compiler (cc, or what CC names)")
     command = [compiler, *FLAGS, f"-DDOUBLE={int(dtype == torch.float64)}", f"-I{HEADER.parent}"]
     command += [str(source), "-lm"]
-    files = [HEADER, *sorted(source.parent.glob("*.h")), source]
+    files = [*sorted(HEADER.parent.glob("*.h")), *sorted(source.parent.glob("*.h")), source]
     made_of = [*command, *(file.read_text() for file in files), platform.node(), _processor()]
     name = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:24]
     target = _cache_directory() / f"{source.parent.parent.parent.name}-{name}.so"

@@ -24,7 +24,7 @@ from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.derivatives import first_only
 from ordered_memory.compiled import pool
 from ordered_memory.compiled.build import Library, load
-from ordered_memory.compiled.threads import run_in_threads
+from ordered_memory.compiled.threads import run_in_team, run_in_threads
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
@@ -166,18 +166,24 @@ class _Call:
         """Call C on every thread."""
         meeting = (ctypes.c_int64 * 16)()
         self.struct.meeting = ctypes.addressof(meeting)
-        code = self.library.code
+        code, name = self.library.code, "run_back" if back else "run"
         code.scratch_size.restype = ctypes.c_int64
-        code.run.restype = code.run_back.restype = None
-        pointer, function = ctypes.byref(self.struct), code.run_back if back else code.run
+        getattr(code, name).restype = None
+        pointer = ctypes.byref(self.struct)
+        sizes = [
+            code.scratch_size(pointer, ctypes.c_int64(thread), ctypes.c_int64(back))
+            for thread in range(self.threads)
+        ]
+        scratch = [pool.empty(size, self.like.dtype) for size in sizes]
 
         def work(thread: int) -> None:
-            size = code.scratch_size(pointer, ctypes.c_int64(thread), ctypes.c_int64(back))
-            scratch = pool.empty(size, self.like.dtype)
-            function(pointer, ctypes.c_int64(thread), ctypes.c_void_p(scratch.data_ptr()))
+            getattr(code, name)(pointer, ctypes.c_int64(thread), ctypes.c_void_p(scratch[thread].data_ptr()))
 
         with _one_call:
-            run_in_threads(self.library, work, range(self.threads))
+            if self.threads == 1:
+                work(0)
+            elif not run_in_team(self.library, name, self.struct, scratch):
+                run_in_threads(self.library, work, range(self.threads))
 
 
 def _run(

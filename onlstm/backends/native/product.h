@@ -28,10 +28,14 @@ static void pack(int64_t k, int64_t n, const REAL *b, int64_t ld, REAL *restrict
         }
 }
 
-/* Pack row `i` of B' as column `j` of the packed matrix. */
-static void pack_column(int64_t k, int64_t j, const REAL *restrict column, REAL *packed) {
-    REAL *restrict to = packed + j / WIDTH * WIDTH * k + j % WIDTH;
-    for (int64_t i = 0; i < k; i++) to[i * WIDTH] = column[i];
+/* Pack a panel from its columns, which are rows of another matrix: a cache line of each at a time. */
+static void pack_transposed(int64_t k, int64_t width, const REAL *const *columns, REAL *restrict panel) {
+    enum { LINE = 64 / sizeof(REAL) };
+    for (int64_t j = width; j < WIDTH; j++)
+        for (int64_t i = 0; i < k; i++) panel[i * WIDTH + j] = 0;
+    for (int64_t i = 0; i < k; i += LINE)
+        for (int64_t j = 0, end = k - i < LINE ? k : i + LINE; j < width; j++)
+            for (int64_t at = i; at < end; at++) panel[at * WIDTH + j] = columns[j][at];
 }
 
 /* `rows` rows of C, WIDTH columns: C = A B, or C += A B. */

@@ -11,6 +11,7 @@
 
 #include "common.h"
 #include "product.h"
+#include "team.h"
 
 typedef struct {
     _Atomic int64_t waiting, round;
@@ -128,11 +129,15 @@ void run(const Pass *p, int64_t thread, REAL *scratch) {
         n[k] = k < 4 ? width : last - first;
     }
     REAL *packed_i = packed + packed_size(H, count);
-    memset(packed, 0, packed_size(H + p->I, count) * sizeof(REAL));
+    const REAL *own_rows[WIDTH], *own_rows_i[WIDTH];
     for (int64_t k = 0, to = 0; k < 6; k++)
-        for (int64_t j = from[k]; j < from[k] + n[k]; j++, to++) {
-            pack_column(H, to, p->weight + j * H, packed);
-            pack_column(p->I, to, p->weight_i + j * p->I, packed_i);
+        for (int64_t j = from[k]; j < from[k] + n[k]; j++) {
+            own_rows[to % WIDTH] = p->weight + j * H;
+            own_rows_i[to++ % WIDTH] = p->weight_i + j * p->I;
+            if (to % WIDTH && to < count) continue;
+            int64_t panel = (to - 1) / WIDTH * WIDTH;
+            pack_transposed(H, to - panel, own_rows, packed + panel * H);
+            pack_transposed(p->I, to - panel, own_rows_i, packed_i + panel * p->I);
         }
     int64_t begin = 0, end = 0; /* of the block: the step after it, and where its tokens begin */
     for (int64_t t = 0; t < p->T; t++) {
