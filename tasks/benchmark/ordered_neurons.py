@@ -90,7 +90,7 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     for name, backend in BACKENDS.items():
-        reason = backend.why_not(x, layer.weight_hh_l0)  # type: ignore[arg-type]
+        reason = backend.why_not(x, layer.weight_hh_l0)
         if reason is not None:
             skipped[name] = reason
             continue

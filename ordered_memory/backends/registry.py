@@ -1,0 +1,48 @@
+"""Choosing among backends, for both models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Run = TypeVar("Run")
+
+
+class Backend(NamedTuple, Generic[Run]):
+    """One way to run a recurrence.
+
+    Args:
+        recur: same signature, layout and results as the definition.
+        why_not: for inputs and weights, why this backend cannot run on them, or None when it can.
+    """
+
+    recur: Run
+    why_not: Callable[..., str | None]
+
+
+def check(name: str, backends: Mapping[str, Backend[Run]]) -> None:
+    """Raise a ValueError unless `name` is "auto" or a known backend."""
+    if name != "auto" and name not in backends:
+        raise ValueError(f"backend must be one of {['auto', *backends]}, got {name!r}")
+
+
+def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run:
+    """The backend called `name`, or with "auto" the first that can run.
+
+    Args:
+        name: "auto" or a key of `backends`.
+        backends: by name, the fastest first.
+        inputs: for `why_not`.
+    Returns:
+        The function that runs the recurrence.
+    Raises:
+        ValueError: the name is unknown.
+        RuntimeError: the backend asked for by name cannot run on these inputs; says why.
+    """
+    check(name, backends)
+    if name != "auto":
+        reason = backends[name].why_not(*inputs)
+        if reason is not None:
+            raise RuntimeError(f"backend {name!r} cannot run here: {reason}")
+        return backends[name].recur
+    return next(backend.recur for backend in backends.values() if backend.why_not(*inputs) is None)
