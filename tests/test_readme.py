@@ -1,12 +1,11 @@
 """What the README shows works."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-
-from tasks.listops.__main__ import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -28,14 +27,20 @@ def test_the_example_runs():
 def commands():
     lines = "".join(blocks("sh")).splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
-    return [command[3:] for command in words if command[:3] == ["python", "-m", "tasks.listops"]]
+    return [command[2:] for command in words if command[:2] == ["python", "-m"]]
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_the_commands_exist(words):
+    main = importlib.import_module(f"{words[0]}.__main__").main
     with pytest.raises(SystemExit) as exit_:
-        main([*words, "--help"])
+        main([*words[1:], "--help"])
     assert exit_.value.code == 0
+
+
+def test_every_task_is_shown():
+    shown = {command[0] for command in commands()}
+    assert shown == {f"tasks.{path.parent.name}" for path in (ROOT / "tasks").glob("*/__main__.py")}
 
 
 def test_the_make_targets_exist():
