@@ -1,8 +1,13 @@
 """ON-LSTM (Shen et al., *Ordered Neurons*, ICLR 2019): an LSTM whose gates induce trees."""
 
+from torch.serialization import add_safe_globals
+
 from onlstm.cell import ONLSTMCell
 from onlstm.functional import MasterGates, Recurrence, Weights, master_gates, recur, step
 from onlstm.layer import ONLSTM, Distances
+
+# As nn.LSTM's, whole modules in a file are data and nothing else: torch.load may read them where it is careful.
+add_safe_globals([ONLSTM, ONLSTMCell])
 
 __all__ = [
     "ONLSTM",
