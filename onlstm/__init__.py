@@ -6,7 +6,7 @@ from onlstm.cell import ONLSTMCell
 from onlstm.functional import MasterGates, Recurrence, Weights, master_gates, recur, step
 from onlstm.layer import ONLSTM, Distances
 
-# As nn.LSTM's, whole modules in a file are data and nothing else: torch.load may read them where it is careful.
+# Whole modules in a file are data and nothing else, as nn.LSTM's: torch.load may read them when it is careful.
 add_safe_globals([ONLSTM, ONLSTMCell])
 
 __all__ = [

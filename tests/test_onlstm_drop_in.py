@@ -1,5 +1,5 @@
-"""ONLSTM where code was written for nn.LSTM: as PyTorch's word language model example and its tagging tutorial
-use it, with nothing but the name changed."""
+"""ONLSTM where code was written for nn.LSTM: as PyTorch's word language model example and its tagging
+tutorial use it, with nothing but the name changed."""
 
 import torch
 from torch import nn
