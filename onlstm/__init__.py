@@ -6,7 +6,7 @@ from onlstm.cell import ONLSTMCell
 from onlstm.functional import MasterGates, Recurrence, Weights, master_gates, recur, step
 from onlstm.layer import ONLSTM, Distances
 
-# Whole modules in a file are data and nothing else, as nn.LSTM's: torch.load may read them when it is careful.
+# Whole modules in a file are data and nothing else, as nn.LSTM's: torch.load may read them with care.
 add_safe_globals([ONLSTM, ONLSTMCell])
 
 __all__ = [
