@@ -113,7 +113,10 @@ PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
 
 
 def presets_of(model: str | None) -> dict[str, LogicConfig]:
-    """The presets for `--model`; each paper has one for its own."""
+    """The presets for `--model`. ON-LSTM has its own paper's; a TreeRNN learns little with any dropout."""
     if model == "onlstm":
         return {"paper": PAPER_ONLSTM, "demo": replace(DEMO, chunk_size=4)}
+    if model == "tree-rnn":
+        plain = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
+        return {"paper": plain, "demo": DEMO}
     return PRESETS
