@@ -15,7 +15,7 @@ from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
-from tasks.parsing.decoding import DECODINGS, decode, most_probable, span_scores
+from tasks.parsing.decoding import DECODINGS, decode, most_probable, span_scores, true_distances
 from tasks.parsing.evaluation import LABELS, evaluate, label_recall, score
 from tasks.parsing.figure import distances_figure, distances_text
 from tasks.parsing.reading import forget_distances, read_sentences
@@ -104,6 +104,13 @@ def binary_trees(first: int, last: int) -> list[Tree]:
         for left in binary_trees(first, split - 1)
         for right in binary_trees(split, last)
     ]
+
+
+@pytest.mark.parametrize("decoding", ["unbiased", "cky"])
+def test_distances_of_a_tree_give_the_tree_back(decoding):
+    for size in range(1, 7):
+        trees = binary_trees(0, size - 1)
+        assert decode([true_distances(tree) for tree in trees], decoding, 1e-2) == trees
 
 
 def log_probability(tree: Tree, d: list[float], temperature: float) -> float:
@@ -198,7 +205,7 @@ def test_every_layer_decoding_and_baseline_is_scored_on_all_and_on_short_sentenc
         "labels": {label: 2 * (label == "NP") for label in LABELS},
     }
     rows = {row["name"]: row for row in summary["rows"]}
-    assert len(rows) == 2 * len(DECODINGS) + 4
+    assert len(rows) == 2 * len(DECODINGS) + 2 + 4
     for name in ("layer 1, prpn", "layer 1, unbiased", "right-branching"):
         assert rows[name]["all"]["f1_corpus"] == rows[name]["short"]["f1_sentence"] == 1.0
     assert rows["left-branching"]["all"]["f1_corpus"] < rows["balanced"]["all"]["f1_corpus"] < 1

@@ -74,7 +74,7 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["coverage"] == 19 / 22
     assert results["groups"]["all"]["labels"]["NP"] == 6
-    assert [len(results["rows"]), results["groups"]["short"]["sentences"]] == [10, 2]
+    assert [len(results["rows"]), results["groups"]["short"]["sentences"]] == [12, 2]
     page = (tmp_path / "new" / "page.html").read_text()
     assert page.count("<article>") == 3
     assert "Recall by label" in page

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ordered_memory.tree_recovery import cky, greedy
-from ordered_memory.trees import Tree
+from ordered_memory.trees import Tree, leaves
 from tasks.batching import evaluation_batches
 
 Decoding = Literal["prpn", "unbiased", "cky"]
@@ -56,6 +56,31 @@ def most_probable(distances: Sequence[Tensor], temperature: float = 1.0) -> list
         trees = cky(span_scores(padded, temperature), sizes[batch].tolist())
         found.update(zip(batch.tolist(), trees, strict=True))
     return [found[i] for i in range(len(distances))]
+
+
+def true_distances(tree: Tree) -> Tensor:
+    """Distances that say what the tree is, as far as distances can: the most that a decoding can be given.
+
+    d_t is larger the higher up words t - 1 and t part: one more than the depth of the deepest split, minus the
+    depth of the smallest constituent that has both. The first word, before which nothing parts, has 0.
+
+    Args:
+        tree: binary or not.
+    Returns:
+        (words,), whole numbers.
+    Example:
+        >>> true_distances(((0, 1), (2, (3, 4)))).tolist()
+        [0.0, 2.0, 3.0, 2.0, 1.0]
+    """
+    depths: dict[int, int] = {}
+    open_nodes: list[tuple[Tree, int]] = [(tree, 0)]
+    while open_nodes:
+        node, depth = open_nodes.pop()
+        if not isinstance(node, int):
+            depths.update({leaves(part)[0]: depth for part in node[1:]})
+            open_nodes += [(part, depth + 1) for part in node]
+    deepest = max(depths.values(), default=0)
+    return torch.tensor([0.0, *(deepest + 1.0 - depths[word] for word in range(1, len(depths) + 1))])
 
 
 def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:

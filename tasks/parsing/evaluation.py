@@ -1,4 +1,4 @@
-"""How well induced trees agree with the true ones: span F1, recall by label, depth; beside the baselines."""
+"""How well induced trees agree with the true ones: span F1, recall by label, depth; baselines, ceilings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ordered_memory.span_f1 import baselines, span_f1
 from ordered_memory.trees import Tree, depth, spans
-from tasks.parsing.decoding import DECODINGS, decode
+from tasks.parsing.decoding import DECODINGS, decode, true_distances
 from tasks.parsing.treebank import Sentence
 
 LABELS = ("ADJP", "NP", "PP", "INTJ", "VP", "SBAR")
@@ -27,8 +27,8 @@ class Source(NamedTuple):
 
     Args:
         name: for tables.
-        layer: of the model, from 1; None for a baseline.
-        decoding: how distances became a tree, or the baseline's name.
+        layer: of the model, from 1; None for a baseline or ceiling.
+        decoding: how distances became a tree; the baseline's name; or "ceiling".
     """
 
     name: str
@@ -81,7 +81,7 @@ def evaluate(
         layers: which, from 1.
         temperature: of CKY, in master-gate entries.
     Returns:
-        The trees of every layer and decoding, and of the baselines.
+        The trees of every layer and decoding, of ideal distances, and of the baselines.
     """
     trees: dict[Source, list[Tree]] = {}
     for layer in layers:
@@ -89,6 +89,9 @@ def evaluate(
         for decoding in DECODINGS:
             source = Source(f"layer {layer}, {decoding}", layer, decoding)
             trees[source] = decode(of_layer, decoding, temperature)
+    ideal = [true_distances(sentence.tree) for sentence in sentences]
+    for variant in ("prpn", "unbiased"):
+        trees[Source(f"true tree, {variant}", None, "ceiling")] = decode(ideal, variant)
     for name, of_baseline in baselines([len(sentence.words) for sentence in sentences]).items():
         trees[Source(name, None, name)] = of_baseline
     return Evaluation(sentences, trees, distances)

@@ -30,6 +30,10 @@ CONVENTIONS = (
     "where a sentence of one or two words scores 1. Spans of one word never count. Depth: constituents above "
     "the deepest word; of words: above a word on average, as the authors' evaluation counts."
 )
+CEILINGS = (
+    "True tree: what a decoding makes of distances that are read off the true trees, the most it can reach; "
+    "true trees are not binary."
+)
 RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two words or more whose span is predicted, in all "
     "sentences. The whole-sentence span counts; of constituents that share a span every label counts once."
@@ -63,7 +67,7 @@ def results_text(results: dict[str, Any]) -> str:
     for row in rows:
         cells = [_fixed(row[name][key], key) for name in groups for key in COLUMNS]
         lines.append(f"{row['name']:>{width}}" + "".join(f"  {cell:>11}" for cell in cells))
-    lines += [*_wrap(CONVENTIONS), "", "recall by label, of so many constituents"]
+    lines += [*_wrap(CONVENTIONS), *_wrap(CEILINGS), "", "recall by label, of so many constituents"]
     counts = groups["all"]["labels"]
     lines.append(" " * width + "".join(f"  {label:>7}" for label in LABELS))
     lines.append(" " * width + "".join(f"  {counts[label]:>7,}" for label in LABELS))
@@ -118,7 +122,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
             title=f"Unlabelled span F1 and depth: {_group_title(name, groups)}",
             columns=["trees", *COLUMNS.values()],
             rows=[[row["name"], *(row[name][key] for key in COLUMNS)] for row in rows],
-            note=CONVENTIONS,
+            note=f"{CONVENTIONS} {CEILINGS}",
         )
         for name in groups
     ]
