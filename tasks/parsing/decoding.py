@@ -61,8 +61,8 @@ def most_probable(distances: Sequence[Tensor], temperature: float = 1.0) -> list
 def true_distances(tree: Tree) -> Tensor:
     """Distances that say what the tree is, as far as distances can: the most that a decoding can be given.
 
-    d_t is larger the higher up words t - 1 and t part: one more than the depth of the deepest split, minus the
-    depth of the smallest constituent that has both. The first word, before which nothing parts, has 0.
+    d_t is larger the higher up words t - 1 and t part: one more than the depth of the deepest split, minus
+    the depth of the smallest constituent with both. The first word, before which nothing parts, has 0.
 
     Args:
         tree: binary or not.
