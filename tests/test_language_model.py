@@ -4,6 +4,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +16,16 @@ from torch.nn.functional import cross_entropy
 from onlstm.language_model import LanguageModel
 from tasks.errors import UserError
 from tasks.language_model.__main__ import main
-from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.corpus import encode_text, read_corpus
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, draw_pairs, draw_sentences
-from tasks.language_model.model import load_model
+from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.task import NOTHING, LanguageModelling, Text, perplexity, stretches
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.training import Share
 
+ROOT = Path(__file__).parents[1]
 NO_DROPOUT = dict.fromkeys(
     [f"{name}_dropout" for name in ("embedding", "input", "hidden", "output", "weight")], 0.0
 )
@@ -73,6 +76,14 @@ def test_the_paper_has_25_million_parameters():
     with torch.device("meta"):
         model = LanguageModel(10_000)
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == 25
+
+
+@pytest.mark.parametrize(("preset", "words"), [("small", 10_000), ("demo", 70)])
+def test_lstms_of_the_small_presets_have_as_many_parameters(preset, words):
+    with torch.device("meta"):
+        models = [build_model(presets_of(model)[preset], words) for model in ("onlstm", "lstm")]
+    ours, theirs = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
+    assert ours == pytest.approx(theirs, rel=0.01)
 
 
 def test_dropout_between_layers_has_one_mask_for_all_steps():
@@ -413,6 +424,19 @@ def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, ca
     assert "line 1: 'barks' is not in the vocabulary" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
+    plain = ["--epochs", "2", "--learning-rate", "5"]
+    for name in ("embedding", "input", "hidden", "output", "weight"):
+        plain += [f"--{name}-dropout", "0"]
+    assert train(tmp_path / "one", *plain) == 0
+    command = [sys.executable, "-m", "tasks.language_model", "train", "--run-dir", str(tmp_path / "two")]
+    options = ["--devices", "2", "--strategy", "ddp", "--accelerator", "cpu", "--batch-size", "2"]
+    subprocess.run([*command, *TINY, *plain, *options], cwd=ROOT, check=True, capture_output=True)
+    for one, two in zip(outcome(tmp_path / "one")[0], outcome(tmp_path / "two")[0], strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -432,7 +456,7 @@ def test_bad_options_are_one_line(tmp_path, capsys, words, message):
 
 
 def test_another_kind_of_checkpoint(capsys):
-    path = Path(__file__).parents[1] / "tasks" / "listops" / "pretrained.safetensors"
+    path = ROOT / "tasks" / "listops" / "pretrained.safetensors"
     assert main(["evaluate", "--checkpoint", str(path)]) == 2
     assert "not a checkpoint of a language model" in capsys.readouterr().err
 

@@ -2,18 +2,23 @@
 
 import sys
 
-from tasks.command_line import parse, parse_run, run
+from tasks.command_line import option, parse, parse_run, run
 from tasks.language_model.commands import EvaluateConfig, run_evaluate
-from tasks.language_model.config import PRESETS, LanguageModelConfig
+from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.task import train
 
 PROGRAM = "python -m tasks.language_model"
 
 
+def train_verb(words: list[str]) -> None:
+    """Train, or go on training."""
+    train(parse_run(LanguageModelConfig, presets_of(option(words, "--model")), words, PROGRAM))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     verbs = {
-        "train": lambda words: train(parse_run(LanguageModelConfig, PRESETS, words, PROGRAM)),
+        "train": train_verb,
         "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, f"{PROGRAM} evaluate")),
     }
     return run(PROGRAM, verbs, arguments)

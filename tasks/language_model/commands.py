@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_fabric import Fabric
+import torch
 
 from tasks.errors import UserError
 from tasks.language_model.config import PRESETS
@@ -40,7 +40,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     if config.columns < 1:
         raise UserError(f"--columns must be at least 1, got {config.columns}")
     model, vocabulary, trained = load_model(config.checkpoint)
-    fabric = Fabric(accelerator="auto", devices=1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     if config.text is not None:
         sentences = read_sentences(config.text)
         known = _known(sentences, vocabulary)
@@ -49,7 +49,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         if config.data_dir is not None:
             trained.data_dir = config.data_dir
         known, text = 1.0, load_corpus(trained).test
-    loss = evaluate(model.to(fabric.device), text, trained, fabric, config.columns).loss
+    loss = evaluate(model.to(device), text, trained, device, config.columns)
     results = {
         "words": len(text),
         "loss": loss,

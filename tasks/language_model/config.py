@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +27,8 @@ class LanguageModelConfig(TrainingConfig):
     embedding_size: int = 400
     """Features of an embedded word."""
     hidden_size: int = 1150
-    """Units of every layer but the last, which has --embedding-size where weights are tied."""
+    """Units of every layer but the last, which has --embedding-size where weights are tied. LSTMs of the
+    small presets have some more, and so as many parameters as ON-LSTMs."""
     num_layers: int = 3
     """Recurrent layers."""
     chunk_size: int = 10
@@ -131,3 +132,14 @@ PRESETS: dict[str, LanguageModelConfig] = {
         weight_dropout=0.1,
     ),
 }
+
+
+def presets_of(model: str | None) -> dict[str, LanguageModelConfig]:
+    """The presets for `--model`: the small LSTMs have as many parameters as the ON-LSTMs; the paper's has as
+    many units, which makes it AWD-LSTM's."""
+    if model != "lstm":
+        return PRESETS
+    sizes = {"small": 412, "demo": 124}
+    return PRESETS | {
+        name: replace(PRESETS[name], model="lstm", hidden_size=size) for name, size in sizes.items()
+    }

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.utilities.apply_func import move_data_to_device
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -24,7 +25,7 @@ from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import END_NUMBER
 from tasks.run_directory import RunDirectory, write_json
-from tasks.training import Losses, Scores, Share, score
+from tasks.training import Losses, Scores, Share
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
 """Of the lengths of training steps: tokens at least, standard deviation, share drawn around half the mean."""
@@ -155,20 +156,27 @@ def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
         yield Text(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
 
 
+@torch.inference_mode()
 def evaluate(
-    model: nn.Module, text: Tensor, config: LanguageModelConfig, fabric: Fabric, columns: int
-) -> Scores:
-    """Loss on a text, read in so many columns side by side: one is exact, more are faster.
+    model: nn.Module, text: Tensor, config: LanguageModelConfig, device: torch.device | str, columns: int
+) -> float:
+    """The mean loss on a text, nats a word, read in so many columns side by side.
 
     Args:
-        model: on the device of `fabric`.
+        model: on `device`.
         text: (N,) int64.
         config: of the model.
-        fabric: of one process.
-        columns: each but the first begins without knowing what came before it, but for one word.
+        device: where to compute, in this process alone.
+        columns: one is exact, more are faster: each but the first knows one word of what came before it.
     """
+    model.eval()
     task = LanguageModelling(config, text, text)
-    return score(task, model, stretches(text, columns, config.bptt), fabric)
+    total = 0.0
+    for part in stretches(text, columns, config.bptt):
+        total += float(
+            task.losses(model, move_data_to_device(part, torch.device(device))).loss.double().sum()
+        )
+    return total / len(text)
 
 
 def perplexity(loss: float) -> float:
@@ -205,7 +213,7 @@ def _finish(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabr
         load_weights(run.best, model)
         model.to(fabric.device)
         parts = {"validation": corpus.validation, "test": corpus.test}
-        losses = {name: evaluate(model, text, config, fabric, 1).loss for name, text in parts.items()}
+        losses = {name: evaluate(model, text, config, fabric.device, 1) for name, text in parts.items()}
         results = {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **{f"{name}_loss": loss for name, loss in losses.items()},
