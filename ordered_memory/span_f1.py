@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from ordered_memory.trees import (
-    Tree,
-    balanced,
-    leaves,
-    left_branching,
-    random_trees,
-    right_branching,
-    spans,
-)
+from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
+from ordered_memory.trees import Tree, leaves, spans
 
 Level = Literal["corpus", "sentence"]
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from onlstm.language_model import LanguageModel
+from ordered_memory.baseline_trees import right_branching
 from ordered_memory.tree_recovery import greedy
-from ordered_memory.trees import Tree, depth, leaves, right_branching
+from ordered_memory.trees import Tree, depth, leaves
 from tasks.errors import UserError
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus

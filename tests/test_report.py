@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from ordered_memory.trees import balanced, left_branching
+from ordered_memory.baseline_trees import balanced, left_branching
 from tasks.drawing import attention_figure, draw_tree, save_attention, tree_svg
 from tasks.report import Curve, Example, Report, Table, render, write_report
 

@@ -3,8 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
 from ordered_memory.span_f1 import compare, format_report, span_f1
-from ordered_memory.trees import balanced, left_branching, random_trees, right_branching, to_chart
+from ordered_memory.trees import to_chart
 
 CONVENTIONS = [(level, whole) for level in ("corpus", "sentence") for whole in (True, False)]
 EVALB = {"level": "corpus", "whole_sentence": True}

@@ -12,11 +12,11 @@ import torch_struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordered_memory import baseline_trees, trees
 from ordered_memory import tree_recovery as recovery
-from ordered_memory import trees
 
 DEEP = 3000
-DEEP_TREES = [trees.left_branching(DEEP), trees.right_branching(DEEP)]
+DEEP_TREES = [baseline_trees.left_branching(DEEP), baseline_trees.right_branching(DEEP)]
 
 
 @functools.cache
@@ -124,8 +124,8 @@ def test_depth_is_no_limit(tree):
     assert trees.depth(recovery.shift_reduce([2] * DEEP, 3)) == DEEP - 1
     (tree,) = recovery.from_attention(torch.eye(3)[[2] * DEEP].unsqueeze(0))
     assert trees.depth(tree) == DEEP - 1
-    assert trees.depth(trees.balanced(DEEP)) == 12
-    assert len(trees.leaves(trees.random_trees([DEEP], seed=0)[0])) == DEEP
+    assert trees.depth(baseline_trees.balanced(DEEP)) == 12
+    assert len(trees.leaves(baseline_trees.random_trees([DEEP], seed=0)[0])) == DEEP
 
 
 def test_charts_are_those_of_tree_crf_padding_included():
@@ -191,10 +191,10 @@ def test_bad_brackets_say_where(text, message):
         (lambda: recovery.cky(torch.full((1, 2, 2), float("inf"))), "finite"),
         (lambda: recovery.cky(torch.zeros(2, 3, 3), [0, 3]), r"1\.\.3, got 0 for sequence 0"),
         (lambda: recovery.cky(torch.zeros(2, 3, 3), [3]), "each of 2 sequences, got 1"),
-        (lambda: trees.left_branching(0), "n = 0"),
-        (lambda: trees.right_branching(0), "n = 0"),
-        (lambda: trees.balanced(-1), "n = -1"),
-        (lambda: trees.random_trees([3, 0], 1), "n = 0"),
+        (lambda: baseline_trees.left_branching(0), "n = 0"),
+        (lambda: baseline_trees.right_branching(0), "n = 0"),
+        (lambda: baseline_trees.balanced(-1), "n = -1"),
+        (lambda: baseline_trees.random_trees([3, 0], 1), "n = 0"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -394,17 +394,22 @@ def test_cky_leaves_a_tensor_that_requires_gradients_alone():
 
 
 def test_baselines_have_their_shapes():
-    assert trees.left_branching(4) == (((0, 1), 2), 3)
-    assert trees.right_branching(4) == (0, (1, (2, 3)))
-    assert trees.balanced(5) == (((0, 1), 2), (3, 4))
-    assert trees.left_branching(1) == trees.right_branching(1) == trees.balanced(1) == 0
+    assert baseline_trees.left_branching(4) == (((0, 1), 2), 3)
+    assert baseline_trees.right_branching(4) == (0, (1, (2, 3)))
+    assert baseline_trees.balanced(5) == (((0, 1), 2), (3, 4))
+    assert (
+        baseline_trees.left_branching(1)
+        == baseline_trees.right_branching(1)
+        == baseline_trees.balanced(1)
+        == 0
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_random_trees_are_uniform(n):
     every = all_trees(0, n - 1)
     draws = 2000 * len(every)
-    counts = Counter(trees.random_trees([n] * draws, seed=5))
+    counts = Counter(baseline_trees.random_trees([n] * draws, seed=5))
     assert counts.keys() == set(every)
     chi_square = sum((count - 2000) ** 2 / 2000 for count in counts.values())
     # Mean len - 1, variance twice that: five standard deviations.
@@ -413,7 +418,7 @@ def test_random_trees_are_uniform(n):
 
 def test_random_trees_have_the_marginals_of_tree_crf():
     n, draws = 7, 20_000
-    mean = torch.stack([trees.to_chart(tree) for tree in trees.random_trees([n] * draws, seed=3)])
+    mean = torch.stack([trees.to_chart(tree) for tree in baseline_trees.random_trees([n] * draws, seed=3)])
     marginals = recovery._TreeCRF(torch.zeros(1, n, n, 1)).marginals.squeeze().detach()
     assert isinstance(recovery._TreeCRF(torch.zeros(1, 2, 2, 1)), torch_struct.TreeCRF)
     torch.testing.assert_close(mean.float().mean(0), marginals, atol=0.02, rtol=0)
@@ -422,8 +427,8 @@ def test_random_trees_have_the_marginals_of_tree_crf():
 def test_random_trees_depend_on_their_seed_alone():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - the global generator is what must not matter
-    first = trees.random_trees([9, 4, 9], seed=1)
+    first = baseline_trees.random_trees([9, 4, 9], seed=1)
     state = torch.get_rng_state()
-    assert trees.random_trees([9, 4, 9], seed=1) == first
-    assert trees.random_trees([9, 4, 9], seed=2) != first
+    assert baseline_trees.random_trees([9, 4, 9], seed=1) == first
+    assert baseline_trees.random_trees([9, 4, 9], seed=2) != first
     assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,127 @@
+"""Trees that know nothing of a sentence but its length: what any parser has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ordered_memory.trees import Span, Tree, reduce_topmost
+
+
+def left_branching(n: int) -> Tree:
+    """The tree ((0, 1), 2) …, each constituent the left part of the next.
+
+    Args:
+        n: leaves, at least 1.
+    Returns:
+        A binary tree.
+    Raises:
+        ValueError: n < 1.
+    Example:
+        >>> left_branching(4)
+        (((0, 1), 2), 3)
+    """
+    tree: Tree = 0
+    for leaf in _leaf_range(n)[1:]:
+        tree = (tree, leaf)
+    return tree
+
+
+def right_branching(n: int) -> Tree:
+    """The tree (0, (1, 2 …)), each constituent the right part of the one before.
+
+    Args:
+        n: leaves, at least 1.
+    Returns:
+        A binary tree.
+    Raises:
+        ValueError: n < 1.
+    Example:
+        >>> right_branching(4)
+        (0, (1, (2, 3)))
+    """
+    *others, last = _leaf_range(n)
+    tree: Tree = last
+    for leaf in reversed(others):
+        tree = (leaf, tree)
+    return tree
+
+
+def balanced(n: int) -> Tree:
+    """The tree of halves, the left one the larger where their number of leaves is odd.
+
+    Args:
+        n: leaves, at least 1.
+    Returns:
+        A binary tree.
+    Raises:
+        ValueError: n < 1.
+    Example:
+        >>> balanced(5)
+        (((0, 1), 2), (3, 4))
+    """
+    done: list[Tree] = []
+    todo: list[Span | None] = [(0, len(_leaf_range(n)))]
+    while todo:
+        part = todo.pop()
+        if part is None:
+            reduce_topmost(done)
+        elif part[1] - part[0] == 1:
+            done.append(part[0])
+        else:
+            middle = (part[0] + part[1] + 1) // 2
+            todo += [None, (middle, part[1]), (part[0], middle)]
+    return done[0]
+
+
+def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
+    """A tree for each length, every binary tree over its leaves equally likely.
+
+    Rémy's algorithm: grow the tree leaf by leaf, each time in place of a random node and beside it.
+    Sampling a zero-potential TreeCRF gives the same distribution, but in time and memory of T³, from the
+    global generator; this takes T.
+
+    Args:
+        lengths: leaves of each tree, at least 1.
+        seed: not negative; the same seed gives the same trees.
+    Returns:
+        Binary trees in the order of the lengths.
+    Raises:
+        ValueError: a length below 1.
+    Example:
+        >>> random_trees([1, 2], seed=0)
+        [0, (0, 1)]
+    """
+    rng = np.random.default_rng(seed)
+    return [_random_tree(len(_leaf_range(int(n))), rng) for n in lengths]
+
+
+def _random_tree(n: int, rng: np.random.Generator) -> Tree:
+    """Rémy's algorithm in Knuth's form (TAOCP 7.2.1.6, R): odd nodes are inner, even ones leaves."""
+    draws = rng.integers(4 * np.arange(1, n) - 2).tolist()
+    links = [0] * (2 * n - 1)
+    for k, draw in enumerate(draws, start=1):
+        replaced, side = divmod(draw, 2)
+        links[2 * k - side] = 2 * k
+        links[2 * k - 1 + side] = links[replaced]
+        links[replaced] = 2 * k - 1
+    done: list[Tree] = []
+    todo: list[int | None] = [links[0]]
+    count = 0
+    while todo:
+        node = todo.pop()
+        if node is None:
+            reduce_topmost(done)
+        elif node % 2:
+            todo += [None, links[node + 1], links[node]]
+        else:
+            done.append(count)
+            count += 1
+    return done[0]
+
+
+def _leaf_range(n: int) -> range:
+    if n < 1:
+        raise ValueError(f"a tree needs at least one leaf, got n = {n}")
+    return range(n)
