@@ -169,3 +169,75 @@ def test_checkpointed_stretches_give_the_same_gradients():
         assert_close(outcomes[1][0], outcomes[0][0])
         for name, gradient in outcomes[0][1].items():
             assert_close(outcomes[1][1][name], gradient, name)
+
+
+HALF = getattr(compiled(torch.float32), "half_gemm", None)
+MULTIPLIES_BFLOAT16 = pytest.mark.skipif(HALF is None, reason="no products of bfloat16 on this processor")
+
+
+class Halved:
+    """A layer read in float32 and under bfloat16 autocast, from the same projected tokens."""
+
+    def __init__(self, attention="normalized", dropout=0.0, batch=5):
+        torch.manual_seed(3)
+        dropouts = {"cell_dropout": dropout, "attention_dropout": dropout}
+        self.layer = OrderedMemory(1, 64, 4, attention=attention, backend="native", **dropouts)
+        self.x = torch.randn(9, batch, 64)
+        self.lengths = torch.tensor([9, 7, 1, 4, 9])[:batch]
+        self.upstream = torch.randn(9, batch, 64)
+
+    def run(self, autocast, rows=slice(None)):
+        direction = self.layer.directions[0]
+        maps, x = direction.maps(), self.x[:, rows].clone().requires_grad_()
+        state = native.OrderedMemoryState(
+            *(torch.zeros(x.shape[1], *shape) for shape in ((4, 64), (4, 64), (5,)))
+        )
+        torch.manual_seed(4)
+        masks = direction.mask_drawer(x[0], 4) if self.layer.training else None
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            result = native.recur(x, state, maps, self.lengths[rows], masks)
+        weights = [*maps.score.parameters(), *maps.cell.parameters(), *maps.norm.parameters()]
+        gradients = torch.autograd.grad(result.output, [x, *weights], self.upstream[:, rows])
+        return result, gradients
+
+
+@MULTIPLIES_BFLOAT16
+@pytest.mark.parametrize("attention", ["normalized", "additive"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_products_of_bfloat16_stay_near_those_of_float32(attention, dropout):
+    case = Halved(attention, dropout)
+    (exact, wanted), (near, found) = case.run(False), case.run(True)
+    difference = (near.output - exact.output).abs().max()
+    assert 0 < difference < 0.05
+    assert near.output.dtype == torch.float32
+    for one, other in zip(found, wanted, strict=True):
+        if other.norm() > 1e-4:  # a bias before a softmax has a gradient of rounding errors
+            assert (one - other).norm() < 0.1 * other.norm()
+
+
+@MULTIPLIES_BFLOAT16
+def test_products_of_bfloat16_do_not_depend_on_batch_mates():
+    case = Halved()
+    case.layer.eval()
+    together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
+    for row, result in enumerate(alone):
+        assert_close(result.output[:, 0], together.output[:, row])
+
+
+def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
+    library = compiled(torch.float32)
+    if isinstance(library, str):
+        pytest.skip(library)
+    monkeypatch.setattr(library, "half_gemm", None)
+    case = Halved()
+    for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
+        assert torch.equal(one, other)
+
+
+@MULTIPLIES_BFLOAT16
+def test_what_is_no_number_stays_none_as_bfloat16():
+    case = Halved()
+    case.x[2, 1, 5] = torch.nan
+    output = case.run(True)[0].output
+    assert output[2:7, 1].isnan().all()
+    assert not output[:, 0].isnan().any()

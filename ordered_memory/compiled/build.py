@@ -28,11 +28,15 @@ class Library:
         dtype: torch.float32 or torch.float64.
     Raises:
         RuntimeError: it cannot be built or loaded here; says why.
+
+    `half_gemm` is the product of bfloat16 operands; None where the processor has none that is fast.
     """
 
     def __init__(self, source: Path, dtype: torch.dtype) -> None:
         blas = _blas()
         self.gemm = ctypes.cast(blas.sgemm_ if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p)
+        half = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
+        self.half_gemm = ctypes.cast(half, ctypes.c_void_p) if half and _has_bfloat16() else None
         self.set_blas_threads = blas.MKL_Set_Num_Threads_Local
         self.code = ctypes.CDLL(str(_build(source, dtype)))
 
@@ -86,6 +90,11 @@ def _build(source: Path, dtype: torch.dtype) -> Path:
 def _cache_directory() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base, "ordered_memory")
+
+
+def _has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 numbers itself."""
+    return bool({"amx_bf16", "avx512_bf16"} & set(_processor().split()))
 
 
 def _processor() -> str:

@@ -33,6 +33,11 @@ typedef float REAL;
 typedef void (*gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
                        const REAL *, const int *, const REAL *, const int *, const REAL *, REAL *, const int *);
 
+/* The same with bfloat16 operands. */
+typedef void (*half_gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
+                            const uint16_t *, const int *, const uint16_t *, const int *, const REAL *, REAL *,
+                            const int *);
+
 static unsigned flush_denormals(void) {
 #ifdef __SSE__
     unsigned before = _mm_getcsr();

@@ -6,7 +6,8 @@ sequence backend does, with nothing between the operations of a slot but the ope
 products are those of PyTorch's own BLAS. The file is compiled when it is first needed, into the user's
 cache directory; without a compiler this backend cannot run, and "auto" does without it.
 
-Under autocast the recurrence stays in the dtype of the parameters.
+Under bfloat16 autocast products take bfloat16 operands on processors that multiply such numbers; sums
+and all else stay in the dtype of the parameters.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ordered_memory.backends.sequence.cells import cell_weights
 from ordered_memory.backends.sequence.scores import queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.compiled import pool
+from ordered_memory.compiled.build import Library
 from ordered_memory.compiled.threads import run_in_threads
 from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
 
@@ -78,9 +80,10 @@ def recur(
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
+    assert isinstance(maps.norm, nn.LayerNorm)
+    dtype = maps.norm.weight.dtype
+    half = _halves(dtype)
     with torch.autocast("cpu", enabled=False):
-        assert isinstance(maps.norm, nn.LayerNorm)
-        dtype = maps.norm.weight.dtype
         inputs = inputs.to(dtype)
         state = OrderedMemoryState(*(tensor.to(dtype) for tensor in state))
         steps, batch_size, size = inputs.shape
@@ -96,6 +99,7 @@ def recur(
             maps.threshold,
             maps.norm.eps,
             dropout,
+            half,
         )
         weights = [*of_score, *of_cell, maps.norm.weight, maps.norm.bias]
         if torch.is_grad_enabled():
@@ -103,6 +107,13 @@ def recur(
         else:
             output, attention, *final = _run(plan, inputs, queried, state, weights, keep=False)[0]
         return Recurrence(output, OrderedMemoryState(*final), attention)
+
+
+def _halves(dtype: torch.dtype) -> bool:
+    """Whether products take bfloat16 operands."""
+    library = compiled(dtype)
+    asked = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return asked and isinstance(library, Library) and library.half_gemm is not None
 
 
 def _check_shapes(state: OrderedMemoryState, batch_size: int, num_slots: int, size: int) -> None:

@@ -46,6 +46,7 @@ class Plan(NamedTuple):
         threshold: occupancies below this count as 0.
         epsilon: of the LayerNorm.
         dropout: what is dropped.
+        half: products take bfloat16 operands.
     """
 
     lengths: list[int]
@@ -54,6 +55,7 @@ class Plan(NamedTuple):
     threshold: float
     epsilon: float
     dropout: Dropout
+    half: bool
 
 
 class Share(NamedTuple):
@@ -123,7 +125,13 @@ class Call:
             "norm_bias": weights[-1],
         }
         self.weights = {name: weight.detach().contiguous() for name, weight in self.weights.items()}
-        self.transposed = {name: self.weights[name].t().contiguous() for name in ("first", "second", "key")}
+        matrices = {name: self.weights[name] for name in ("first", "second", "key")}
+        self.transposed = {f"{name}_t": matrix.t().contiguous() for name, matrix in matrices.items()}
+        self.half = {
+            f"half_{name}": matrix.bfloat16()
+            for name, matrix in (matrices | self.transposed).items()
+            if plan.half
+        }
 
     def struct(self, share: Share, keep: bool) -> Any:
         """The arguments of one thread."""
@@ -144,7 +152,8 @@ class Call:
         pointers = {
             **dict(zip(("x", "query", "memory0", "candidate0", "occupancy0"), self.tensors, strict=True)),
             **{name: self.weights[name] for name in WEIGHTS if name != "output_bias"},
-            **{f"{name}_t": weight for name, weight in self.transposed.items()},
+            **self.transposed,
+            **self.half,
             **dict(zip(("out", "attention"), self.results, strict=True)),
             **share._asdict(),
         }
@@ -155,6 +164,7 @@ class Call:
             struct.level[i] = self.plan.dropout.levels[i]
         struct.seed = self.plan.dropout.seed
         struct.gemm = self.library.gemm
+        struct.half_gemm = self.library.half_gemm if self.plan.half else None
         return struct
 
     def scratch(self, struct: Any, reverse: bool) -> ctypes.c_void_p:
@@ -202,6 +212,7 @@ def _pass_type(real: type) -> type[ctypes.Structure]:
         *pointers(" ".join(UPSTREAM)),
         *pointers(" ".join(DOWNSTREAM)),
         *pointers(" ".join(f"d_{name}" for name in WEIGHTS)),
-        ("gemm", pointer),
+        *pointers("gemm half_gemm"),
+        *pointers("half_first half_first_t half_second half_second_t half_key half_key_t"),
     ]
     return type("Pass", (ctypes.Structure,), {"_fields_": fields})

@@ -9,13 +9,15 @@
    [M_i; M̂_{i-1}] of pair j is row j of `input`, and M̂_i is written right where it is input next: into
    the row of slot i + 1, or the output. Slots that are no pairs hold x̃ and are not computed.
 
-   REAL is float or double. */
+   REAL is float or double. Products may take bfloat16 operands: those are rounded right before, and sums and
+   all else stay float. */
 
 #include "common.h"
 
 enum { NONE = -(1 << 20) }; /* a dropout level: nothing is dropped */
 enum { INPUT, HIDDEN, KEY, FEATURE, SITES };
 enum { WASTE = 2048 }; /* pairs whose gradients wait for one product */
+enum { HALF_ROWS = 1024 }; /* rows that are rounded to bfloat16 at once */
 
 typedef struct {
     int64_t T, B, N, D, R, normalized, keep;
@@ -41,6 +43,8 @@ typedef struct {
     REAL *d_first, *d_first_bias, *d_second, *d_second_bias;
     REAL *d_key, *d_key_bias, *d_output, *d_output_bias, *d_key_norm, *d_key_norm_bias, *d_norm, *d_norm_bias;
     gemm_t gemm;
+    half_gemm_t half_gemm;                         /* or null: products of REAL */
+    const uint16_t *half_first, *half_first_t, *half_second, *half_second_t, *half_key, *half_key_t;
 } Pass;
 
 /* Scratch of one thread. */
@@ -54,22 +58,52 @@ typedef struct {
     REAL *keys, *entries, *features, *scores; /* (R * N, D) three times, (R * N) */
     REAL *masked;               /* (R, 2D) */
     REAL *mask;                 /* (4D) */
+    uint16_t *half_a, *half_b;  /* (HALF_ROWS, 4D): operands as bfloat16 */
     /* only in reverse */
     REAL *d_memory, *d_candidate, *d_occupancy; /* (R, N, D) twice, (R, N + 1) */
     REAL *d_forward, *d_composed;               /* (R * N), (R, D) */
     REAL *d_units, *d_hidden, *d_masked, *d_input; /* waiting pairs: 4D, 4D, 2D; (R, 2D) */
 } Scratch;
 
-/* C = A B, row-major, A (m, k), B (k, n): to BLAS it is C' = B' A'. */
-static void product(const Pass *p, int m, int n, int k, const REAL *a, const REAL *b, REAL *c) {
+/* Numbers as bfloat16, the nearest ones, ties to even; NaN stays NaN. */
+static void round_off(int64_t size, const REAL *restrict from, uint16_t *restrict to) {
+#if !DOUBLE
+    SIMD for (int64_t j = 0; j < size; j++) {
+        union { float number; uint32_t bits; } u = {from[j]};
+        uint32_t rounded = u.bits + 0x7fff + ((u.bits >> 16) & 1);
+        to[j] = ((u.bits & 0x7fffffff) > 0x7f800000 ? u.bits | 0x400000 : rounded) >> 16;
+    }
+#endif
+}
+
+/* C = A B, row-major, A (m, k), B (k, n), which is there as bfloat16 too: to BLAS it is C' = B' A'. */
+static void product(const Pass *p, const Scratch *s, int m, int n, int k, const REAL *a, const REAL *b,
+                    const uint16_t *half_b, REAL *c) {
     const REAL one = 1, zero = 0;
-    if (m) p->gemm("N", "N", &n, &m, &k, &one, b, &n, a, &k, &zero, c, &n);
+    if (!p->half_gemm) {
+        if (m) p->gemm("N", "N", &n, &m, &k, &one, b, &n, a, &k, &zero, c, &n);
+        return;
+    }
+    for (int64_t from = 0; from < m; from += HALF_ROWS) {
+        int rows = m - from < HALF_ROWS ? m - from : HALF_ROWS;
+        round_off((int64_t)rows * k, a + from * k, s->half_a);
+        p->half_gemm("N", "N", &n, &rows, &k, &one, half_b, &n, s->half_a, &k, &zero, c + from * n, &n);
+    }
 }
 
 /* C += A' B, row-major, A (k, m), B (k, n). */
-static void add_product(const Pass *p, int m, int n, int k, const REAL *a, const REAL *b, REAL *c) {
+static void add_product(const Pass *p, const Scratch *s, int m, int n, int k, const REAL *a, const REAL *b, REAL *c) {
     const REAL one = 1;
-    if (k) p->gemm("N", "T", &n, &m, &k, &one, b, &n, a, &m, &one, c, &n);
+    if (!p->half_gemm) {
+        if (k) p->gemm("N", "T", &n, &m, &k, &one, b, &n, a, &m, &one, c, &n);
+        return;
+    }
+    for (int64_t from = 0; from < k; from += HALF_ROWS) {
+        int rows = k - from < HALF_ROWS ? k - from : HALF_ROWS;
+        round_off((int64_t)rows * m, a + from * m, s->half_a);
+        round_off((int64_t)rows * n, b + from * n, s->half_b);
+        p->half_gemm("N", "T", &n, &m, &rows, &one, s->half_b, &n, s->half_a, &m, &one, c, &n);
+    }
 }
 
 static uint64_t mix(uint64_t z) { /* splitmix64 */
@@ -206,7 +240,7 @@ static int64_t features(const Pass *p, Scratch *s, int64_t t, int64_t rows) {
             if (draw(p, KEY, t, r, i, D, s->mask)) multiply(D, s->mask, entry);
             count++;
         }
-    product(p, count, D, D, s->entries, p->key_t, s->keys);
+    product(p, s, count, D, D, s->entries, p->key_t, p->half_key_t, s->keys);
     for (int64_t e = 0; e < count; e++) {
         REAL *restrict key = s->keys + e * D, *restrict feature = s->features + e * D;
         const REAL *restrict query = token(p, p->query, t, s->entry_row[e]);
@@ -298,7 +332,7 @@ static void compose(const Pass *p, Scratch *s, int64_t t, int64_t i) {
         SIMD for (int64_t d = 0; d < 2 * D; d++) to[d] = input[d] * s->mask[d];
         masked = s->masked;
     }
-    product(p, count, 4 * D, 2 * D, masked, p->first_t, hidden);
+    product(p, s, count, 4 * D, 2 * D, masked, p->first_t, p->half_first_t, hidden);
     for (int64_t k = 0; k < count; k++) {
         REAL *restrict h = hidden + k * 4 * D;
         const REAL *restrict bias = p->first_bias;
@@ -308,7 +342,7 @@ static void compose(const Pass *p, Scratch *s, int64_t t, int64_t i) {
         }
         if (draw(p, HIDDEN, t, s->pair_row[begin + k], i, 4 * D, s->mask)) multiply(4 * D, s->mask, h);
     }
-    product(p, count, 4 * D, 4 * D, hidden, p->second_t, units);
+    product(p, s, count, 4 * D, 4 * D, hidden, p->second_t, p->half_second_t, units);
     for (int64_t k = 0; k < count; k++) {
         int64_t r = s->pair_row[begin + k];
         REAL *restrict u = units + k * 4 * D, *restrict c = composed + k * D;
@@ -371,6 +405,8 @@ static int64_t lay_out(const Pass *p, Scratch *s, char *base, int reverse) {
     s->scores = room(&at, F * R * N);
     s->masked = room(&at, F * R * 2 * D);
     s->mask = room(&at, F * 4 * D);
+    s->half_a = room(&at, p->half_gemm ? 2 * HALF_ROWS * 4 * D : 0);
+    s->half_b = room(&at, p->half_gemm && reverse ? 2 * HALF_ROWS * 4 * D : 0);
     if (reverse) {
         int64_t waiting = WASTE + R * N;
         s->d_memory = room(&at, F * R * N * D);
@@ -462,7 +498,7 @@ static void decompose(const Pass *p, Scratch *s, int64_t t, int64_t i, int64_t w
     REAL *d_units = s->d_units + at * 4 * D, *d_hidden = s->d_hidden + at * 4 * D;
     for (int64_t k = 0; k < count; k++)
         reverse_gates(p, s, t, i, begin + k, s->d_composed + k * D, d_units + k * 4 * D);
-    product(p, count, 4 * D, 4 * D, d_units, p->second, d_hidden);
+    product(p, s, count, 4 * D, 4 * D, d_units, p->second, p->half_second, d_hidden);
     for (int64_t k = 0; k < count; k++) {
         REAL *restrict d = d_hidden + k * 4 * D;
         const REAL *restrict h = p->hidden + (kept + k) * 4 * D;
@@ -472,7 +508,7 @@ static void decompose(const Pass *p, Scratch *s, int64_t t, int64_t i, int64_t w
             multiply(4 * D, s->mask, d);
         add(4 * D, d, p->d_first_bias);
     }
-    product(p, count, 2 * D, 4 * D, d_hidden, p->first, s->d_input);
+    product(p, s, count, 2 * D, 4 * D, d_hidden, p->first, p->half_first, s->d_input);
     for (int64_t k = 0; k < count; k++) {
         int64_t r = s->pair_row[begin + k];
         const REAL *input = p->input + (kept + k) * 2 * D;
@@ -493,10 +529,10 @@ static void decompose(const Pass *p, Scratch *s, int64_t t, int64_t i, int64_t w
 }
 
 /* Weight gradients of `count` waiting pairs that end before pair `end`. */
-static void add_waiting(const Pass *p, Scratch *s, int64_t at, int64_t count, int64_t first) {
+static void add_waiting(const Pass *p, const Scratch *s, int64_t at, int64_t count, int64_t first) {
     int64_t D = p->D;
-    add_product(p, 4 * D, 4 * D, count, s->d_units + at * 4 * D, p->hidden + first * 4 * D, p->d_second);
-    add_product(p, 4 * D, 2 * D, count, s->d_hidden + at * 4 * D, s->d_masked + at * 2 * D, p->d_first);
+    add_product(p, s, 4 * D, 4 * D, count, s->d_units + at * 4 * D, p->hidden + first * 4 * D, p->d_second);
+    add_product(p, s, 4 * D, 2 * D, count, s->d_hidden + at * 4 * D, s->d_masked + at * 2 * D, p->d_first);
 }
 
 /* Reverse of `update_memory`: the gradients of M and M̂ of this step become those of the step before. */
@@ -580,8 +616,8 @@ static void reverse_scores(const Pass *p, Scratch *s, int64_t t, int64_t rows, c
         memcpy(key, gradient, D * sizeof(REAL));
         add(D, key, p->d_key_bias);
     }
-    add_product(p, D, D, count, s->keys, s->entries, p->d_key);
-    product(p, count, D, D, s->keys, p->key, s->features);
+    add_product(p, s, D, D, count, s->keys, s->entries, p->d_key);
+    product(p, s, count, D, D, s->keys, p->key, p->half_key, s->features);
     for (int64_t e = 0; e < count; e++) {
         int64_t r = s->entry_row[e], i = s->entry_slot[e];
         REAL *d_entry = s->features + e * D;
