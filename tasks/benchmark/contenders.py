@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS
+from ordered_memory.backends.native import multiplies_bfloat16
 from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
@@ -46,11 +47,13 @@ class Entry(NamedTuple):
         name: in tables.
         backend: of our layer; None for the others.
         checkpoint_every: argument of our layer.
+        bfloat16: under autocast.
     """
 
     name: str
     backend: str | None = None
     checkpoint_every: int | None = None
+    bfloat16: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Setup:
 def entries_of(released_code: Path | None, checkpoint_every: int | None = None) -> list[Entry]:
     """All contenders: backends (with checkpoints in time, too, if asked for), the authors', LSTM, floor."""
     entries = [Entry(name, name) for name in BACKENDS]
+    if multiplies_bfloat16():
+        entries.insert(1, Entry("native, bfloat16", "native", bfloat16=True))
     if checkpoint_every is not None:
         entries += [Entry(f"{name}, checkpoints", name, checkpoint_every) for name in BACKENDS]
     if released_code is not None:
@@ -160,7 +165,8 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
     assert entry.backend is not None
     if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
         raise RuntimeError("backend 'triton' cannot run here: it would only be interpreted")
-    contender = _Network(_Ours(build_layer(setup, entry.backend, entry.checkpoint_every)), batches)
+    layer = build_layer(setup, entry.backend, entry.checkpoint_every)
+    contender = _Network(_Ours(layer, entry.bfloat16), batches)
     # A backend that cannot run says so when it is first called, in either mode.
     probe = _Network(contender.network, [_first_token(batches[0])])
     probe.training_step(0)()
@@ -198,12 +204,13 @@ class _Network:
 
 
 class _Ours(nn.Module):
-    def __init__(self, layer: OrderedMemory) -> None:
+    def __init__(self, layer: OrderedMemory, autocast: bool) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.autocast = layer, autocast
 
     def forward(self, batch: Batch) -> Tensor:
-        summaries: Tensor = self.layer(batch.inputs, lengths=batch.lengths).state.candidate[:, -1]
+        with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=self.autocast):
+            summaries: Tensor = self.layer(batch.inputs, lengths=batch.lengths).state.candidate[:, -1]
         return summaries
 
 

@@ -59,6 +59,12 @@ def why_not(inputs: Tensor, maps: Maps) -> str | None:
     return library if isinstance(library, str) else None
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether this backend runs here and takes bfloat16 operands under autocast."""
+    library = compiled(torch.float32)
+    return isinstance(library, Library) and library.half_gemm is not None
+
+
 def recur(
     inputs: Tensor,
     state: OrderedMemoryState,
@@ -82,7 +88,7 @@ def recur(
     """
     assert isinstance(maps.norm, nn.LayerNorm)
     dtype = maps.norm.weight.dtype
-    half = _halves(dtype)
+    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     with torch.autocast("cpu", enabled=False):
         inputs = inputs.to(dtype)
         state = OrderedMemoryState(*(tensor.to(dtype) for tensor in state))
@@ -99,7 +105,7 @@ def recur(
             maps.threshold,
             maps.norm.eps,
             dropout,
-            half,
+            half and dtype == torch.float32 and multiplies_bfloat16(),
         )
         weights = [*of_score, *of_cell, maps.norm.weight, maps.norm.bias]
         if torch.is_grad_enabled():
@@ -107,13 +113,6 @@ def recur(
         else:
             output, attention, *final = _run(plan, inputs, queried, state, weights, keep=False)[0]
         return Recurrence(output, OrderedMemoryState(*final), attention)
-
-
-def _halves(dtype: torch.dtype) -> bool:
-    """Whether products take bfloat16 operands."""
-    library = compiled(dtype)
-    asked = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return asked and isinstance(library, Library) and library.half_gemm is not None
 
 
 def _check_shapes(state: OrderedMemoryState, batch_size: int, num_slots: int, size: int) -> None:
