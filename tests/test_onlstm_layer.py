@@ -378,6 +378,23 @@ def test_distances_lie_between_the_layers_of_the_hierarchy():
     assert layer(torch.randn(7, 5), distances=True)[2].forget.shape == (3, 7)
 
 
+@pytest.mark.parametrize("backend", NAMES)
+def test_gradients_under_autocast_follow_those_of_float32(backend):
+    layer = ONLSTM(16, 32, chunk_size=4, backend=backend)
+    x, upstream = torch.randn(9, 8, 16, requires_grad=True), torch.randn(9, 8, 32)
+    wanted, found = (), ()
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            output, _ = layer(x)
+        wanted, found = (
+            found,
+            torch.autograd.grad(output, [x, *layer.parameters()], upstream.to(output.dtype)),
+        )
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == torch.float32
+        assert 0 < (one - other).norm() < 0.03 * other.norm() or torch.equal(one, other)
+
+
 def test_works_under_autocast_and_inference_mode_and_on_copies():
     import copy
     import pickle

@@ -5,7 +5,8 @@ meets the others twice a step: `recurrence.c` says how. Between the products, of
 (`product.h`), there is nothing but one pass over the units. The file is compiled when it is first needed,
 into the user's cache directory; without a compiler this backend cannot run, and "auto" does without it.
 
-Under autocast the recurrence stays in the dtype of the parameters.
+Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast the three products
+over all tokens that end the reverse pass take bfloat16 operands, where the processor multiplies such numbers.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def recur(
 ) -> Recurrence:
     """`onlstm.functional.recur`, faster; see there."""
     _check_shapes(tokens, batch_sizes, weights, hidden, cell, chunk_size)
+    dtype = weights.recurrent.dtype
+    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     with torch.autocast("cpu", enabled=False):
-        dtype = weights.recurrent.dtype
-        plan = _Plan(list(batch_sizes), chunk_size)
+        plan = _Plan(list(batch_sizes), chunk_size, half and _multiplies_bfloat16(dtype))
         tensors = (tokens.to(dtype), *weights, hidden.to(dtype), cell.to(dtype))
         if torch.is_grad_enabled():
             return Recurrence(*_Recur.apply(plan, *tensors))  # type: ignore[no-untyped-call]
@@ -88,6 +90,12 @@ class _Plan(NamedTuple):
 
     batch_sizes: list[int]
     chunk_size: int
+    half: bool
+
+
+def _multiplies_bfloat16(dtype: torch.dtype) -> bool:
+    library = load(SOURCE, dtype)
+    return isinstance(library, Library) and library.half_gemm is not None
 
 
 class _Recur(torch.autograd.Function):
@@ -124,11 +132,17 @@ class _Recur(torch.autograd.Function):
         call.set(units=units, softmax=softmax, cells=cells, **given, **made)
         call.run(back=True)
         d_gates, wanted = made["d_gates"], ctx.needs_input_grad[1:]
+        dtype = torch.bfloat16 if ctx.plan.half else d_gates.dtype
+        rounded = d_gates.to(dtype)
+
+        def times(left: Tensor, right: Tensor) -> Tensor:
+            return (left @ right.to(dtype)).to(d_gates.dtype)
+
         return (
             None,
-            d_gates @ weight_i if wanted[0] else None,
-            d_gates.t() @ tokens if wanted[1] else None,
-            d_gates.t() @ previous_hidden(hidden, output, ctx.plan.batch_sizes) if wanted[2] else None,
+            times(rounded, weight_i) if wanted[0] else None,
+            times(rounded.t(), tokens) if wanted[1] else None,
+            times(rounded.t(), previous_hidden(hidden, output, ctx.plan.batch_sizes)) if wanted[2] else None,
             d_gates.sum(0) if wanted[3] else None,
             made["d_hidden"],
             made["d_cell"],
