@@ -13,7 +13,7 @@ from torch import nn
 from tasks.checkpoints import load_weights, read_metadata
 from tasks.encoders import EncoderConfig
 from tasks.optimization import Optimization
-from tasks.run_directory import RunDirectory, config_from_dict
+from tasks.run_directory import RunDirectory, config_from_dict, write_json
 from tasks.training import Task, Trainer, build_fabric
 from tasks.training_config import TrainingConfig
 
@@ -29,7 +29,9 @@ class Prepared(NamedTuple):
         model: with its initial weights, on the CPU.
         optimization: of the model.
         description: of model and data, in a line.
-        finish: the one look at the test data, in the main process, unless it has been taken already.
+        test: the one look at the test data, with the best weights, in the main process: writes the report and
+            returns the results, JSON.
+        results_text: the results for the terminal.
         metadata: JSON that goes beside the configuration into best.safetensors.
     """
 
@@ -37,7 +39,8 @@ class Prepared(NamedTuple):
     model: nn.Module
     optimization: Optimization
     description: str
-    finish: Callable[[RunDirectory, Fabric], None]
+    test: Callable[[RunDirectory, Fabric], dict[str, Any]]
+    results_text: Callable[[dict[str, Any]], str]
     metadata: dict[str, Any] | None = None
 
 
@@ -69,7 +72,11 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
     ).fit()
     if main:
-        prepared.finish(run, fabric)
+        results = run.read_results()
+        if results is None or not run.report.exists():
+            results = prepared.test(run, fabric)
+            write_json(run.results, results)
+        print(f"{prepared.results_text(results)}\nreport: {run.report}")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()

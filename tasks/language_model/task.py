@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import END_NUMBER
-from tasks.run_directory import RunDirectory, write_json
+from tasks.run_directory import RunDirectory
 from tasks.training import Losses, Scores, Share
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
@@ -198,29 +198,26 @@ def train(config: LanguageModelConfig) -> None:
                 f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
                 f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
             ),
-            finish=lambda run, fabric: _finish(config, run, corpus, fabric),
+            test=lambda run, fabric: _test(config, run, corpus, fabric),
+            results_text=results_text,
             metadata={"vocabulary": corpus.vocabulary.words},
         )
 
     run_experiment(config, prepare)
 
 
-def _finish(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric: Fabric) -> None:
-    """The one look at the test data, unless an earlier call has had it already."""
-    results = run.read_results()
-    if results is None or not run.report.exists():
-        model = build_model(config, len(corpus.vocabulary))
-        load_weights(run.best, model)
-        model.to(fabric.device)
-        parts = {"validation": corpus.validation, "test": corpus.test}
-        losses = {name: evaluate(model, text, config, fabric.device, 1) for name, text in parts.items()}
-        results = {
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            **{f"{name}_loss": loss for name, loss in losses.items()},
-            **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
-            **{f"{name}_tokens": len(text) for name, text in parts.items()},
-        }
-        write_run_report(run, config, results)
-        write_json(run.results, results)
-    print(results_text(results))
-    print(f"report: {run.report}")
+def _test(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric: Fabric) -> dict[str, Any]:
+    """Results of the best weights; writes the report."""
+    model = build_model(config, len(corpus.vocabulary))
+    load_weights(run.best, model)
+    model.to(fabric.device)
+    parts = {"validation": corpus.validation, "test": corpus.test}
+    losses = {name: evaluate(model, text, config, fabric.device, 1) for name, text in parts.items()}
+    results = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        **{f"{name}_loss": loss for name, loss in losses.items()},
+        **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
+        **{f"{name}_tokens": len(text) for name, text in parts.items()},
+    }
+    write_run_report(run, config, results)
+    return results

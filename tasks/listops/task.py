@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightning_fabric import Fabric
 
 from tasks.checkpoints import load_weights
@@ -13,7 +15,7 @@ from tasks.listops.evaluation import evaluate
 from tasks.listops.model import ListOpsModel
 from tasks.listops.report import results_text, write_run_report
 from tasks.optimization import PlateauAdam
-from tasks.run_directory import RunDirectory, write_json
+from tasks.run_directory import RunDirectory
 
 
 def load_splits(config: ListOpsConfig) -> Splits:
@@ -43,28 +45,23 @@ def train(config: ListOpsConfig) -> None:
                 f"{config.model}; {len(splits.train):,} training and {len(splits.validation):,} validation "
                 f"expressions of at most {config.max_train_length} tokens, {len(splits.test):,} for testing"
             ),
-            finish=lambda run, fabric: _finish(config, run, splits.test, fabric),
+            test=lambda run, fabric: _test(config, run, splits.test, fabric),
+            results_text=results_text,
         )
 
     run_experiment(config, prepare)
 
 
-def _finish(config: ListOpsConfig, run: RunDirectory, test: Dataset, fabric: Fabric) -> None:
-    """The one look at the test data, unless an earlier call has had it already."""
-    results = run.read_results()
-    if results is None or not run.report.exists():
-        model = ListOpsModel(config)
-        load_weights(run.best, model)
-        model.to(fabric.device)
-        evaluation = evaluate(
-            model,
-            test,
-            batch_size=config.evaluation_batch_size,
-            num_slots=config.test_num_slots,
-            device=fabric.device,
-        )
-        results = evaluation.summary()
-        write_run_report(run, config, evaluation, model.to("cpu"))
-        write_json(run.results, results)
-    print(results_text(results))
-    print(f"report: {run.report}")
+def _test(config: ListOpsConfig, run: RunDirectory, test: Dataset, fabric: Fabric) -> dict[str, Any]:
+    """Results of the best weights; writes the report."""
+    model = ListOpsModel(config)
+    load_weights(run.best, model)
+    evaluation = evaluate(
+        model.to(fabric.device),
+        test,
+        batch_size=config.evaluation_batch_size,
+        num_slots=config.test_num_slots,
+        device=fabric.device,
+    )
+    write_run_report(run, config, evaluation, model.to("cpu"))
+    return evaluation.summary()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightning_fabric import Fabric
 
 from tasks.checkpoints import load_weights
@@ -15,7 +17,7 @@ from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.logic.report import results_text, write_run_report
 from tasks.optimization import PlateauAdam
-from tasks.run_directory import RunDirectory, write_json
+from tasks.run_directory import RunDirectory
 
 
 def load_splits(config: LogicConfig) -> Splits:
@@ -43,29 +45,25 @@ def train(config: LogicConfig) -> None:
                 f"{config.model}; split {config.split}: {len(train):,} training and {len(validation):,} "
                 f"validation pairs, {sum(map(len, splits.tests)):,} test pairs"
             ),
-            finish=lambda run, fabric: _finish(config, run, splits, fabric),
+            test=lambda run, fabric: _test(config, run, splits, fabric),
+            results_text=results_text,
         )
 
     run_experiment(config, prepare)
 
 
-def _finish(config: LogicConfig, run: RunDirectory, splits: Splits, fabric: Fabric) -> None:
-    """The one look at the test data, unless an earlier call has had it already."""
-    results = run.read_results()
-    if results is None or not run.report.exists():
-        model = LogicModel(config)
-        load_weights(run.best, model)
-        evaluation = evaluate(
-            model.to(fabric.device),
-            [pair for group in splits.tests for pair in group],
-            split=config.split,
-            given_trees=config.model in GIVEN_TREES,
-            batch_size=config.evaluation_batch_size,
-            num_slots=config.test_num_slots,
-            device=fabric.device,
-        )
-        results = evaluation.summary()
-        write_run_report(run, config, evaluation, model.to("cpu"))
-        write_json(run.results, results)
-    print(results_text(results))
-    print(f"report: {run.report}")
+def _test(config: LogicConfig, run: RunDirectory, splits: Splits, fabric: Fabric) -> dict[str, Any]:
+    """Results of the best weights; writes the report."""
+    model = LogicModel(config)
+    load_weights(run.best, model)
+    evaluation = evaluate(
+        model.to(fabric.device),
+        [pair for group in splits.tests for pair in group],
+        split=config.split,
+        given_trees=config.model in GIVEN_TREES,
+        batch_size=config.evaluation_batch_size,
+        num_slots=config.test_num_slots,
+        device=fabric.device,
+    )
+    write_run_report(run, config, evaluation, model.to("cpu"))
+    return evaluation.summary()
