@@ -442,7 +442,7 @@ def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
     [
         (["--hidden-size", "9"], "--hidden-size 9 must be divisible by --chunk-size 2"),
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2"),
-        (["--sentences", "3"], "--sentences must be at least 10, got 3"),
+        (["--sentences", "3"], "or --sentences at least 10 to draw, got 3"),
         (["--batch-size", "5000"], "--batch-size 5000 columns are too many"),
         (["--data-dir", "/nowhere"], "train.txt: no such file"),
         (["--patience", "-1"], "--patience must not be negative, got -1"),

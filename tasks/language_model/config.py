@@ -15,15 +15,16 @@ class LanguageModelConfig(TrainingConfig):
     """Train a word language model by the recipe of AWD-LSTM. Defaults are the ON-LSTM paper's."""
 
     preset: Literal["demo", "small", "paper"] = "paper"
-    """Where the defaults come from: `demo` learns drawn sentences in minutes and needs no download, `small`
-    is for a laptop CPU and a few hours, `paper` is the paper's."""
+    """Where the defaults come from: `demo` learns drawn sentences in minutes, `small` is for a laptop CPU and
+    an hour or two, `paper` is the paper's; those two need --data-dir."""
     model: Literal["onlstm", "lstm"] = "onlstm"
     """Which recurrent layers."""
     data_dir: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, a sentence to a line, words between spaces, such as
-    the Penn Treebank text that language models are compared on; by default sentences are drawn."""
-    sentences: int = 40_000
-    """How many sentences to draw, a tenth of them for validation and a tenth for testing."""
+    the Penn Treebank text that language models are compared on."""
+    sentences: int = 0
+    """Where there is no directory: draw so many sentences, a tenth of them for validation and another for
+    testing."""
     embedding_size: int = 400
     """Features of an embedded word."""
     hidden_size: int = 1150
@@ -59,11 +60,14 @@ class LanguageModelConfig(TrainingConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("sentences", "embedding_size", "hidden_size", "num_layers", "chunk_size", "bptt"):
+        for name in ("embedding_size", "hidden_size", "num_layers", "chunk_size", "bptt"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        if self.sentences < 10:
-            raise UserError(f"--sentences must be at least 10, got {self.sentences}")
+        if self.data_dir is None and self.sentences < 10:
+            raise UserError(
+                "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences at "
+                f"least 10 to draw, got {self.sentences}"
+            )
         for name in ("embedding", "input", "hidden", "output", "weight"):
             value = getattr(self, f"{name}_dropout")
             if not 0 <= value <= 1:
@@ -114,6 +118,7 @@ PRESETS: dict[str, LanguageModelConfig] = {
     ),
     "demo": LanguageModelConfig(
         preset="demo",
+        sentences=40_000,
         epochs=1_000,  # the minutes end it
         max_minutes=4,
         batch_size=20,
