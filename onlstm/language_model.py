@@ -103,6 +103,11 @@ class LanguageModel(nn.Module):
         self.weight_dropout = weight_dropout
         last = embedding_size if tied else hidden_size
         sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last]
+        if recurrent == "onlstm" and tied and embedding_size % chunk_size:
+            raise ValueError(
+                f"embedding_size={embedding_size}, the units of the last layer, must be divisible by "
+                f"chunk_size={chunk_size}"
+            )
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)
         self.layers = nn.ModuleList(
             ONLSTM(features, units, chunk_size=chunk_size, weight_dropout=weight_dropout, backend=backend)

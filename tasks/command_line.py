@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import tyro
 
+from ordered_memory.backends.registry import BackendError
 from tasks.errors import UserError
 from tasks.run_directory import RunDirectory, config_from_dict, read_json
 from tasks.training_config import TrainingConfig
@@ -41,7 +42,7 @@ def run(program: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None
             raise UserError(f"unknown verb {verb!r}: expected one of {', '.join(verbs)}")
         verbs[verb](words)
         sys.stdout.flush()
-    except UserError as error:
+    except (UserError, BackendError) as error:
         return _fail(program, str(error))
     except BrokenPipeError:
         # `head`, for instance, has seen enough: what is still to be flushed at exit goes nowhere.

@@ -198,13 +198,15 @@ class Trainer:
         if self.progress.epoch <= self.config.epochs and not self._out_of_time():
             self.progress.finished = False  # more epochs or minutes than when it finished
         with Interruption() as interruption, self._tensorboard() as writer:
+            if not self.progress.finished and self.fabric.is_global_zero:
+                self.run.results.unlink(missing_ok=True)  # of weights that will be others
             while not self.progress.finished:
-                self._train_epoch(interruption)
-                self._end_epoch(writer)
+                out_of_time = self._train_epoch(interruption)
+                self._end_epoch(writer, out_of_time)
         return self.progress
 
-    def _train_epoch(self, interruption: Interruption) -> None:
-        """The rest of the current epoch, or of the minutes."""
+    def _train_epoch(self, interruption: Interruption) -> bool:
+        """The rest of the current epoch, or of the minutes; whether those are over, for all processes."""
         progress = self.progress
         batches = self.task.training_batches(progress.epoch, self.config.batch_size * self.fabric.world_size)
         self.model.train()
@@ -226,10 +228,11 @@ class Trainer:
                     self._save()
                     raise KeyboardInterrupt
                 if stop == _OUT_OF_TIME:
-                    return
+                    return True
                 if progress.step % self.config.checkpoint_every == 0:
                     self._save()
         progress.loss_sum, progress.correct = sums.tolist()
+        return False
 
     def _train_batch(self, batch: Any) -> tuple[Tensor, int]:
         """One step on this process's share; sums of loss and correct over the whole batch, and its size."""
@@ -252,13 +255,15 @@ class Trainer:
         sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * share.counted
         return _sum_of_all(self.fabric, sums), share.examples
 
-    def _end_epoch(self, writer: SummaryWriter | None) -> None:
+    def _end_epoch(self, writer: SummaryWriter | None, out_of_time: bool) -> None:
         """Validate, keep the best weights, lower the learning rate or whatever, write everything down."""
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
-        evaluated = self.optimization.evaluated(self.model)
-        validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
+        evaluated = self.optimization.evaluated(self.bare_model)
+        with self.fabric.autocast():
+            validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
+        self._check_loss(validation.loss)
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
@@ -273,15 +278,14 @@ class Trainer:
         improved = progress.best is None or goodness > progress.best
         if improved:
             progress.best, progress.best_epoch = goodness, progress.epoch
-        progress.finished = progress.epoch >= config.epochs or self._out_of_time()
+        progress.finished = progress.epoch >= config.epochs or out_of_time
         progress.epoch += 1
         progress.step_in_epoch = progress.examples = 0
         progress.loss_sum = progress.correct = 0.0
         # The order makes a crash between any two of these harmless: only the checkpoint counts.
         if self.fabric.is_global_zero:
             if improved:
-                best = self.bare_model if evaluated is self.model else evaluated
-                save_weights(self.run.best, best, self.metadata)
+                save_weights(self.run.best, evaluated, self.metadata)
             self.run.write_metrics(progress.history)
             _log(writer, row)
             _print_row(row, config.epochs, improved)
@@ -298,12 +302,20 @@ class Trainer:
             "progress": asdict(self.progress),
             "random_states": _gather(self.fabric, random_state(self.device)),
             "carried": carried,
+            "batches": self._batches(),
         }
         self.fabric.save(self.run.last, state)
 
-    def _check_loss(self) -> None:
+    def _batches(self) -> dict[str, Any]:
+        """What decides which examples a batch of an epoch has."""
+        values: dict[str, Any] = {"devices": self.fabric.world_size, "seed": self.config.seed}
+        for name in ("batch_size", "bptt"):
+            values[name] = getattr(self.config, name, None)
+        return values
+
+    def _check_loss(self, loss: float = 0.0) -> None:
         """Raise a UserError rather than replace good weights by bad ones."""
-        if not math.isfinite(self.progress.loss_sum):
+        if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
             raise UserError(f"the loss is no number at step {self.progress.step}: lower --learning-rate")
 
     def _restore(self) -> None:
@@ -316,6 +328,12 @@ class Trainer:
         state = {"model": self.model, "optimizer": self.optimizer, "optimization": self.optimization}
         rest = self.fabric.load(self.run.last, state)
         self.progress = Progress(**rest["progress"])
+        for name, value in self._batches().items():
+            before = rest.get("batches", {}).get(name, value)
+            if self.progress.step_in_epoch and value != before:
+                raise UserError(
+                    f"--{name.replace('_', '-')} {value}: in the middle of an epoch it must stay {before}"
+                )
         rank, states = self.fabric.global_rank, rest["random_states"]
         if len(states) == self.fabric.world_size:
             set_random_state(self.device, states[rank])

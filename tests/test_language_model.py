@@ -17,7 +17,7 @@ from onlstm.language_model import LanguageModel
 from tasks.errors import UserError
 from tasks.language_model.__main__ import main
 from tasks.language_model.config import LanguageModelConfig, presets_of
-from tasks.language_model.corpus import encode_text, read_corpus
+from tasks.language_model.corpus import encode_text, read_corpus, read_sentences
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, draw_pairs, draw_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
@@ -139,7 +139,11 @@ def test_distances_are_of_every_layer_and_of_on_lstm_only():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"chunk_size": 5}, "divisible"),
+        (
+            {"chunk_size": 5},
+            "embedding_size=6, the units of the last layer, must be divisible by chunk_size=5",
+        ),
+        ({"chunk_size": 3}, "hidden_size=8 must be divisible by chunk_size=3"),
         ({"recurrent": "gru"}, "'gru'"),
         ({"num_layers": 0}, "num_layers"),
         ({"weight_dropout": 1.5}, "weight_dropout"),
@@ -326,6 +330,11 @@ def test_words_without_unk(tmp_path):
     assert corpus.test.tolist() == [1, 0, 2, 3, 0]
 
 
+def test_lines_end_at_line_ends_only(tmp_path):
+    (tmp_path / "text.txt").write_bytes("a\u2028b \x0c c\r\n\nd".encode())
+    assert read_sentences(tmp_path / "text.txt") == [["a", "b", "c"], [], ["d"]]
+
+
 def test_an_empty_part(tmp_path):
     for name, text in (("train", "a b\n"), ("valid", "a\n"), ("test", " \n\n")):
         (tmp_path / f"{name}.txt").write_text(text)
@@ -437,9 +446,23 @@ def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
         assert two == pytest.approx(one, rel=1e-4)
 
 
+def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_is_now(tmp_path):
+    for name, text in (("train", "a b\nb c <unk>\n" * 20), ("valid", "a b\n"), ("test", "c b\nd a\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    assert train(tmp_path / "run", "--data-dir", str(tmp_path), "--epochs", "1") == 0
+    (tmp_path / "train.txt").write_text("c d b a\n")
+    out, checkpoint = tmp_path / "out.json", tmp_path / "run" / "best.safetensors"
+    assert main(["evaluate", "--checkpoint", str(checkpoint), "--json", str(out)]) == 0
+    found, results = json.loads(out.read_text()), outcome(tmp_path / "run")[1]
+    assert found["loss"] == pytest.approx(results["test_loss"])
+    assert found["known_words"] == 0.75
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--sentences", "30"], "--sentences 30 are too few: drawn"),
+        (["--embedding-size", "7"], "--embedding-size 7 must be divisible by --chunk-size 2"),
         (["--hidden-size", "9"], "--hidden-size 9 must be divisible by --chunk-size 2"),
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2"),
         (["--sentences", "3"], "or --sentences at least 10 to draw, got 3"),

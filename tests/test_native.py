@@ -8,7 +8,7 @@ import torch
 
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
-from ordered_memory.backends.native.arguments import compiled
+from ordered_memory.backends.native.arguments import SOURCE, compiled
 from ordered_memory.compiled import build, pool
 from tests.tolerances import assert_close
 
@@ -51,6 +51,14 @@ def test_an_unwritable_cache_is_named(fresh_build, monkeypatch):
     (fresh_build / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh_build / "file"))
     assert str(fresh_build / "file") in native.why_not(torch.zeros(1, 1, 4), maps())
+
+
+@AVAILABLE
+def test_a_damaged_cache_is_built_anew(fresh_build):
+    built = build._build(SOURCE, torch.float32)
+    built.write_bytes(b"")
+    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
+    assert built.stat().st_size > 0
 
 
 @AVAILABLE

@@ -132,6 +132,19 @@ def test_threads_share_the_units_and_change_nothing(three_threads, masters, chun
 
 
 @pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_threads_of_its_own_where_there_is_no_openmp(monkeypatch):
+    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(native, "run_in_team", lambda *_: False)
+    layer, plain = (ONLSTM(4, 24, chunk_size=2, backend=name) for name in ("native", "reference"))
+    plain.load_state_dict(layer.state_dict())
+    x, before = torch.randn(5, 3, 4), torch.get_num_threads()
+    torch.set_num_threads(12)  # more than a pool has by itself
+    output = layer(x)[0]
+    torch.set_num_threads(before)
+    assert_close(output, plain(x)[0])
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
 def test_calls_from_many_threads_do_not_wait_for_one_another(three_threads):
     layer = ONLSTM(3, 6, chunk_size=2, backend="native")
     x = torch.randn(9, 2, 3)

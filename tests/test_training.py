@@ -15,6 +15,7 @@ import torch
 import tasks.files
 from tasks.classification import Classification
 from tasks.listops.__main__ import main
+from tasks.training import Scores
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -152,7 +153,28 @@ def test_a_finished_run_is_not_trained_or_tested_again(tmp_path, monkeypatch):
 def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
     assert train(tmp_path / "run", "--epochs", "1") == 0
     assert train(tmp_path / "run", "--resume", "--epochs", "2") == 0
-    assert outcome(tmp_path / "run")[0] == uninterrupted[0]
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):
+    batch = Classification.training_batch
+
+    def interrupting(self, indices):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return batch(self, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "training_batch", interrupting)
+        assert train(tmp_path / "run") == 130
+    assert train(tmp_path / "run", "--resume", "--batch-size", "16") == 2
+    assert "--batch-size 16: in the middle of an epoch it must stay 32" in capsys.readouterr().err
+
+
+def test_a_validation_loss_that_is_no_number_replaces_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tasks.training.score", lambda *_: Scores(float("nan"), 0.0))
+    assert train(tmp_path / "run") == 2
+    assert "lower --learning-rate" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "best.safetensors").exists()
 
 
 def test_time_is_up_in_the_middle_of_an_epoch(tmp_path):

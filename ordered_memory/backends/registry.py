@@ -8,6 +8,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 Run = TypeVar("Run")
 
 
+class BackendError(RuntimeError):
+    """The backend that was asked for by name cannot run here."""
+
+
 class Backend(NamedTuple, Generic[Run]):
     """One way to run a recurrence.
 
@@ -37,12 +41,12 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
         The function that runs the recurrence.
     Raises:
         ValueError: the name is unknown.
-        RuntimeError: the backend asked for by name cannot run on these inputs; says why.
+        BackendError: the backend asked for by name cannot run on these inputs; says why.
     """
     check(name, backends)
     if name != "auto":
         reason = backends[name].why_not(*inputs)
         if reason is not None:
-            raise RuntimeError(f"backend {name!r} cannot run here: {reason}")
+            raise BackendError(f"backend {name!r} cannot run here: {reason}")
         return backends[name].recur
     return next(backend.recur for backend in backends.values() if backend.why_not(*inputs) is None)

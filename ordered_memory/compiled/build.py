@@ -38,7 +38,7 @@ class Library:
         half = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
         self.half_gemm = ctypes.cast(half, ctypes.c_void_p) if half and _has_bfloat16() else None
         self.set_blas_threads = blas.MKL_Set_Num_Threads_Local
-        self.code = ctypes.CDLL(str(_build(source, dtype)))
+        self.code = _load(source, dtype)
 
 
 @cache
@@ -48,6 +48,19 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
         return Library(source, dtype)
     except RuntimeError as error:
         return str(error)
+
+
+def _load(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
+    """The compiled file; compiled anew where what lies in the cache is no library."""
+    built = _build(source, dtype)
+    try:
+        return ctypes.CDLL(str(built))
+    except OSError:
+        built.unlink(missing_ok=True)
+    try:
+        return ctypes.CDLL(str(_build(source, dtype)))
+    except OSError as error:
+        raise RuntimeError(f"what was compiled cannot be loaded: {error}") from None
 
 
 def _blas() -> ctypes.CDLL:

@@ -39,7 +39,8 @@ def run_in_threads(
         finally:
             library.set_blas_threads(before)
 
-    others = [_threads(os.getpid()).submit(alone, share) for share in shares[1:]]
+    threads = _threads(os.getpid(), len(shares))
+    others = [threads.submit(alone, share) for share in shares[1:]]
     first = [alone(share) for share in shares[:1]]
     return first + [other.result() for other in others]
 
@@ -100,6 +101,6 @@ def _openmp() -> ctypes.CDLL | None:
 
 
 @cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a fork has none of its parent's."""
-    return ThreadPoolExecutor(thread_name_prefix="ordered-memory")
+def _threads(process: int, count: int) -> ThreadPoolExecutor:
+    """So many threads, which may wait for one another; of this process: a fork has none of its parent's."""
+    return ThreadPoolExecutor(count, thread_name_prefix="ordered-memory")

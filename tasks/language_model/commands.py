@@ -41,14 +41,16 @@ def run_evaluate(config: EvaluateConfig) -> None:
         raise UserError(f"--columns must be at least 1, got {config.columns}")
     model, vocabulary, trained = load_model(config.checkpoint)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if config.text is not None:
-        sentences = read_sentences(config.text)
-        known = _known(sentences, vocabulary)
-        text = encode_text(sentences, vocabulary, str(config.text))
+    directory = config.data_dir or trained.data_dir
+    path = config.text or (directory / "test.txt" if directory is not None else None)
+    if path is not None:
+        sentences = read_sentences(path)
+        known, text = _known(sentences, vocabulary), encode_text(sentences, vocabulary, str(path))
     else:
-        if config.data_dir is not None:
-            trained.data_dir = config.data_dir
-        known, text = 1.0, load_corpus(trained).test
+        corpus = load_corpus(trained)
+        if corpus.vocabulary.words != vocabulary.words:
+            raise UserError(f"{config.checkpoint}: the sentences that are drawn now have other words")
+        known, text = 1.0, corpus.test
     loss = evaluate(model.to(device), text, trained, device, config.columns)
     results = {
         "words": len(text),
@@ -58,7 +60,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "columns": config.columns,
     }
     print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats a word) on {len(text):,} words", end="")
-    print(f", {known:.2%} of them in the vocabulary" if config.text is not None else "")
+    print(f", {known:.2%} of them in the vocabulary")
     if config.json is not None:
         write_json(config.json, results)
 

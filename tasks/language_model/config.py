@@ -76,7 +76,8 @@ class LanguageModelConfig(TrainingConfig):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}")
         if self.model == "onlstm":
-            for name in ("hidden_size", "embedding_size") if self.tied else ("hidden_size",):
+            last = "embedding_size" if self.tied else "hidden_size"
+            for name in {"hidden_size", last} if self.num_layers > 1 else {last}:
                 if getattr(self, name) % self.chunk_size:
                     raise UserError(
                         f"--{name.replace('_', '-')} {getattr(self, name)} must be divisible by "

@@ -44,7 +44,10 @@ def load_corpus(config: LanguageModelConfig) -> Corpus:
     held_out = config.sentences // 10
     parts = [sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]]
     vocabulary = Vocabulary.of(parts[0])
-    rows = (encode_text(part, vocabulary, f"drawn {name}") for part, name in zip(parts, FILES, strict=True))
+    try:
+        rows = [encode_text(part, vocabulary, name) for part, name in zip(parts, FILES, strict=True)]
+    except UserError as error:
+        raise UserError(f"--sentences {config.sentences} are too few: drawn {error}") from None
     return Corpus(vocabulary, *rows)
 
 
@@ -69,7 +72,8 @@ def read_sentences(path: Path) -> list[list[str]]:
         UserError: no such file, or it has no words or is no UTF-8.
     """
     try:
-        sentences = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        sentences = [line.split() for line in lines]
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

@@ -105,8 +105,10 @@ class LanguageModelling:
         state = None if batch.first else self._states[model.training]
         out = model(batch.tokens, state)
         self._states[model.training] = [(h.detach(), c.detach()) for h, c in out.state]
-        there = batch.targets != NOTHING
-        logits, targets = out.logits[there], batch.targets[there]
+        logits, targets = out.logits.flatten(0, 1), batch.targets.flatten()
+        if not model.training:  # training text has no end
+            there = targets != NOTHING
+            logits, targets = logits[there], targets[there]
         penalty = self._penalty(out.raw, out.dropped) if model.training else None
         return Losses(cross_entropy(logits, targets, reduction="none"), logits.argmax(-1) == targets, penalty)
 
