@@ -39,7 +39,7 @@ def run_in_threads(
         finally:
             library.set_blas_threads(before)
 
-    threads = _threads(os.getpid(), len(shares))
+    threads = _threads(os.getpid(), max(1, len(shares)))
     others = [threads.submit(alone, share) for share in shares[1:]]
     first = [alone(share) for share in shares[:1]]
     return first + [other.result() for other in others]
