@@ -17,9 +17,8 @@ def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
 
     A word that the vocabulary has stays as it is. Others become lower case, and where the vocabulary has N,
     words that are numbers become N, as in Mikolov's Penn Treebank text: words with digits in them, such as
-    30-year and 1980s, are no numbers there. Of the words in NLTK's treebank sample 99.5 % so come out as they
-    stand in that text; the rest is one passage. The authors' evaluation replaces digits
-    within words, so that 30-year and 1.5 are unknown to their model.
+    30-year and 1980s, are no numbers there. The authors' evaluation
+    replaces digits within words, so that 30-year and 1.5 are unknown to their model.
 
     Args:
         words: from a treebank.

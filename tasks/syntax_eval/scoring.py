@@ -63,8 +63,8 @@ def log_probabilities(
 ) -> NDArray[np.float64]:
     """The log-probability of each of many sentences.
 
-    Every prefix is read once, however many sentences share it: those of Marvin and Linzen have a sixth as
-    many prefixes as words. Sentences are sorted, so that those with long common prefixes are neighbours, and
+    Every prefix is read once, however many sentences share it. Sentences are sorted, so that
+    those with long common prefixes are neighbours, and
     cut into blocks. The prefixes of a block are a tree, which is read level by level: prefixes of one length
     in a batch that goes on from the states of the level above.
 
