@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tasks.batching import bucketed_batches, evaluation_batches
-from tasks.training import Losses, Scores, Share
 from tasks.training_config import TrainingConfig
+from tasks.training_task import Losses, Scores, Share
 
 Indices = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class LabelledData(Protocol):
 
 
 class Classification:
-    """Batches and losses; see `tasks.training.Task`. The model takes a batch and returns `logits`.
+    """Batches and losses; see `tasks.training_task.Task`. The model takes a batch and returns `logits`.
 
     Args:
         config: batch sizes and seed.

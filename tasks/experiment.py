@@ -14,8 +14,9 @@ from tasks.checkpoints import load_weights, read_metadata
 from tasks.encoders import EncoderConfig
 from tasks.optimization import Optimization
 from tasks.run_directory import RunDirectory, config_from_dict, write_json
-from tasks.training import Task, Trainer, build_fabric
+from tasks.training import Trainer, build_fabric
 from tasks.training_config import TrainingConfig
+from tasks.training_task import Task
 
 AnyConfig = TypeVar("AnyConfig", bound=EncoderConfig)
 AnyModel = TypeVar("AnyModel", bound=nn.Module)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tasks.training_config import AdamConfig
+from tasks.training_task import Share
 
 
 class Optimization(Protocol):
@@ -15,8 +16,8 @@ class Optimization(Protocol):
 
     optimizer: torch.optim.Optimizer
 
-    def begin_step(self, share: Any) -> None:
-        """Before each step, with its `tasks.training.Share`."""
+    def begin_step(self, share: Share) -> None:
+        """Before each step, with what this process computes of its batch."""
 
     def end_step(self) -> None:
         """After each step."""
@@ -58,7 +59,7 @@ class PlateauAdam:
             threshold=0.0,
         )
 
-    def begin_step(self, share: Any) -> None:
+    def begin_step(self, share: Share) -> None:
         pass
 
     def end_step(self) -> None:

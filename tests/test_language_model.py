@@ -23,7 +23,7 @@ from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.task import NOTHING, LanguageModelling, Text, perplexity, stretches
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.training import Share
+from tasks.training_task import Share
 
 ROOT = Path(__file__).parents[1]
 NO_DROPOUT = dict.fromkeys(

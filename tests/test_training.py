@@ -15,7 +15,7 @@ import torch
 import tasks.files
 from tasks.classification import Classification
 from tasks.listops.__main__ import main
-from tasks.training import Scores
+from tasks.training_task import Scores
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.training import Share
+from tasks.training_task import Share
 
 
 class AveragedSGD:

@@ -25,7 +25,7 @@ from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import END_NUMBER
 from tasks.run_directory import RunDirectory
-from tasks.training import Losses, Scores, Share
+from tasks.training_task import Losses, Scores, Share
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
 """Of the lengths of training steps: tokens at least, standard deviation, share drawn around half the mean."""
