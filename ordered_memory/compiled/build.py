@@ -50,6 +50,12 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
         return str(error)
 
 
+def asked_for_bfloat16(library: Library | str) -> bool:
+    """Whether autocast asks for bfloat16 on the CPU and this library multiplies it."""
+    asked = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return asked and isinstance(library, Library) and library.half_gemm is not None
+
+
 def _load(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     """The compiled file; compiled anew where what lies in the cache is no library."""
     built = _build(source, dtype)

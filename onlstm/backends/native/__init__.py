@@ -24,7 +24,7 @@ from onlstm.backends.sequence import previous_hidden
 from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.derivatives import first_only
 from ordered_memory.compiled import pool
-from ordered_memory.compiled.build import Library, load
+from ordered_memory.compiled.build import Library, asked_for_bfloat16, load
 from ordered_memory.compiled.threads import run_in_team, run_in_threads
 
 SOURCE = Path(__file__).with_name("recurrence.c")
@@ -76,9 +76,9 @@ def recur(
     """`onlstm.functional.recur`, faster; see there."""
     _check_shapes(tokens, batch_sizes, weights, hidden, cell, chunk_size)
     dtype = weights.recurrent.dtype
-    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    half = asked_for_bfloat16(load(SOURCE, dtype))
     with torch.autocast("cpu", enabled=False):
-        plan = _Plan(list(batch_sizes), chunk_size, half and _multiplies_bfloat16(dtype))
+        plan = _Plan(list(batch_sizes), chunk_size, half)
         tensors = (tokens.to(dtype), *weights, hidden.to(dtype), cell.to(dtype))
         if torch.is_grad_enabled():
             return Recurrence(*_Recur.apply(plan, *tensors))  # type: ignore[no-untyped-call]
@@ -91,11 +91,6 @@ class _Plan(NamedTuple):
     batch_sizes: list[int]
     chunk_size: int
     half: bool
-
-
-def _multiplies_bfloat16(dtype: torch.dtype) -> bool:
-    library = load(SOURCE, dtype)
-    return isinstance(library, Library) and library.half_gemm is not None
 
 
 class _Recur(torch.autograd.Function):

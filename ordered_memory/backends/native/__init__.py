@@ -36,7 +36,7 @@ from ordered_memory.backends.sequence.cells import cell_weights
 from ordered_memory.backends.sequence.scores import queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.compiled import pool
-from ordered_memory.compiled.build import Library
+from ordered_memory.compiled.build import Library, asked_for_bfloat16
 from ordered_memory.compiled.threads import run_in_threads
 from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
 
@@ -88,7 +88,7 @@ def recur(
     """
     assert isinstance(maps.norm, nn.LayerNorm)
     dtype = maps.norm.weight.dtype
-    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    half = asked_for_bfloat16(compiled(dtype))
     with torch.autocast("cpu", enabled=False):
         inputs = inputs.to(dtype)
         state = OrderedMemoryState(*(tensor.to(dtype) for tensor in state))
@@ -105,7 +105,7 @@ def recur(
             maps.threshold,
             maps.norm.eps,
             dropout,
-            half and dtype == torch.float32 and multiplies_bfloat16(),
+            half,
         )
         weights = [*of_score, *of_cell, maps.norm.weight, maps.norm.bias]
         if torch.is_grad_enabled():
