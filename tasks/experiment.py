@@ -64,14 +64,16 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
     torch.manual_seed(config.seed)
     prepared = prepare()
     fabric.launch()
+    trainer = Trainer(
+        config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
+    )
+    trainer.restore()
     if main:
-        run.create(config)
+        run.create(config)  # only now: a checkpoint that is refused keeps the options that it has
         parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
     fabric.barrier()
-    Trainer(
-        config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
-    ).fit()
+    trainer.fit()
     if main:
         results = run.read_results()
         if results is None or not run.report.exists():

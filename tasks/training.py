@@ -114,19 +114,47 @@ class Trainer:
         self.progress = Progress()
         self.device: torch.device = fabric.device
 
+    def restore(self) -> None:
+        """Take up the state of the last checkpoint; where there is none, what the seed says.
+
+        Raises:
+            UserError: the checkpoint does not fit the model or the options.
+        """
+        # Each process drops other units; one process alone draws what its seed says.
+        torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
+        if not self.run.last.exists():
+            return
+        checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
+        check_shapes(
+            self.run.last,
+            {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
+            self.bare_model,
+        )
+        state = {"model": self.model, "optimizer": self.optimizer, "optimization": self.optimization}
+        rest = self.fabric.load(self.run.last, state)
+        self.progress = Progress(**rest["progress"])
+        for name, value in self._batches().items():
+            before = rest.get("batches", {}).get(name, value)
+            if self.progress.step_in_epoch and value != before:
+                raise UserError(
+                    f"--{name.replace('_', '-')} {value}: in the middle of an epoch it must stay {before}"
+                )
+        rank, states = self.fabric.global_rank, rest["random_states"]
+        if len(states) == self.fabric.world_size:
+            set_random_state(self.device, states[rank])
+            self.task.carry({name: of[rank].to(self.device) for name, of in rest["carried"].items()})
+        if self.fabric.is_global_zero:
+            self.run.write_metrics(self.progress.history)
+
     def fit(self) -> Progress:
-        """Train to the end, from where the last checkpoint stands if there is one.
+        """Train to the end, from where `restore` has put it.
 
         Returns:
             The progress at the end; best.safetensors holds the weights of its best epoch.
         Raises:
             KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; a checkpoint has been written.
-            UserError: the checkpoint does not fit the model, or the loss is no longer finite.
+            UserError: the loss is no longer finite.
         """
-        # Each process drops other units; one process alone draws what its seed says.
-        torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
-        if self.run.last.exists():
-            self._restore()
         if self.progress.epoch <= self.config.epochs and not self._out_of_time():
             self.progress.finished = False  # more epochs or minutes than when it finished
         with Interruption() as interruption, self._tensorboard() as writer:
@@ -249,29 +277,6 @@ class Trainer:
         """Raise a UserError rather than replace good weights by bad ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
             raise UserError(f"the loss is no number at step {self.progress.step}: lower --learning-rate")
-
-    def _restore(self) -> None:
-        checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
-        check_shapes(
-            self.run.last,
-            {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
-            self.bare_model,
-        )
-        state = {"model": self.model, "optimizer": self.optimizer, "optimization": self.optimization}
-        rest = self.fabric.load(self.run.last, state)
-        self.progress = Progress(**rest["progress"])
-        for name, value in self._batches().items():
-            before = rest.get("batches", {}).get(name, value)
-            if self.progress.step_in_epoch and value != before:
-                raise UserError(
-                    f"--{name.replace('_', '-')} {value}: in the middle of an epoch it must stay {before}"
-                )
-        rank, states = self.fabric.global_rank, rest["random_states"]
-        if len(states) == self.fabric.world_size:
-            set_random_state(self.device, states[rank])
-            self.task.carry({name: of[rank].to(self.device) for name, of in rest["carried"].items()})
-        if self.fabric.is_global_zero:
-            self.run.write_metrics(self.progress.history)
 
     def _out_of_time(self) -> bool:
         limit = self.config.max_minutes

@@ -168,6 +168,7 @@ def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatc
         assert train(tmp_path / "run") == 130
     assert train(tmp_path / "run", "--resume", "--batch-size", "16") == 2
     assert "--batch-size 16: in the middle of an epoch it must stay 32" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["batch_size"] == 32
 
 
 def test_a_validation_loss_that_is_no_number_replaces_nothing(tmp_path, monkeypatch, capsys):
