@@ -40,7 +40,7 @@ class Losses(NamedTuple):
 
     Args:
         loss: cross-entropy, nats, (n,).
-        correct: bool, (n,).
+        correct: bool, (n,); all False where the task reports no accuracy.
         penalty: added to the mean loss in training, and reported nowhere, scalar.
     """
 

