@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from tasks.errors import UserError
+from tasks.options import check_at_least, check_fraction
 from tasks.training_config import AdamConfig
 
 
@@ -47,13 +48,8 @@ class EncoderConfig(AdamConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("embedding_size", "slot_size", "num_slots", "test_num_slots"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-        for name in ("cell_dropout", "attention_dropout", "input_dropout", "output_dropout"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"--{name.replace('_', '-')} must lie in [0, 1], got {getattr(self, name)}")
+        check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
+        check_fraction(self, "cell_dropout", "attention_dropout", "input_dropout", "output_dropout")
 
 
 def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:

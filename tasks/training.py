@@ -30,6 +30,7 @@ from tasks.checkpoints import (
 from tasks.errors import UserError
 from tasks.interruption import Interruption
 from tasks.optimization import Optimization
+from tasks.options import flag
 from tasks.run_directory import RunDirectory, config_to_dict
 from tasks.training_config import TrainingConfig
 from tasks.training_task import Scores, Task
@@ -136,9 +137,7 @@ class Trainer:
         for name, value in self._batches().items():
             before = rest.get("batches", {}).get(name, value)
             if self.progress.step_in_epoch and value != before:
-                raise UserError(
-                    f"--{name.replace('_', '-')} {value}: in the middle of an epoch it must stay {before}"
-                )
+                raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
         rank, states = self.fabric.global_rank, rest["random_states"]
         if len(states) == self.fabric.world_size:
             set_random_state(self.device, states[rank])

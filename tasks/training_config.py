@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.errors import UserError
+from tasks.options import check_at_least, check_positive
 
 
 @dataclass
@@ -46,22 +46,11 @@ class TrainingConfig:
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
-        for name in ("epochs", "batch_size", "evaluation_batch_size", "checkpoint_every", "devices"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        self.check_positive("learning_rate", "gradient_clip")
-        if not self.weight_decay >= 0:
-            raise UserError(f"--weight-decay must not be negative, got {self.weight_decay}")
-        if self.max_minutes is not None and not self.max_minutes > 0:
-            raise UserError(f"--max-minutes must be positive, got {self.max_minutes}")
-        if self.seed < 0:
-            raise UserError(f"--seed must not be negative, got {self.seed}")
-
-    def check_positive(self, *names: str) -> None:
-        """Raise a UserError that names the first of these options that is not positive."""
-        for name in names:
-            if not getattr(self, name) > 0:
-                raise UserError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
+        check_at_least(
+            1, self, "epochs", "batch_size", "evaluation_batch_size", "checkpoint_every", "devices"
+        )
+        check_positive(self, "learning_rate", "gradient_clip", "max_minutes")
+        check_at_least(0, self, "weight_decay", "seed")
 
     @property
     def directory(self) -> Path:
@@ -85,6 +74,5 @@ class AdamConfig(TrainingConfig):
 
     def check(self) -> None:
         super().check()
-        self.check_positive("learning_rate_decay", "adam_epsilon")
-        if self.patience < 0:
-            raise UserError(f"--patience must not be negative, got {self.patience}")
+        check_positive(self, "learning_rate_decay", "adam_epsilon")
+        check_at_least(0, self, "patience")

@@ -10,6 +10,7 @@ import torch
 
 from ordered_memory.backends import BACKENDS
 from tasks.errors import UserError
+from tasks.options import check_at_least, check_fraction
 
 ConfigName = Literal["listops", "logic", "sst", "long"]
 
@@ -33,12 +34,8 @@ class MeasurementConfig:
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
-        if self.repeats < 1:
-            raise UserError(f"--repeats must be at least 1, got {self.repeats}")
-        if self.threads is not None and self.threads < 1:
-            raise UserError(f"--threads must be at least 1, got {self.threads}")
-        if self.seed < 0:
-            raise UserError(f"--seed must not be negative, got {self.seed}")
+        check_at_least(1, self, "repeats", "threads")
+        check_at_least(0, self, "seed")
         try:
             torch.empty(1, device=self.device)
         except (RuntimeError, AssertionError) as error:
@@ -90,14 +87,8 @@ class CompareConfig(MemoryConfig):
         super().check()
         if not self.config:
             raise UserError("--config must name at least one configuration")
-        if self.num_slots is not None and self.num_slots < 1:
-            raise UserError(f"--num-slots must be at least 1, got {self.num_slots}")
-        if self.occupancy_threshold is not None and not 0 <= self.occupancy_threshold <= 1:
-            raise UserError(f"--occupancy-threshold must lie in [0, 1], got {self.occupancy_threshold}")
-        if self.batches < 1:
-            raise UserError(f"--batches must be at least 1, got {self.batches}")
-        if self.max_length < 1:
-            raise UserError(f"--max-length must be at least 1, got {self.max_length}")
+        check_at_least(1, self, "num_slots", "batches", "max_length")
+        check_fraction(self, "occupancy_threshold")
         strangers = [name for name in self.config if name not in ("listops", "long")]
         if self.checkpoint is not None and strangers:
             raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {strangers[0]}")
@@ -123,8 +114,7 @@ class ScalingConfig(MemoryConfig):
             raise UserError(f"--backend must be one of auto, {', '.join(BACKENDS)}, got {self.backend!r}")
         if not self.axes:
             raise UserError("--axes must name at least one of T, B, N, D")
-        if self.nesting < 1:
-            raise UserError(f"--nesting must be at least 1, got {self.nesting}")
+        check_at_least(1, self, "nesting")
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out}: is not a directory")
 

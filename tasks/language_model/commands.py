@@ -14,6 +14,7 @@ from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
+from tasks.options import check_at_least
 from tasks.run_directory import write_json
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
@@ -37,8 +38,7 @@ class EvaluateConfig:
 
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print perplexity and the share of words that the vocabulary has."""
-    if config.columns < 1:
-        raise UserError(f"--columns must be at least 1, got {config.columns}")
+    check_at_least(1, config, "columns")
     model, vocabulary, trained = load_model(config.checkpoint)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     directory = config.data_dir or trained.data_dir

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.errors import UserError
+from tasks.options import check_at_least, check_fraction, flag
 from tasks.training_config import TrainingConfig
 
 
@@ -60,27 +61,21 @@ class LanguageModelConfig(TrainingConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("embedding_size", "hidden_size", "num_layers", "chunk_size", "bptt"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        check_at_least(1, self, "embedding_size", "hidden_size", "num_layers", "chunk_size", "bptt")
         if self.data_dir is None and self.sentences < 10:
             raise UserError(
                 "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences at "
                 f"least 10 to draw, got {self.sentences}"
             )
-        for name in ("embedding", "input", "hidden", "output", "weight"):
-            value = getattr(self, f"{name}_dropout")
-            if not 0 <= value <= 1:
-                raise UserError(f"--{name}-dropout must lie in [0, 1], got {value}")
-        for name in ("activation_regularization", "temporal_regularization", "patience"):
-            if getattr(self, name) < 0:
-                raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}")
+        check_fraction(self, "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
+        check_fraction(self, "weight_dropout")
+        check_at_least(0, self, "activation_regularization", "temporal_regularization", "patience")
         if self.model == "onlstm":
             last = "embedding_size" if self.tied else "hidden_size"
             for name in {"hidden_size", last} if self.num_layers > 1 else {last}:
                 if getattr(self, name) % self.chunk_size:
                     raise UserError(
-                        f"--{name.replace('_', '-')} {getattr(self, name)} must be divisible by "
+                        f"{flag(name)} {getattr(self, name)} must be divisible by "
                         f"--chunk-size {self.chunk_size}"
                     )
 

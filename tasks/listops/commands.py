@@ -11,7 +11,6 @@ import tyro
 
 from ordered_memory.tree_recovery import from_attention
 from tasks.drawing import draw_tree, save_attention
-from tasks.errors import UserError
 from tasks.listops.config import PRESETS
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.evaluation import evaluate
@@ -22,6 +21,7 @@ from tasks.listops.generator import generate, hard_test
 from tasks.listops.model import load_model
 from tasks.listops.report import results_text
 from tasks.listops.task import load_splits
+from tasks.options import check_at_least
 from tasks.run_directory import write_json
 
 TestName = Literal[
@@ -95,10 +95,9 @@ class GenerateConfig:
 
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print the table of results of a checkpoint on a test."""
-    if config.batch_size < 1:
-        raise UserError(f"--batch-size must be at least 1, got {config.batch_size}")
+    check_at_least(1, config, "batch_size", "size", "num_slots")
+    check_at_least(0, config, "seed")
     model, trained = load_model(config.checkpoint, config.occupancy_threshold)
-    _check_slots(config.num_slots)
     if config.file is not None:
         dataset = read_tsv(config.file)
     elif config.test == "standard":
@@ -123,8 +122,8 @@ def run_parse(config: ParseConfig) -> None:
     """Print the answer and the tree of one expression, and save its heat map."""
     tokens = tokenize(config.expression)
     answer = evaluate_expression(tokens)
+    check_at_least(1, config, "num_slots")
     model, trained = load_model(config.checkpoint)
-    _check_slots(config.num_slots)
     batch = Dataset.from_texts([config.expression]).batch([0])
     with torch.inference_mode():
         prediction = model(batch, config.num_slots or trained.test_num_slots)
@@ -144,20 +143,13 @@ def run_parse(config: ParseConfig) -> None:
 
 def run_generate(config: GenerateConfig) -> None:
     """Write a generated data set."""
+    check_at_least(1, config, "size")
+    check_at_least(0, config, "seed")
     write_tsv(config.output, _draw(config.test, config.size, config.seed))
     print(f"{config.output}: {config.size:,} expressions")
 
 
 def _draw(test: str, size: int, seed: int) -> Dataset:
-    if seed < 0:
-        raise UserError(f"--seed must not be negative, got {seed}")
-    if size < 1:
-        raise UserError(f"--size must be at least 1, got {size}")
     if test == "standard":
         return Dataset.from_expressions(generate(size, seed=seed))
     return Dataset.from_expressions(hard_test(test, size, seed=seed))
-
-
-def _check_slots(num_slots: int | None) -> None:
-    if num_slots is not None and num_slots < 1:
-        raise UserError(f"--num-slots must be at least 1, got {num_slots}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.encoders import EncoderConfig
-from tasks.errors import UserError
+from tasks.options import check_at_least
 
 
 @dataclass
@@ -29,9 +29,7 @@ class ListOpsConfig(EncoderConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("expressions", "validation_size", "max_train_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        check_at_least(1, self, "expressions", "validation_size", "max_train_length")
 
     @property
     def directory(self) -> Path:

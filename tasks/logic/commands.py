@@ -34,6 +34,7 @@ from tasks.logic.generator import OFFICIAL_COUNT, generate, longer
 from tasks.logic.model import load_model
 from tasks.logic.report import results_text
 from tasks.logic.task import load_splits
+from tasks.options import check_at_least
 from tasks.run_directory import write_json
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
@@ -119,10 +120,7 @@ class ReportConfig:
 
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print the table of results of a checkpoint on a test."""
-    for name in ("batch_size", "size", "num_slots"):
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    check_at_least(1, config, "batch_size", "size", "num_slots")
     model, trained = load_model(config.checkpoint, config.occupancy_threshold)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     evaluation = evaluate(
@@ -143,8 +141,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
 
 def run_predict(config: PredictConfig) -> None:
     """Print the probabilities of the seven relations and both trees."""
-    if config.num_slots is not None and config.num_slots < 1:
-        raise UserError(f"--num-slots must be at least 1, got {config.num_slots}")
+    check_at_least(1, config, "num_slots")
     pair = make_pair(_without_idle_brackets(config.left), _without_idle_brackets(config.right))
     model, trained = load_model(config.checkpoint)
     batch = Dataset([pair], trees=trained.model in GIVEN_TREES).batch([0])

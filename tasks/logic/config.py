@@ -9,6 +9,7 @@ from typing import Literal
 from tasks.encoders import EncoderConfig
 from tasks.errors import UserError
 from tasks.logic.data import SplitName
+from tasks.options import check_at_least
 
 ModelName = Literal[
     "ordered-memory",
@@ -52,11 +53,8 @@ class LogicConfig(EncoderConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("seeds", "chunk_size", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        if self.generated < 0:
-            raise UserError(f"--generated must not be negative, got {self.generated}")
+        check_at_least(1, self, "seeds", "chunk_size", "layers", "heads")
+        check_at_least(0, self, "generated")
         if self.generated and self.data_dir is not None:
             raise UserError("--generated and --data-dir exclude each other")
         if self.model == "onlstm" and self.slot_size % self.chunk_size:

@@ -21,6 +21,7 @@ from tasks.logic.data import Batch, Dataset, Pair
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.optimization import PlateauAdam
+from tasks.options import check_at_least
 from tasks.run_directory import write_json
 
 DRAWN = 60_000
@@ -89,9 +90,7 @@ class _Contender:
 
 def run_throughput(config: ThroughputConfig) -> None:
     """Print the table, and write it where asked."""
-    for name in ("batches", "batch_size", "repeats", "slot_size"):
-        if getattr(config, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(config, name)}")
+    check_at_least(1, config, "batches", "batch_size", "repeats", "slot_size")
     if not config.models:
         raise UserError("--models must name at least one model")
     train, _ = generate(DRAWN, seed=config.seed)

@@ -15,6 +15,7 @@ from tasks.errors import UserError
 from tasks.language_model.config import PRESETS
 from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.model import Trained, load_model
+from tasks.options import check_at_least
 from tasks.parsing.decoding import DECODINGS, Decoding, decode
 from tasks.parsing.evaluation import CORPUS_LEVEL, SENTENCE_LEVEL, evaluate
 from tasks.parsing.figure import distances_text, save_distances
@@ -100,8 +101,7 @@ class GoldSentences(NamedTuple):
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print the tables of a model on a treebank, and write the page."""
     _check_temperature(config.temperature)
-    if config.max_words is not None and config.max_words < 1:
-        raise UserError(f"--max-words must be at least 1, got {config.max_words}")
+    check_at_least(1, config, "max_words")
     trained = _load(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)

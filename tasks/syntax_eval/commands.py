@@ -16,6 +16,7 @@ from tasks.language_model.config import PRESETS
 from tasks.language_model.grammar import draw_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
+from tasks.options import check_at_least
 from tasks.run_directory import config_to_dict, write_json
 from tasks.syntax_eval.evaluation import Unknown, compare
 from tasks.syntax_eval.normalize import normalize
@@ -55,12 +56,8 @@ class EvaluateConfig:
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
-        if self.limit < 0:
-            raise UserError(f"--limit must not be negative, got {self.limit}")
-        if self.count < 1:
-            raise UserError(f"--count must be at least 1, got {self.count}")
-        if self.seed < 0:
-            raise UserError(f"--seed must not be negative, got {self.seed}")
+        check_at_least(1, self, "count")
+        check_at_least(0, self, "limit", "seed")
         if not self.checkpoint:
             raise UserError("--checkpoint must name at least one file")
         for path in self.checkpoint:
