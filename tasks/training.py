@@ -131,7 +131,10 @@ class Trainer:
             {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
             self.bare_model,
         )
-        state = {"model": self.model, "optimizer": self.optimizer, "optimization": self.optimization}
+        state: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer}
+        state |= {"optimization": self.optimization}
+        if checkpoint.get("precision"):  # the scale of a float16 loss
+            state |= {"precision": self.fabric.strategy.precision}
         rest = self.fabric.load(self.run.last, state)
         self.progress = Progress(**rest["progress"])
         for name, value in self._batches().items():
@@ -258,6 +261,7 @@ class Trainer:
             "model": self.model,
             "optimizer": self.optimizer,
             "optimization": self.optimization,
+            "precision": self.fabric.strategy.precision,
             "progress": asdict(self.progress),
             "random_states": _gather(self.fabric, random_state(self.device)),
             "carried": carried,

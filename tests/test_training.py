@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
 
 import tasks.files
+from tasks.checkpoints import SafetensorsIO
 from tasks.classification import Classification
 from tasks.listops.__main__ import main
 from tasks.training_task import Scores
@@ -154,6 +157,23 @@ def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
     assert train(tmp_path / "run", "--epochs", "1") == 0
     assert train(tmp_path / "run", "--resume", "--epochs", "2") == 0
     assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
+    made = []
+
+    def float16(config):
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
+        made.append(scaler)
+        return Fabric(accelerator="cpu", plugins=[SafetensorsIO(), MixedPrecision("16-mixed", "cpu", scaler)])
+
+    monkeypatch.setattr("tasks.experiment.build_fabric", float16)
+    assert train(tmp_path / "whole") == 0
+    assert train(tmp_path / "halves", "--epochs", "1") == 0
+    assert train(tmp_path / "halves", "--resume") == 0
+    whole, first, second = (scaler.get_scale() for scaler in made)
+    assert 64 < first < second == whole
+    assert outcome(tmp_path / "halves") == outcome(tmp_path / "whole")
 
 
 def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):
