@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,7 +53,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         config: of the run, with its directory.
         prepare: loads the data and builds the model, PyTorch's generator being seeded.
     Raises:
-        UserError: bad options or data, a directory that holds another run.
+        UserError: bad options or data, a directory that holds another run or is in use.
         KeyboardInterrupt: stopped; the run directory holds a checkpoint.
     """
     config.check()
@@ -64,22 +65,23 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
     torch.manual_seed(config.seed)
     prepared = prepare()
     fabric.launch()
-    trainer = Trainer(
-        config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
-    )
-    trainer.restore()
-    if main:
-        run.create(config)  # only now: a checkpoint that is refused keeps the options that it has
-        parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
-        print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
-    fabric.barrier()
-    trainer.fit()
-    if main:
-        results = run.read_results()
-        if results is None or not run.report.exists():
-            results = prepared.test(run, fabric)
-            write_json(run.results, results)
-        print(f"{prepared.results_text(results)}\nreport: {run.report}")
+    with run.locked() if main else nullcontext():
+        trainer = Trainer(
+            config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
+        )
+        trainer.restore()
+        if main:
+            run.create(config)  # only now: a checkpoint that is refused keeps the options that it has
+            parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
+            print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
+        fabric.barrier()
+        trainer.fit()
+        if main:
+            results = run.read_results()
+            if results is None or not run.report.exists():
+                results = prepared.test(run, fabric)
+                write_json(run.results, results)
+            print(f"{prepared.results_text(results)}\nreport: {run.report}")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()

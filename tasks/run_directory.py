@@ -7,6 +7,7 @@ last.safetensors   the complete training state, to resume from
 best.safetensors   the weights of the best epoch on validation data, with the configuration
 results.json       the final evaluation
 report.html        the same to look at
+.lock              held by the process that trains
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+from filelock import FileLock, Timeout
 
 from tasks.errors import UserError
 from tasks.files import write_atomically
@@ -49,6 +54,24 @@ class RunDirectory:
             )
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is not a directory")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in this directory; a process that dies lets go of it.
+
+        Raises:
+            UserError: another one does.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(f"{self.path}: another process is training here") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def create(self, config: Any) -> None:
         """Make the directory and write the resolved configuration (a dataclass) into it."""

@@ -18,6 +18,7 @@ import tasks.files
 from tasks.checkpoints import SafetensorsIO
 from tasks.classification import Classification
 from tasks.listops.__main__ import main
+from tasks.run_directory import RunDirectory
 from tasks.training_task import Scores
 
 TINY = [
@@ -174,6 +175,15 @@ def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
     whole, first, second = (scaler.get_scale() for scaler in made)
     assert 64 < first < second == whole
     assert outcome(tmp_path / "halves") == outcome(tmp_path / "whole")
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path, capsys, uninterrupted):
+    with RunDirectory(tmp_path / "run").locked():
+        assert train(tmp_path / "run") == 2
+    assert "run: another process is training here" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert train(tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
 
 
 def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):
