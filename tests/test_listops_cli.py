@@ -42,7 +42,7 @@ def test_a_run_directory_holds_everything(run):
     names = {path.name for path in run.iterdir()}
     assert names == {
         *("config.json", "metrics.jsonl", "tensorboard", "last.safetensors"),
-        *("best.safetensors", "results.json", "report.html"),
+        *("best.safetensors", "results.json", "report.html", ".lock"),
     }
     assert json.loads((run / "config.json").read_text())["slot_size"] == 6
 
