@@ -64,8 +64,8 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         run.check_free()
     torch.manual_seed(config.seed)
     prepared = prepare()
-    fabric.launch()
     with run.locked() if main else nullcontext():
+        fabric.launch()  # a directory in use is refused before there are other processes
         trainer = Trainer(
             config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
         )
