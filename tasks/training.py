@@ -131,10 +131,13 @@ class Trainer:
             {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
             self.bare_model,
         )
-        state: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer}
-        state |= {"optimization": self.optimization}
+        state: dict[str, Any] = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "optimization": self.optimization,
+        }
         if checkpoint.get("precision"):  # the scale of a float16 loss
-            state |= {"precision": self.fabric.strategy.precision}
+            state["precision"] = self.fabric.strategy.precision
         rest = self.fabric.load(self.run.last, state)
         self.progress = Progress(**rest["progress"])
         for name, value in self._batches().items():

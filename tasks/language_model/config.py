@@ -72,7 +72,7 @@ class LanguageModelConfig(TrainingConfig):
         check_at_least(0, self, "activation_regularization", "temporal_regularization", "patience")
         if self.model == "onlstm":
             last = "embedding_size" if self.tied else "hidden_size"
-            for name in {"hidden_size", last} if self.num_layers > 1 else {last}:
+            for name in ("hidden_size", last) if self.num_layers > 1 else (last,):
                 if getattr(self, name) % self.chunk_size:
                     raise UserError(
                         f"{flag(name)} {getattr(self, name)} must be divisible by "
