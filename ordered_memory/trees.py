@@ -39,7 +39,7 @@ def leaves(tree: Tree) -> list[int]:
         [0, 1, 2]
     """
     found: list[int] = []
-    _fold(tree, found.append, lambda values: None)
+    fold(tree, found.append, lambda values: None)
     return found
 
 
@@ -67,7 +67,7 @@ def spans(tree: Tree) -> list[Span]:
             found[span] = None
         return span
 
-    _fold(tree, lambda leaf: (leaf, leaf), join)
+    fold(tree, lambda leaf: (leaf, leaf), join)
     return list(found)
 
 
@@ -84,7 +84,48 @@ def depth(tree: Tree) -> int:
         >>> depth(((0, 1), 2)), depth(0)
         (2, 0)
     """
-    return _fold(tree, lambda leaf: 0, lambda depths: max(depths) + 1)
+    return fold(tree, lambda leaf: 0, lambda depths: max(depths) + 1)
+
+
+def fold(
+    tree: Any,
+    leaf: Callable[[Any], Value],
+    join: Callable[[list[Value]], Value],
+    is_inner: Callable[[Any], bool] = lambda node: not isinstance(node, int),
+) -> Value:
+    """A value for the tree from those of its leaves, children before parents, left before right.
+
+    Args:
+        tree: binary or not, or nested in another way, if `is_inner` says how.
+        leaf: the value of a leaf, such as its position.
+        join: the value of a constituent, from those of its children.
+        is_inner: whether a node has children, which iterating over it yields.
+    Returns:
+        The value of the whole tree.
+    Raises:
+        ValueError: a constituent without children.
+    Example:
+        >>> fold(((0, 1), 2), lambda position: 1, sum)  # how many leaves
+        3
+    """
+    if not is_inner(tree):
+        return leaf(tree)
+    frames: list[tuple[Iterator[Any], list[Value]]] = [(iter(tree), [])]
+    while True:
+        children, values = frames[-1]
+        for child in children:
+            if is_inner(child):
+                frames.append((iter(child), []))
+                break
+            values.append(leaf(child))
+        else:
+            if not values:
+                raise ValueError("a constituent has no children")
+            frames.pop()
+            value = join(values)
+            if not frames:
+                return value
+            frames[-1][1].append(value)
 
 
 # ---- conversions
@@ -115,7 +156,7 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
         left = tuple(part for part in parts if part is not None)
         return (left[0] if len(left) == 1 else left) if left else None
 
-    result = _fold(tree, numbers.get, join)
+    result = fold(tree, numbers.get, join)
     assert result is not None
     return result
 
@@ -210,7 +251,7 @@ def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
     """
     make = _nltk().Tree
     _check_tokens(tree, tokens)
-    return _fold(
+    return fold(
         (tree,) if isinstance(tree, int) else tree,
         lambda leaf: tokens[leaf],
         lambda children: make(label, children),
@@ -242,7 +283,7 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
     def join(children: list[Tree]) -> Tree:
         return children[0] if len(children) == 1 else tuple(children)
 
-    return _fold(tree, leaf, join, lambda node: isinstance(node, kind)), tokens
+    return fold(tree, leaf, join, lambda node: isinstance(node, kind)), tokens
 
 
 def to_chart(tree: Tree, length: int | None = None) -> Tensor:
@@ -321,33 +362,6 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
 
 
 # ---- helpers
-
-
-def _fold(
-    tree: Any,
-    leaf: Callable[[Any], Value],
-    join: Callable[[list[Value]], Value],
-    is_inner: Callable[[Any], bool] = lambda node: not isinstance(node, int),
-) -> Value:
-    """A value for the tree from those of its leaves, children before parents, left before right."""
-    if not is_inner(tree):
-        return leaf(tree)
-    frames: list[tuple[Iterator[Any], list[Value]]] = [(iter(tree), [])]
-    while True:
-        children, values = frames[-1]
-        for child in children:
-            if is_inner(child):
-                frames.append((iter(child), []))
-                break
-            values.append(leaf(child))
-        else:
-            if not values:
-                raise ValueError("a constituent has no children")
-            frames.pop()
-            value = join(values)
-            if not frames:
-                return value
-            frames[-1][1].append(value)
 
 
 def reduce_topmost(subtrees: list[Tree]) -> None:

@@ -65,6 +65,14 @@ def test_levels_at_once_equal_one_node_at_a_time(name, pairs):
         assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
 
 
+def test_no_formula_is_too_deep():
+    negations = 2000
+    nested = "( not " * negations + "a" + " )" * negations
+    trees = Dataset.from_texts([(nested, "a")], trees=True).batch([0]).trees
+    assert len(trees.left) == negations  # one level each
+    assert trees.roots.tolist() == [negations + 2 + negations - 1, negations + 1]
+
+
 def test_a_tree_lstm_node_is_that_of_the_equations():
     """Tai et al., equations 9 to 14 with two children and no word at inner nodes, unit by unit."""
     model = TREE_MODELS["tree-lstm"](3, 2, 0.0).double()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ordered_memory.trees import Tree
+from ordered_memory.trees import fold
 from tasks.logic.formulas import PARENTHESES, decode, parse
 
 
@@ -95,13 +95,11 @@ def _nodes(clause: bytes) -> _Nodes:
     words = np.array([token for token in clause if token not in PARENTHESES], dtype=np.int64)
     found: list[tuple[int, int, int]] = []  # height, left, right
 
-    def number(tree: Tree) -> tuple[int, int]:
-        if isinstance(tree, int):
-            return 0, tree
-        (left_height, left), (right_height, right) = map(number, tree)
+    def join(children: list[tuple[int, int]]) -> tuple[int, int]:
+        (left_height, left), (right_height, right) = children
         found.append((1 + max(left_height, right_height), left, right))
         return found[-1][0], len(words) + len(found) - 1
 
-    number(parse(decode(clause)).tree)
+    fold(parse(decode(clause)).tree, lambda word: (0, word), join)
     columns = np.array(found, dtype=np.int64).reshape(-1, 3)
     return _Nodes(words, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ordered_memory.trees import Tree, depth
+from ordered_memory.trees import Tree, depth, fold
 from tasks.drawing import figure_png
 from tasks.files import atomic_path
 
@@ -94,13 +94,14 @@ def save_distances(
         temporary.write_bytes(figure_png(distances_figure(distances, words, trees, names)))
 
 
-def _draw_tree(axes: Axes, tree: Tree) -> tuple[float, int]:
-    """Draw the branches; returns place and height of the top. Recursive: long sentences are not drawn."""
-    if isinstance(tree, int):
-        return float(tree), 0
-    children = [_draw_tree(axes, child) for child in tree]
-    x = (children[0][0] + children[-1][0]) / 2
-    height = 1 + max(child_height for _, child_height in children)
-    for child_x, child_height in children:
-        axes.plot([x, child_x, child_x], [height, height, child_height], color=INK, linewidth=1.1)
-    return x, height
+def _draw_tree(axes: Axes, tree: Tree) -> None:
+    """Draw the branches; a word is at height 0."""
+
+    def join(children: list[tuple[float, int]]) -> tuple[float, int]:
+        x = (children[0][0] + children[-1][0]) / 2
+        height = 1 + max(child_height for _, child_height in children)
+        for child_x, child_height in children:
+            axes.plot([x, child_x, child_x], [height, height, child_height], color=INK, linewidth=1.1)
+        return x, height
+
+    fold(tree, lambda word: (float(word), 0), join)
