@@ -141,7 +141,7 @@ def test_throughput_of_every_model(tmp_path, capsys, monkeypatch):
     [
         (["--split", "full", "--num-slots", "0"], "--num-slots must be at least 1, got 0"),
         (["--input-dropout", "1.5"], "--input-dropout must lie in [0, 1], got 1.5"),
-        (["--data-dir", "x"], "--generated and --data-dir exclude each other"),
+        (["--data-dir", "x"], "--generated must be 0 where --data-dir has the pairs"),
         (["--model", "transformer", "--heads", "3"], "--slot-size must be even and a multiple of --heads"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--generated", "-1"], "--generated must not be negative, got -1"),
