@@ -71,7 +71,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         )
         trainer.restore()
         if main:
-            run.create(config)  # only now: a checkpoint that is refused keeps the options that it has
+            run.write_config(config)  # only now: a checkpoint that is refused keeps the options that it has
             parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
             print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
         fabric.barrier()

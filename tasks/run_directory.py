@@ -33,7 +33,7 @@ class RunDirectory:
     """The files of one run by name.
 
     Args:
-        path: the directory; `create` makes it.
+        path: the directory; `locked` makes it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,9 +73,8 @@ class RunDirectory:
         finally:
             lock.release()
 
-    def create(self, config: Any) -> None:
-        """Make the directory and write the resolved configuration (a dataclass) into it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def write_config(self, config: Any) -> None:
+        """Write the resolved configuration (a dataclass)."""
         write_json(self.config, config_to_dict(config))
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:

@@ -94,7 +94,7 @@ class Trainer:
         model: not yet on its device.
         optimization: of that model.
         fabric: launched.
-        run: its directory, created.
+        run: its directory, locked.
         metadata: JSON that goes beside the configuration into best.safetensors.
     """
 
