@@ -11,14 +11,13 @@ import tyro
 
 from ordered_memory.tree_recovery import from_attention
 from tasks.drawing import draw_tree, save_attention
-from tasks.listops.config import PRESETS
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.evaluation import evaluate
 from tasks.listops.expressions import evaluate as evaluate_expression
 from tasks.listops.expressions import tokenize
 from tasks.listops.expressions import tree as true_tree
 from tasks.listops.generator import generate, hard_test
-from tasks.listops.model import load_model
+from tasks.listops.model import PRETRAINED, load_model
 from tasks.listops.report import results_text
 from tasks.listops.task import load_splits
 from tasks.options import check_at_least
@@ -38,15 +37,13 @@ TestName = Literal[
     "15-args",
 ]
 
-DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
-
 
 @dataclass
 class EvaluateConfig:
     """Evaluate a trained model: accuracy by length and depth, span F1 with baselines."""
 
-    checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    checkpoint: Path = PRETRAINED
+    """A run's best.safetensors; by default the model that comes with the project."""
     test: TestName = "standard"
     """The run's own test data, or a harder test: a range of lengths in tokens, or more arguments."""
     file: Path | None = None
@@ -71,8 +68,8 @@ class ParseConfig:
 
     expression: Annotated[str, tyro.conf.Positional]
     """Such as "[MAX 2 9 [MIN 4 7 ] 0 ]"."""
-    checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    checkpoint: Path = PRETRAINED
+    """A run's best.safetensors; by default the model that comes with the project."""
     heat_map: Path = Path("heat_map.png")
     """Where to draw p_t, token by token."""
     num_slots: int | None = None

@@ -13,7 +13,7 @@ import tyro
 from tasks.drawing import draw_tree, save_attention
 from tasks.errors import UserError
 from tasks.logic.comparison import write_comparison
-from tasks.logic.config import GIVEN_TREES, PRESETS, LogicConfig
+from tasks.logic.config import GIVEN_TREES, LogicConfig
 from tasks.logic.data import (
     MAX_OPERATIONS,
     OFFICIAL_SIZES,
@@ -31,21 +31,19 @@ from tasks.logic.download import fetch
 from tasks.logic.evaluation import evaluate, induced_trees
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS, decode, parse, words_of
 from tasks.logic.generator import OFFICIAL_COUNT, generate, longer
-from tasks.logic.model import load_model
+from tasks.logic.model import PRETRAINED, load_model
 from tasks.logic.report import results_text
 from tasks.logic.task import load_splits
 from tasks.options import check_at_least
 from tasks.run_directory import write_json
-
-DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 
 
 @dataclass
 class EvaluateConfig:
     """Evaluate a trained model: accuracy by operations, confusion, span F1 with baselines."""
 
-    checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    checkpoint: Path = PRETRAINED
+    """A run's best.safetensors; by default the model that comes with the project."""
     test: Literal["standard", "longer"] = "standard"
     """The run's own test data, or generated pairs of 13 to 20 operations."""
     file: Path | None = None
@@ -74,8 +72,8 @@ class PredictConfig:
     """Such as "( a ( or b ) )"."""
     right: Annotated[str, tyro.conf.Positional]
     """Such as "( not ( c ) )"."""
-    checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    checkpoint: Path = PRETRAINED
+    """A run's best.safetensors; by default the model that comes with the project."""
     heat_map: Path | None = None
     """Where to draw p_t of the left formula; that of the right one goes beside it, `-right` in its name."""
     num_slots: int | None = None

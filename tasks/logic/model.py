@@ -18,6 +18,9 @@ from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
 from tasks.logic.transformers import PairTransformer
 from tasks.logic.tree_models import TREE_MODELS, TreeModel
 
+PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
+"""A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
+
 
 class Prediction(NamedTuple):
     """What the model says of a batch.
@@ -99,7 +102,7 @@ def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[Lo
     """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
 
     Args:
-        path: of the file.
+        path: of the file; `PRETRAINED` is the one that comes with the project.
         occupancy_threshold: to use in place of the one that it was trained with.
     Raises:
         UserError: no such file, or not a checkpoint of this task.

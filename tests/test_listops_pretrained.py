@@ -1,4 +1,4 @@
-"""The model that comes with the project."""
+"""The ListOps model that comes with the project."""
 
 import numpy as np
 import torch
