@@ -45,13 +45,13 @@ class OrderedMemory(nn.Module):
         num_slots: N ≥ 1, how deep the stack is. Slots share weights, so a call may ask for more.
         cell_dropout: probability, inside the cell, before each linear map.
         attention_dropout: probability, inside the score, before each linear map.
-        attention: "normalized" (the released code's score) or "additive" (the paper's equation 8).
+        score: "normalized" (the released code's score) or "additive" (the paper's equation 8).
         cell: "gated" (the Gated Recursive Cell) or "tree-rnn" (the operator of the ablation).
         bidirectional: also read every sequence from its own end to its start.
         batch_first: inputs and outputs are (B, T, ·) instead of (T, B, ·).
         occupancy_threshold: slot occupancies below this fraction count as empty. A larger one leaves fewer
             slots to compute.
-        checkpoint_every: keep only the state after every so many steps for the reverse pass, which then
+        recompute_every: keep only the state after every so many steps for the reverse pass, which then
             computes the steps in between again: less memory for about a third more time. With the square
             root of T steps, memory grows with the square root of T. None keeps everything.
         backend: how the recurrence is computed: "auto" (the fastest that can run here) or one of
@@ -75,12 +75,12 @@ class OrderedMemory(nn.Module):
         *,
         cell_dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        attention: str = "normalized",
+        score: str = "normalized",
         cell: str = "gated",
         bidirectional: bool = False,
         batch_first: bool = False,
         occupancy_threshold: float = OCCUPANCY_THRESHOLD,
-        checkpoint_every: int | None = None,
+        recompute_every: int | None = None,
         backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -92,9 +92,9 @@ class OrderedMemory(nn.Module):
             attention_dropout=attention_dropout,
             occupancy_threshold=occupancy_threshold,
         )
-        if checkpoint_every is not None:
-            _check_positive(checkpoint_every=checkpoint_every)
-        _check_name("attention", attention, SCORES)
+        if recompute_every is not None:
+            _check_positive(recompute_every=recompute_every)
+        _check_name("score", score, SCORES)
         _check_name("cell", cell, CELLS)
         check_backend(backend)
         self.input_size = input_size
@@ -102,12 +102,12 @@ class OrderedMemory(nn.Module):
         self.num_slots = num_slots
         self.cell_dropout = cell_dropout
         self.attention_dropout = attention_dropout
-        self.attention = attention
+        self.score = score
         self.cell = cell
         self.bidirectional = bidirectional
         self.batch_first = batch_first
         self.occupancy_threshold = occupancy_threshold
-        self.checkpoint_every = checkpoint_every
+        self.recompute_every = recompute_every
         self.backend = backend
         self.directions = nn.ModuleList(_Direction(self) for _ in range(2 if bidirectional else 1))
         self.to(device=device, dtype=dtype)
@@ -155,7 +155,7 @@ class OrderedMemory(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"{self.input_size}, {self.slot_size}, num_slots={self.num_slots}, "
-            f"attention={self.attention!r}, cell={self.cell!r}, bidirectional={self.bidirectional}, "
+            f"score={self.score!r}, cell={self.cell!r}, bidirectional={self.bidirectional}, "
             f"batch_first={self.batch_first}, backend={self.backend!r}"
         )
 
@@ -182,8 +182,8 @@ class OrderedMemory(nn.Module):
         maps = direction.maps()
         run = select_backend(self.backend, projected, maps)
         masks = direction.mask_drawer(projected[0], num_slots)
-        if self.checkpoint_every is not None and torch.is_grad_enabled():
-            result = _run_in_stretches(run, self.checkpoint_every, projected, state, maps, lengths, masks)
+        if self.recompute_every is not None and torch.is_grad_enabled():
+            result = _run_in_stretches(run, self.recompute_every, projected, state, maps, lengths, masks)
         else:
             result = run(projected, state, maps, lengths, masks)
         if index == 1:
@@ -279,7 +279,7 @@ class _Direction(nn.Module):
         super().__init__()
         self.projection = nn.Linear(layer.input_size, layer.slot_size)
         self.norm = nn.LayerNorm(layer.slot_size)
-        self.score = SCORES[layer.attention](layer.slot_size, layer.attention_dropout)
+        self.score = SCORES[layer.score](layer.slot_size, layer.attention_dropout)
         self.cell = CELLS[layer.cell](layer.slot_size, layer.cell_dropout)
         self.threshold = layer.occupancy_threshold
 

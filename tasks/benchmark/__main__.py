@@ -6,7 +6,7 @@ from tasks.benchmark.compare import run_compare
 from tasks.benchmark.config import CompareConfig, ScalingConfig
 from tasks.benchmark.ordered_neurons import OnlstmConfig, run_onlstm
 from tasks.benchmark.scaling import run_scaling
-from tasks.command_line import parse, run
+from tasks.runs.command_line import parse, run
 
 PROGRAM = "python -m tasks.benchmark"
 

@@ -31,7 +31,7 @@ from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import build_released, comparable, largest_difference, load_module
 from tasks.benchmark.table import comparison_text
 from tasks.benchmark.workloads import Sizes, Workload, build_workload
-from tasks.run_directory import write_json
+from tasks.runs.run_directory import write_json
 
 
 def run_compare(config: CompareConfig) -> None:
@@ -128,7 +128,7 @@ def summarize(
     """
     contenders: dict[str, dict[str, Any]] = {
         entry.name: {
-            "checkpoint_every": entry.checkpoint_every,
+            "recompute_every": entry.recompute_every,
             "train_ms": sum(times[entry.name].train),
             "infer_ms": sum(times[entry.name].infer),
             "train_ms_per_batch": times[entry.name].train,
@@ -163,7 +163,7 @@ def _sizes(sizes: Sizes, config: CompareConfig) -> Sizes:
     if config.checkpoint is not None:
         sizes = trained_sizes(config.checkpoint)
     else:
-        sizes = sizes._replace(attention=config.attention)
+        sizes = sizes._replace(score=config.score)
     if config.num_slots is not None:
         sizes = sizes._replace(num_slots=config.num_slots)
     if config.occupancy_threshold is not None:

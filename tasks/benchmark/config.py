@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 
 from ordered_memory.backends import BACKENDS
-from tasks.errors import UserError
-from tasks.options import check_at_least, check_fraction
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least, check_fraction
 
 ConfigName = Literal["listops", "logic", "sst", "long"]
 
@@ -70,7 +70,7 @@ class CompareConfig(MemoryConfig):
     """A checkout of the authors' Ordered-Memory repository: time its module on the same batches."""
     checkpoint: Path | None = None
     """A tasks.listops best.safetensors: its weights, sizes, score and cell instead of random weights."""
-    attention: Literal["normalized", "additive"] = "normalized"
+    score: Literal["normalized", "additive"] = "normalized"
     """Score of the slot attention; a checkpoint brings its own."""
     num_slots: int | None = None
     """Memory slots instead of those of the configuration or the checkpoint."""

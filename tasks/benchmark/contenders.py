@@ -23,9 +23,9 @@ from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
 from tasks.benchmark.workloads import Sizes, TokenBatch
-from tasks.errors import UserError
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.model import load_model
+from tasks.runs.errors import UserError
 
 FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"
 
@@ -46,13 +46,13 @@ class Entry(NamedTuple):
     Args:
         name: in tables.
         backend: of our layer; None for the others.
-        checkpoint_every: argument of our layer.
+        recompute_every: argument of our layer.
         bfloat16: under autocast.
     """
 
     name: str
     backend: str | None = None
-    checkpoint_every: int | None = None
+    recompute_every: int | None = None
     bfloat16: bool = False
 
 
@@ -68,13 +68,13 @@ class Setup:
     left_padded: bool = False
 
 
-def entries_of(released_code: Path | None, checkpoint_every: int | None = None) -> list[Entry]:
+def entries_of(released_code: Path | None, recompute_every: int | None = None) -> list[Entry]:
     """All contenders: backends (with checkpoints in time, too, if asked for), the authors', LSTM, floor."""
     entries = [Entry(name, name) for name in BACKENDS]
     if multiplies_bfloat16():
         entries.insert(1, Entry("native, bfloat16", "native", bfloat16=True))
-    if checkpoint_every is not None:
-        entries += [Entry(f"{name}, checkpoints", name, checkpoint_every) for name in BACKENDS]
+    if recompute_every is not None:
+        entries += [Entry(f"{name}, checkpoints", name, recompute_every) for name in BACKENDS]
     if released_code is not None:
         entries.append(Entry(RELEASED))
     return [*entries, Entry(LSTM), Entry(FLOOR)]
@@ -104,7 +104,7 @@ def trained_sizes(checkpoint: Path) -> Sizes:
         attention_dropout=config.attention_dropout,
         input_size=config.embedding_size,
         vocabulary=len(table) - 1,
-        attention=config.attention,
+        score=config.score,
         cell=config.cell,
         occupancy_threshold=config.occupancy_threshold,
     )
@@ -119,7 +119,7 @@ def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
     return [embed(batch, table, setup.sizes, setup.seed) for batch in batches]
 
 
-def build_layer(setup: Setup, backend: str = "auto", checkpoint_every: int | None = None) -> OrderedMemory:
+def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None = None) -> OrderedMemory:
     """Our layer: the same weights from the same setup, whatever the backend."""
     sizes = setup.sizes
     torch.manual_seed(setup.seed)
@@ -129,11 +129,11 @@ def build_layer(setup: Setup, backend: str = "auto", checkpoint_every: int | Non
         sizes.num_slots,
         cell_dropout=sizes.cell_dropout,
         attention_dropout=sizes.attention_dropout,
-        attention=sizes.attention,
+        score=sizes.score,
         cell=sizes.cell,
         occupancy_threshold=sizes.occupancy_threshold,
         backend=backend,
-        checkpoint_every=checkpoint_every,
+        recompute_every=recompute_every,
     )
     if setup.checkpoint is not None:
         layer.load_state_dict(_load(setup.checkpoint)[1])
@@ -165,7 +165,7 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
     assert entry.backend is not None
     if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
         raise RuntimeError("backend 'triton' cannot run here: it would only be interpreted")
-    layer = build_layer(setup, entry.backend, entry.checkpoint_every)
+    layer = build_layer(setup, entry.backend, entry.recompute_every)
     contender = _Network(_Ours(layer, entry.bfloat16), batches)
     # A backend that cannot run says so when it is first called, in either mode.
     probe = _Network(contender.network, [_first_token(batches[0])])

@@ -21,9 +21,9 @@ from tasks.benchmark.contenders import Contender
 from tasks.benchmark.machine import describe
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.released import TOLERANCE
-from tasks.errors import UserError
-from tasks.run_directory import write_json
-from tasks.table import number, table
+from tasks.reporting.tables import number, table
+from tasks.runs.errors import UserError
+from tasks.runs.run_directory import write_json
 
 FILE = "ON_LSTM.py"
 FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"

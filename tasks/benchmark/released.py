@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ordered_memory import OrderedMemory
 from tasks.benchmark.batches import Batch
 from tasks.benchmark.workloads import Sizes
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 
 FILE = "ordered_memory.py"
 CLASS = "OrderedMemory"
@@ -83,7 +83,7 @@ def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Mo
 
 def comparable(sizes: Sizes) -> bool:
     """Whether the authors' module computes the same function: it has one score and one cell."""
-    return sizes.attention == "normalized" and sizes.cell == "gated"
+    return sizes.score == "normalized" and sizes.cell == "gated"
 
 
 def released_weights(layer: OrderedMemory) -> dict[str, Tensor]:

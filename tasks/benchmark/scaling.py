@@ -24,11 +24,11 @@ from tasks.benchmark.machine import describe
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
-from tasks.drawing import figure_png
-from tasks.errors import UserError
-from tasks.files import write_atomically
 from tasks.listops.expressions import TOKENS
-from tasks.table import number, table
+from tasks.reporting.drawing import figure_png
+from tasks.reporting.tables import number, table
+from tasks.runs.errors import UserError
+from tasks.runs.files import write_atomically
 
 Row = dict[str, Any]
 
@@ -44,7 +44,7 @@ QUICK_SWEEPS: dict[str, tuple[int, ...]] = {"T": (6, 12), "B": (1, 2), "N": (2, 
 
 NAMES = {"T": "tokens", "B": "sequences", "N": "slots", "D": "slot size"}
 COLUMNS = (
-    *("sweep", "T", "B", "N", "D", "contender", "checkpoint_every", "train_ms", "infer_ms"),
+    *("sweep", "T", "B", "N", "D", "contender", "recompute_every", "train_ms", "infer_ms"),
     *("train_us_per_token", "infer_us_per_token", "peak_mib"),
 )
 
@@ -97,7 +97,7 @@ def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Ro
         peak = peak_mib(setup, entry, batch, torch.get_num_threads()) if config.memory else None
         figures = (train_ms, infer_ms, train_ms * 1000 / (T * B), infer_ms * 1000 / (T * B), peak)
         rows.append(
-            dict(zip(COLUMNS, (axis, T, B, N, D, entry.name, entry.checkpoint_every, *figures), strict=True))
+            dict(zip(COLUMNS, (axis, T, B, N, D, entry.name, entry.recompute_every, *figures), strict=True))
         )
     return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.table import number, table
+from tasks.reporting.tables import number, table
 
 
 def comparison_text(result: dict[str, Any]) -> str:
@@ -49,7 +49,7 @@ def _heading(result: dict[str, Any]) -> list[str]:
     weights = "random weights" if result["checkpoint"] is None else f"weights of {result['checkpoint']}"
     return [
         f"{result['config']}: D={sizes['slot_size']} N={sizes['num_slots']} B={batches[0]['B']} T={lengths}; "
-        f"{sum(batch['tokens'] for batch in batches):,} tokens; score {sizes['attention']}, "
+        f"{sum(batch['tokens'] for batch in batches):,} tokens; score {sizes['score']}, "
         f"occupancy threshold {sizes['occupancy_threshold']:g}, {weights}",
         f"{result['device_name']}, {result['threads']} threads, torch {result['torch']}, "
         f"commit {result['commit'] or 'unknown'}; medians of {result['repeats']}, summed over the batches"
@@ -71,6 +71,6 @@ def _notes(result: dict[str, Any]) -> list[str]:
         else:
             notes.append(
                 "released: ran with its own score and cell and random weights on the same shapes, because it "
-                f"has no {result['sizes']['attention']} score with a {result['sizes']['cell']} cell"
+                f"has no {result['sizes']['score']} score with a {result['sizes']['cell']} cell"
             )
     return notes

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
-from tasks.batching import bucketed_batches
+from tasks.classifiers.batching import bucketed_batches
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
 
@@ -28,7 +28,7 @@ class Sizes(NamedTuple):
     attention_dropout: float
     input_size: int
     vocabulary: int
-    attention: str = "normalized"
+    score: str = "normalized"
     cell: str = "gated"
     occupancy_threshold: float = OCCUPANCY_THRESHOLD
 

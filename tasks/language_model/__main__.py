@@ -2,10 +2,10 @@
 
 import sys
 
-from tasks.command_line import option, parse, parse_run, run
 from tasks.language_model.commands import EvaluateConfig, run_evaluate
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.task import train
+from tasks.runs.command_line import option, parse, parse_run, run
 
 PROGRAM = "python -m tasks.language_model"
 

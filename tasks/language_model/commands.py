@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from tasks.errors import UserError
 from tasks.language_model.config import PRESETS
 from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.options import check_at_least
-from tasks.run_directory import write_json
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import write_json
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tasks.errors import UserError
-from tasks.options import check_at_least, check_fraction, flag
-from tasks.training_config import TrainingConfig
+from tasks.runs.config import TrainingConfig
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least, check_fraction, flag
 
 
 @dataclass

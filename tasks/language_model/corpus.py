@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tasks.errors import UserError
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.vocabulary import Vocabulary
+from tasks.runs.errors import UserError
 
 FILES = ("train.txt", "valid.txt", "test.txt")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 
 # Words that have a number: the singular ones, then the plural ones.
 DETERMINERS = (("the", "a", "every", "this"), ("the", "some", "all", "these"))

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onlstm.language_model import LanguageModel
-from tasks.checkpoints import load_weights, read_metadata
-from tasks.errors import UserError
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.run_directory import config_from_dict
+from tasks.runs.checkpoints import load_weights, read_metadata
+from tasks.runs.errors import UserError
+from tasks.runs.run_directory import config_from_dict
 
 
 class Trained(NamedTuple):

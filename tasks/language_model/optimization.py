@@ -9,11 +9,11 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.training_task import Share
+from tasks.runs.task import Share
 
 
 class AveragedSGD:
-    """See `tasks.optimization.Optimization`.
+    """See `tasks.runs.optimization.Optimization`.
 
     The learning rate of a step is proportional to its number of tokens. Weights are averaged, all steps
     counting the same, from the end of the first epoch whose validation loss is above the lowest of those more
@@ -41,7 +41,7 @@ class AveragedSGD:
         if self.average is not None:
             self.average.update_parameters(self.model)
 
-    def end_epoch(self, loss: float, goodness: float) -> None:
+    def end_epoch(self, loss: float, selection_score: float) -> None:
         earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
         if self.average is None and earlier and loss > min(earlier):
             self.average = AveragedModel(self.model)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.run_directory import RunDirectory, config_to_dict
+from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
+from tasks.runs.run_directory import RunDirectory, config_to_dict
 
 PARTS = ("validation", "test")
 

@@ -15,21 +15,21 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from onlstm.layer import State
-from tasks.checkpoints import load_weights
-from tasks.errors import UserError
-from tasks.experiment import Prepared, run_experiment
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import Corpus, load_corpus
 from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.report import results_text, write_run_report
-from tasks.language_model.vocabulary import END_NUMBER
-from tasks.run_directory import RunDirectory
-from tasks.training_task import Losses, Scores, Share
+from tasks.language_model.vocabulary import EOS_ID
+from tasks.runs.checkpoints import load_weights
+from tasks.runs.errors import UserError
+from tasks.runs.experiment import Prepared, run_experiment
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.task import Losses, Scores, Share
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
 """Of the lengths of training steps: tokens at least, standard deviation, share drawn around half the mean."""
-NOTHING = -100
+IGNORE_INDEX = -100
 """Target where there is no next word."""
 
 
@@ -38,7 +38,7 @@ class Text(NamedTuple):
 
     Args:
         tokens: words, (T, B) int64.
-        targets: the words after them, (T, B) int64; NOTHING beyond the end of the text.
+        targets: the words after them, (T, B) int64; IGNORE_INDEX beyond the end of the text.
         first: whether what came before the stretch is to be forgotten.
     """
 
@@ -107,19 +107,19 @@ class LanguageModelling:
         self._states[model.training] = [(h.detach(), c.detach()) for h, c in out.state]
         logits, targets = out.logits.flatten(0, 1), batch.targets.flatten()
         if not model.training:  # training text has no end
-            there = targets != NOTHING
+            there = targets != IGNORE_INDEX
             logits, targets = logits[there], targets[there]
         penalty = self._penalty(out.raw, out.dropped) if model.training else None
         uncounted = torch.zeros_like(targets, dtype=torch.bool)  # the best word takes a while to find
         return Losses(cross_entropy(logits, targets, reduction="none"), uncounted, penalty)
 
-    def measures(self, scores: Scores) -> dict[str, float]:
+    def metrics(self, scores: Scores) -> dict[str, float]:
         return {"loss": scores.loss, "perplexity": perplexity(scores.loss)}
 
-    def goodness(self, scores: Scores) -> float:
+    def selection_score(self, scores: Scores) -> float:
         return -scores.loss
 
-    def carried(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
         state = self._states.get(True, [])
         return {
             f"{name}{layer}": tensor
@@ -127,9 +127,9 @@ class LanguageModelling:
             for name, tensor in zip("hc", of_layer, strict=True)
         }
 
-    def carry(self, carried: dict[str, Tensor]) -> None:
-        layers = len(carried) // 2
-        self._states[True] = [(carried[f"h{layer}"], carried[f"c{layer}"]) for layer in range(layers)]
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        layers = len(state) // 2
+        self._states[True] = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
 
     def _penalty(self, raw: Tensor, dropped: Tensor) -> Tensor:
         """Activation regularisation and temporal activation regularisation of AWD-LSTM."""
@@ -151,8 +151,8 @@ def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
     """
     height = -(-len(text) // columns)
     missing = height * columns - len(text)
-    before = torch.cat([text.new_tensor([END_NUMBER]), text[:-1], text.new_full((missing,), END_NUMBER)])
-    after = torch.cat([text, text.new_full((missing,), NOTHING)])
+    before = torch.cat([text.new_tensor([EOS_ID]), text[:-1], text.new_full((missing,), EOS_ID)])
+    after = torch.cat([text, text.new_full((missing,), IGNORE_INDEX)])
     tokens, targets = before.view(columns, height).t(), after.view(columns, height).t()
     for start in range(0, height, length):
         part = slice(start, start + length)
@@ -188,7 +188,7 @@ def perplexity(loss: float) -> float:
 
 
 def train(config: LanguageModelConfig) -> None:
-    """Train, then test the best weights once and write the report; see `tasks.experiment.run_experiment`."""
+    """Train, then test the best weights once and write the report: see `run_experiment`."""
 
     def prepare() -> Prepared:
         corpus = load_corpus(config)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 
 END = "<eos>"
 """Ends every line of text; also what a text follows."""
-END_NUMBER = 0
+EOS_ID = 0
 UNKNOWN = "<unk>"
 """Stands for every word that is not in the vocabulary, where the vocabulary has it."""
 
@@ -25,7 +25,7 @@ class Vocabulary:
         self._numbers = {word: number for number, word in enumerate(self.words)}
         assert len(self._numbers) == len(self.words), "two words of a vocabulary are the same"
         self.end = self._numbers[END]
-        assert self.end == END_NUMBER
+        assert self.end == EOS_ID
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]]) -> Vocabulary:

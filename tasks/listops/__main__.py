@@ -2,7 +2,6 @@
 
 import sys
 
-from tasks.command_line import parse, parse_run, run
 from tasks.listops.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -13,6 +12,7 @@ from tasks.listops.commands import (
 )
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.task import train
+from tasks.runs.command_line import parse, parse_run, run
 
 PROGRAM = "python -m tasks.listops"
 

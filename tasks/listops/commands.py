@@ -10,7 +10,6 @@ import torch
 import tyro
 
 from ordered_memory.tree_recovery import from_attention
-from tasks.drawing import draw_tree, save_attention
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.evaluation import evaluate
 from tasks.listops.expressions import evaluate as evaluate_expression
@@ -20,8 +19,9 @@ from tasks.listops.generator import generate, hard_test
 from tasks.listops.model import PRETRAINED, load_model
 from tasks.listops.report import results_text
 from tasks.listops.task import load_splits
-from tasks.options import check_at_least
-from tasks.run_directory import write_json
+from tasks.reporting.drawing import draw_tree, save_attention
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import write_json
 
 TestName = Literal[
     "standard",

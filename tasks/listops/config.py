@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.encoders import EncoderConfig
-from tasks.options import check_at_least
+from tasks.classifiers.encoders import EncoderConfig
+from tasks.runs.options import check_at_least
 
 
 @dataclass

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tasks.errors import UserError
-from tasks.files import atomic_path
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, PADDING, decode, evaluate, to_official, tokenize
 from tasks.listops.generator import Expression
+from tasks.runs.errors import UserError
+from tasks.runs.files import atomic_path
 
 TRAIN_FILE = "train_d20s.tsv"
 TEST_FILE = "test_d20s.tsv"

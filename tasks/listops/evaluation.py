@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree
-from tasks.classification import batches_of
-from tasks.induced_trees import Scores, score_trees
+from tasks.classifiers.classification import batches_of
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import nesting_depth, tree
 from tasks.listops.model import ListOpsModel
+from tasks.reporting.induced_trees import Scores, score_trees
 
 LENGTH_BUCKETS = ((1, 20), (21, 50), (51, 100), (101, 200), (201, 500), (501, 1000), (1001, 10**9))
 PUNCTUATION = "every token counts, operators and brackets included"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordered_memory.trees import Tree
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 CLOSE = "]"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import UserError
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS
+from tasks.runs.errors import UserError
 
 OPERATOR_PROBABILITY = 0.25
 PATIENCE = 2_000_000

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ordered_memory import OrderedMemory
-from tasks.encoders import build_ordered_memory, last_hidden
-from tasks.experiment import load_trained
+from tasks.classifiers.encoders import build_ordered_memory, last_hidden
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch
 from tasks.listops.expressions import PADDING, TOKENS
+from tasks.runs.experiment import load_trained
 
 NUM_VALUES = 10
 

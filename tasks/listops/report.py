@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.induced_trees import scores_tables, scores_text
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.evaluation import Evaluation
 from tasks.listops.expressions import tree
 from tasks.listops.model import ListOpsModel
-from tasks.report import Example, Report, Table, best_epoch, learning_curves, write_report
-from tasks.run_directory import RunDirectory, config_to_dict
+from tasks.reporting.induced_trees import scores_tables, scores_text
+from tasks.reporting.report import Example, Report, Table, best_epoch, learning_curves, write_report
+from tasks.runs.run_directory import RunDirectory, config_to_dict
 
 NUM_EXAMPLES = 12
 EXAMPLE_LENGTHS = (5, 40)

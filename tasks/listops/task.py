@@ -6,16 +6,16 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from tasks.checkpoints import load_weights
-from tasks.classification import Classification
-from tasks.experiment import Prepared, run_experiment
+from tasks.classifiers.classification import Classification
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, Splits, load
 from tasks.listops.evaluation import evaluate
 from tasks.listops.model import ListOpsModel
 from tasks.listops.report import results_text, write_run_report
-from tasks.optimization import PlateauAdam
-from tasks.run_directory import RunDirectory
+from tasks.runs.checkpoints import load_weights
+from tasks.runs.experiment import Prepared, run_experiment
+from tasks.runs.optimization import PlateauAdam
+from tasks.runs.run_directory import RunDirectory
 
 
 def load_splits(config: ListOpsConfig) -> Splits:
@@ -32,7 +32,7 @@ def load_splits(config: ListOpsConfig) -> Splits:
 
 
 def train(config: ListOpsConfig) -> None:
-    """Train, then test the best weights once and write the report; see `tasks.experiment.run_experiment`."""
+    """Train, then test the best weights once and write the report: see `run_experiment`."""
 
     def prepare() -> Prepared:
         splits = load_splits(config)

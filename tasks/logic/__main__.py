@@ -2,7 +2,6 @@
 
 import sys
 
-from tasks.command_line import option, parse, parse_run, run
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -19,6 +18,7 @@ from tasks.logic.comparison import train_seeds
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.task import train
 from tasks.logic.throughput import ThroughputConfig, run_throughput
+from tasks.runs.command_line import option, parse, parse_run, run
 
 PROGRAM = "python -m tasks.logic"
 

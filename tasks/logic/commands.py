@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 import torch
 import tyro
 
-from tasks.drawing import draw_tree, save_attention
-from tasks.errors import UserError
 from tasks.logic.comparison import write_comparison
 from tasks.logic.config import GIVEN_TREES, LogicConfig
 from tasks.logic.data import (
@@ -34,8 +32,10 @@ from tasks.logic.generator import OFFICIAL_COUNT, generate, longer
 from tasks.logic.model import PRETRAINED, load_model
 from tasks.logic.report import results_text
 from tasks.logic.task import load_splits
-from tasks.options import check_at_least
-from tasks.run_directory import write_json
+from tasks.reporting.drawing import draw_tree, save_attention
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import write_json
 
 
 @dataclass

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tasks.errors import UserError
 from tasks.logic.config import LogicConfig
 from tasks.logic.model import load_model
 from tasks.logic.report import accuracy_plot, choose_examples, confusion_table, pair_examples
 from tasks.logic.task import load_splits, train
-from tasks.report import Example, Report, Table, write_report
-from tasks.run_directory import RunDirectory, config_from_dict, read_json
-from tasks.table import table as plain_table
+from tasks.reporting.report import Example, Report, Table, write_report
+from tasks.reporting.tables import table as plain_table
+from tasks.runs.errors import UserError
+from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 PAPER_FULL = {"7": 0.98, "8": 0.97, "9": 0.96, "10": 0.94, "11": 0.93, "12": 0.92}
 """Ordered Memory in the paper's Table 1, by number of operations."""

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tasks.encoders import EncoderConfig
-from tasks.errors import UserError
+from tasks.classifiers.encoders import EncoderConfig
 from tasks.logic.data import SplitName
-from tasks.options import check_at_least
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
 
 ModelName = Literal[
     "ordered-memory",
     "lstm",
     "onlstm",
-    "tree-lstm",
-    "tree-rnn",
-    "tree-cell",
+    "gold-tree-lstm",
+    "gold-tree-rnn",
+    "gold-tree-cell",
     "transformer",
     "universal-transformer",
 ]
 
-GIVEN_TREES = ("tree-lstm", "tree-rnn", "tree-cell")
+GIVEN_TREES = ("gold-tree-lstm", "gold-tree-rnn", "gold-tree-cell")
 """Models that are told the true tree."""
 TRANSFORMERS = ("transformer", "universal-transformer")
 """Models that read both formulas at once."""
@@ -35,7 +35,7 @@ class LogicConfig(EncoderConfig):
     preset: Literal["demo", "paper"] = "paper"
     """Where the defaults come from: `demo` is small and short, `paper` is the paper's."""
     model: ModelName = "ordered-memory"
-    """What reads the formulas, all with --slot-size features; the `tree-` models are given the true trees."""
+    """What reads the formulas, with --slot-size features; `gold-tree-` models are given the true trees."""
     split: SplitName = "full"
     """What training leaves out: nothing, or formulas with a pattern that the test then has."""
     data_dir: Path | None = None
@@ -114,7 +114,7 @@ def presets_of(model: str | None) -> dict[str, LogicConfig]:
     """The presets for `--model`. ON-LSTM has its own paper's; a TreeRNN learns little with any dropout."""
     if model == "onlstm":
         return {"paper": PAPER_ONLSTM, "demo": replace(DEMO, chunk_size=4)}
-    if model == "tree-rnn":
+    if model == "gold-tree-rnn":
         plain = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
         return {"paper": plain, "demo": DEMO}
     return PRESETS

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tasks.errors import UserError
-from tasks.files import atomic_path
 from tasks.logic.formulas import PADDING, RELATIONS, Formula, decode, encode, parse, relation, tokenize
-from tasks.logic.trees import TreeBatch, TreeStore
+from tasks.logic.tree_batching import TreeBatch, TreeStore
+from tasks.runs.errors import UserError
+from tasks.runs.files import atomic_path
 
 MAX_OPERATIONS = 12
 """The last file holds the pairs of so many operations and more."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pooch
 
-from tasks.errors import UserError
 from tasks.logic.data import file_names
+from tasks.runs.errors import UserError
 
 HOME = (
     "https://raw.githubusercontent.com/sleepinyourhat/vector-entailment/"

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.classification import batches_of
-from tasks.induced_trees import Scores, score_trees
+from tasks.classifiers.classification import batches_of
 from tasks.logic.data import MAX_OPERATIONS, PATTERNS, TRAIN_OPERATIONS, Batch, Dataset, Pair, matches
 from tasks.logic.formulas import PARENTHESES, RELATIONS, decode, parse
 from tasks.logic.model import LogicModel
+from tasks.reporting.induced_trees import Scores, score_trees
 
 PUNCTUATION = "parentheses are read but dropped from both trees; formulas of one word are left out"
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordered_memory.trees import Tree
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 
 VARIABLES = ("a", "b", "c", "d", "e", "f")
 NOT, AND, OR = "not", "and", "or"

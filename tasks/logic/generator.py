@@ -13,9 +13,9 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tasks.errors import UserError
 from tasks.logic.data import MAX_OPERATIONS, Pair
 from tasks.logic.formulas import AND, CLOSE, EVERYWHERE, IDS, NOT, OPEN, OR, RELATIONS, TABLES, relation
+from tasks.runs.errors import UserError
 
 OFFICIAL_COUNT = 500_000
 BUDGET = 12

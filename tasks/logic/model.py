@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
-from tasks.encoders import build_ordered_memory, last_hidden
-from tasks.experiment import load_trained
+from tasks.classifiers.encoders import build_ordered_memory, last_hidden
 from tasks.logic.config import GIVEN_TREES, TRANSFORMERS, LogicConfig
 from tasks.logic.data import Batch
 from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
 from tasks.logic.transformers import PairTransformer
 from tasks.logic.tree_models import TREE_MODELS, TreeModel
+from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""

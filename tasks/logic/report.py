@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from ordered_memory.trees import Tree
-from tasks.induced_trees import scores_tables, scores_text
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset, Pair
 from tasks.logic.evaluation import Evaluation, induced_trees
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS, decode, parse, words_of
 from tasks.logic.model import LogicModel
-from tasks.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
-from tasks.run_directory import RunDirectory, config_to_dict
+from tasks.reporting.induced_trees import scores_tables, scores_text
+from tasks.reporting.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
+from tasks.runs.run_directory import RunDirectory, config_to_dict
 
 NUM_EXAMPLES = 6
 LONGEST_EXAMPLE = 30

@@ -6,9 +6,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from tasks.checkpoints import load_weights
-from tasks.classification import Classification
-from tasks.experiment import Prepared, run_experiment
+from tasks.classifiers.classification import Classification
 from tasks.logic.config import GIVEN_TREES, LogicConfig
 from tasks.logic.data import Dataset, Splits, read_directory, split
 from tasks.logic.download import fetch
@@ -16,8 +14,10 @@ from tasks.logic.evaluation import evaluate
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.logic.report import results_text, write_run_report
-from tasks.optimization import PlateauAdam
-from tasks.run_directory import RunDirectory
+from tasks.runs.checkpoints import load_weights
+from tasks.runs.experiment import Prepared, run_experiment
+from tasks.runs.optimization import PlateauAdam
+from tasks.runs.run_directory import RunDirectory
 
 
 def load_splits(config: LogicConfig) -> Splits:
@@ -30,7 +30,7 @@ def load_splits(config: LogicConfig) -> Splits:
 
 
 def train(config: LogicConfig) -> None:
-    """Train, then test the best weights once and write the report; see `tasks.experiment.run_experiment`."""
+    """Train, then test the best weights once and write the report: see `run_experiment`."""
 
     def prepare() -> Prepared:
         splits = load_splits(config)

@@ -12,17 +12,17 @@ import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
 from torch.nn.functional import cross_entropy
 
-from tasks.batching import bucketed_batches
 from tasks.benchmark.machine import describe
 from tasks.benchmark.measure import interleave
-from tasks.errors import UserError
+from tasks.classifiers.batching import bucketed_batches
 from tasks.logic.config import LogicConfig, ModelName
 from tasks.logic.data import Batch, Dataset, Pair
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
-from tasks.optimization import PlateauAdam
-from tasks.options import check_at_least
-from tasks.run_directory import write_json
+from tasks.runs.errors import UserError
+from tasks.runs.optimization import PlateauAdam
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import write_json
 
 DRAWN = 60_000
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.cells import NO_MASKS, GatedRecursiveCell
-from tasks.logic.trees import TreeBatch
+from tasks.logic.tree_batching import TreeBatch
 
 
 class TreeModel(nn.Module):
@@ -134,7 +134,7 @@ def _lstm_node(output_gate: Tensor, c: Tensor) -> Tensor:
 
 
 TREE_MODELS: dict[str, type[TreeCell] | type[TreeRNN] | type[TreeLSTM]] = {
-    "tree-cell": TreeCell,
-    "tree-rnn": TreeRNN,
-    "tree-lstm": TreeLSTM,
+    "gold-tree-cell": TreeCell,
+    "gold-tree-rnn": TreeRNN,
+    "gold-tree-lstm": TreeLSTM,
 }

@@ -2,8 +2,8 @@
 
 import sys
 
-from tasks.command_line import parse, run
 from tasks.parsing.commands import EvaluateConfig, ParseConfig, run_evaluate, run_parse
+from tasks.runs.command_line import parse, run
 
 PROGRAM = "python -m tasks.parsing"
 

@@ -10,20 +10,20 @@ import torch
 import tyro
 from tqdm import tqdm
 
-from tasks.drawing import draw_tree
-from tasks.errors import UserError
 from tasks.language_model.config import PRESETS
 from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.model import Trained, load_model
-from tasks.options import check_at_least
 from tasks.parsing.decoding import DECODINGS, Decoding, decode
 from tasks.parsing.evaluation import CORPUS_LEVEL, SENTENCE_LEVEL, evaluate
 from tasks.parsing.figure import distances_text, save_distances
+from tasks.parsing.ptb_spelling import coverage, spell
 from tasks.parsing.reading import read_sentences
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, read_treebank
-from tasks.parsing.words import coverage, spell
-from tasks.run_directory import config_to_dict, write_json
+from tasks.reporting.drawing import draw_tree
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import config_to_dict, write_json
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 TEMPERATURES = (1e-6, 1e6)

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ordered_memory.tree_recovery import cky, greedy
 from ordered_memory.trees import Tree, leaves
-from tasks.batching import evaluation_batches
+from tasks.classifiers.batching import evaluation_batches
 
 Decoding = Literal["prpn", "unbiased", "cky"]
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)

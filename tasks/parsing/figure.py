@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ordered_memory.trees import Tree, depth, fold
-from tasks.drawing import figure_png
-from tasks.files import atomic_path
+from tasks.reporting.drawing import figure_png
+from tasks.runs.files import atomic_path
 
 BAR_WIDTH = 40
 INK, BAR = "#3a4149", "#4c78a8"

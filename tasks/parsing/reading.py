@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModel
-from tasks.batching import evaluation_batches
-from tasks.errors import UserError
+from tasks.classifiers.batching import evaluation_batches
 from tasks.language_model.model import Trained
-from tasks.parsing.words import spell
+from tasks.parsing.ptb_spelling import spell
+from tasks.runs.errors import UserError
 
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
 

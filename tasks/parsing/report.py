@@ -11,7 +11,7 @@ import numpy as np
 
 from tasks.parsing.evaluation import CORPUS_LEVEL, LABELS, SENTENCE_LEVEL, SHORT, Evaluation, Source
 from tasks.parsing.figure import distances_figure
-from tasks.report import Example, Report, Table, write_report
+from tasks.reporting.report import Example, Report, Table, write_report
 
 NUM_EXAMPLES = 12
 EXAMPLE_LENGTHS = (4, 20)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ordered_memory.trees import Tree
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 
 WORD_TAGS = {
     *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),

@@ -2,7 +2,7 @@
 
 import sys
 
-from tasks.command_line import parse, run
+from tasks.runs.command_line import parse, run
 from tasks.syntax_eval.commands import EvaluateConfig, ScoreConfig, run_evaluate, run_score
 
 PROGRAM = "python -m tasks.syntax_eval"

@@ -11,18 +11,18 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from tasks.errors import UserError
 from tasks.language_model.config import PRESETS
 from tasks.language_model.grammar import draw_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
-from tasks.options import check_at_least
-from tasks.run_directory import config_to_dict, write_json
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import config_to_dict, write_json
 from tasks.syntax_eval.evaluation import Unknown, compare
 from tasks.syntax_eval.normalize import normalize
 from tasks.syntax_eval.pairs import Pair, read_pairs, spread
+from tasks.syntax_eval.paper_table import PUBLISHED_MODELS
 from tasks.syntax_eval.report import PUBLISHED_NOTE, construction_lines, lines_of, results_text, write_page
-from tasks.syntax_eval.rows import PUBLISHED_MODELS
 from tasks.syntax_eval.scoring import word_log_probabilities
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"

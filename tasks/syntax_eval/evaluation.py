@@ -20,10 +20,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from tasks.errors import UserError
 from tasks.language_model.model import Trained
+from tasks.runs.errors import UserError
 from tasks.syntax_eval.pairs import Pair, Sentence
-from tasks.syntax_eval.rows import KINDS
+from tasks.syntax_eval.paper_table import KINDS
 from tasks.syntax_eval.scoring import log_probabilities
 
 Unknown = Literal["skip", "score"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks.errors import UserError
+from tasks.runs.errors import UserError
 from tasks.syntax_eval.normalize import normalize
 
 Sentence = tuple[str, ...]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tasks.report import Report, Table, write_report
+from tasks.reporting.report import Report, Table, write_report
+from tasks.reporting.tables import number, table
 from tasks.syntax_eval.evaluation import Key, Tally
-from tasks.syntax_eval.rows import PUBLISHED_MODELS, Row, rows_for
-from tasks.table import number, table
+from tasks.syntax_eval.paper_table import PUBLISHED_MODELS, Row, rows_for
 
 Line = dict[str, Any]
 
@@ -66,7 +66,7 @@ def results_text(results: Mapping[str, Any]) -> str:
 
 
 def write_page(path: Path, results: Mapping[str, Any]) -> None:
-    """Write the results as a page; see `tasks.report`.
+    """Write the results as a page; see `tasks.reporting.report`.
 
     Args:
         path: the HTML file.

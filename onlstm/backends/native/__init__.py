@@ -23,9 +23,9 @@ from torch import Tensor
 from onlstm.backends.sequence import previous_hidden
 from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.derivatives import first_only
-from ordered_memory.compiled import pool
-from ordered_memory.compiled.build import Library, asked_for_bfloat16, load
-from ordered_memory.compiled.threads import run_in_team, run_in_threads
+from ordered_memory.backends.runtime import pool
+from ordered_memory.backends.runtime.build import Library, asked_for_bfloat16, load
+from ordered_memory.backends.runtime.threads import run_in_team, run_in_threads
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256

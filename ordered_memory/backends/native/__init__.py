@@ -31,13 +31,13 @@ from ordered_memory.backends.native.arguments import (
     compiled,
 )
 from ordered_memory.backends.native.dropout import dropout_of
+from ordered_memory.backends.runtime import pool
+from ordered_memory.backends.runtime.build import Library, asked_for_bfloat16
+from ordered_memory.backends.runtime.threads import run_in_threads
 from ordered_memory.backends.sequence import why_not as sequence_cannot
 from ordered_memory.backends.sequence.cells import cell_weights
 from ordered_memory.backends.sequence.scores import queries, score_weights
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.compiled import pool
-from ordered_memory.compiled.build import Library, asked_for_bfloat16
-from ordered_memory.compiled.threads import run_in_threads
 from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.native.dropout import Dropout
-from ordered_memory.compiled import pool
-from ordered_memory.compiled.build import Library, load
+from ordered_memory.backends.runtime import pool
+from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.memory import OrderedMemoryState
 
 SOURCE = Path(__file__).with_name("recurrence.c")

@@ -1,0 +1,84 @@
+"""Classifying sequences, as the training loop wants it: any task with a data set of examples and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from tasks.classifiers.batching import bucketed_batches, evaluation_batches
+from tasks.runs.config import TrainingConfig
+from tasks.runs.task import Losses, Scores, Share
+
+Indices = NDArray[np.int64]
+
+TOKENS_PER_BATCH = 25_600
+"""The most tokens of an evaluation batch, with padding."""
+
+
+class LabelledData(Protocol):
+    """What a data set needs to have."""
+
+    @property
+    def lengths(self) -> Indices:
+        """(n,): tokens of each example."""
+
+    def batch(self, indices: Indices) -> Any:
+        """Padded examples: a named tuple with `labels`, (B,)."""
+
+
+class Classification:
+    """Batches and losses; see `tasks.runs.task.Task`. The model takes a batch and returns `logits`.
+
+    Args:
+        config: batch sizes and seed.
+        train: training data.
+        validation: validation data.
+    """
+
+    def __init__(self, config: TrainingConfig, train: LabelledData, validation: LabelledData) -> None:
+        self.config, self.train, self.validation = config, train, validation
+
+    def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
+        return bucketed_batches(self.train.lengths, batch_size, seed=self.config.seed, epoch=epoch)
+
+    def training_batch(self, indices: Indices) -> Any:
+        """The batch of these training examples."""
+        return self.train.batch(indices)
+
+    def share(self, batch: Indices, rank: int, world: int) -> Share:
+        part = batch[rank::world]
+        counted = len(part) > 0  # a last batch smaller than the number of processes
+        return Share(self.training_batch(part if counted else batch[:1]), len(batch), counted)
+
+    def validation_batches(self, world: int) -> Iterator[Any]:
+        for _, batch in batches_of(self.validation, self.config.evaluation_batch_size):
+            yield batch
+
+    def losses(self, model: nn.Module, batch: Any) -> Losses:
+        logits = model(batch).logits
+        return Losses(
+            cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1) == batch.labels
+        )
+
+    def metrics(self, scores: Scores) -> dict[str, float]:
+        return {"loss": scores.loss, "accuracy": scores.accuracy}
+
+    def selection_score(self, scores: Scores) -> float:
+        return scores.accuracy
+
+    def state(self) -> dict[str, Tensor]:
+        return {}  # every batch stands for itself
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        pass
+
+
+def batches_of(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
+    """A data set in batches of like lengths, the longest first, with the indices of each batch."""
+    for indices in evaluation_batches(dataset.lengths, batch_size, TOKENS_PER_BATCH):
+        yield indices, dataset.batch(indices)

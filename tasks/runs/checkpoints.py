@@ -1,0 +1,136 @@
+"""Checkpoints without pickled objects: tensors in safetensors, everything else as JSON in its header.
+
+One file holds both, so that replacing it is one atomic step.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from tasks.runs.errors import UserError
+from tasks.runs.files import write_atomically
+
+
+def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:
+    """Write a model's parameters under their own names, with `metadata` (JSON) in the header.
+
+    Args:
+        path: of the safetensors file.
+        model: its state dict is written.
+        metadata: whatever is needed to build the model again.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_atomically(path, save(tensors, {"json": json.dumps(metadata)}))
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The JSON in a checkpoint's header.
+
+    Raises:
+        UserError: there is no such file, or it is not a checkpoint of this project.
+    """
+    metadata: dict[str, Any] = _read(path)[1]
+    return metadata
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Read what `save_weights` wrote into a model of the same shape.
+
+    Raises:
+        UserError: no such file, not a checkpoint, or a parameter is missing or of another shape.
+    """
+    tensors, _ = _read(path)
+    check_shapes(path, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, model)
+    model.load_state_dict(tensors)
+
+
+def check_shapes(path: Path, found: dict[str, tuple[int, ...]], model: nn.Module) -> None:
+    """Raise a UserError unless the shapes found in a checkpoint are those of the model."""
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise UserError(
+                f"{path}: checkpoint of another shape: {name} is {found.get(name, 'missing')} in the file, "
+                f"{expected.get(name, 'missing')} in the model"
+            )
+
+
+class SafetensorsIO(CheckpointIO):
+    """Lets `Fabric.save` and `Fabric.load` write and read nested dictionaries as one safetensors file."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
+        tensors: dict[str, Tensor] = {}
+        skeleton = _take_out_tensors(checkpoint, "", tensors)
+        write_atomically(Path(path), save(tensors, {"json": json.dumps(skeleton)}))
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        tensors, skeleton = _read(Path(path))
+        checkpoint: dict[str, Any] = _put_back_tensors(skeleton, tensors)
+        return checkpoint
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            header = file.metadata() or {}
+        return tensors, json.loads(header["json"])
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such checkpoint") from None
+    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
+
+
+def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """`value` as JSON, its tensors moved to `tensors` under the path that leads to them.
+
+    Dictionaries become lists of pairs, because an optimizer's keys are numbers and JSON's are not.
+    """
+    if isinstance(value, Tensor):
+        # A copy: safetensors refuses two names for one piece of memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        pairs = [[key, _take_out_tensors(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+        return {"dict": pairs}
+    if isinstance(value, list | tuple):
+        return [_take_out_tensors(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+    return value
+
+
+def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _put_back_tensors(item, tensors) for key, item in value["dict"]}
+    if isinstance(value, list):
+        return [_put_back_tensors(item, tensors) for item in value]
+    return value
+
+
+def random_state(device: torch.device) -> Tensor:
+    """The state of the generator that dropout on `device` draws from, uint8."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(device: torch.device, state: Tensor) -> None:
+    """Put back what `random_state` returned."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state.cpu(), device)
+    else:
+        torch.set_rng_state(state.cpu())

@@ -1,0 +1,78 @@
+"""How a training loop moves the weights: the optimizer, what goes with its steps, what is evaluated."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from tasks.runs.config import AdamConfig
+from tasks.runs.task import Share
+
+
+class Optimization(Protocol):
+    """What the loop needs; its state goes into every checkpoint."""
+
+    optimizer: torch.optim.Optimizer
+
+    def begin_step(self, share: Share) -> None:
+        """Before each step, with what this process computes of its batch."""
+
+    def end_step(self) -> None:
+        """After each step."""
+
+    def end_epoch(self, loss: float, selection_score: float) -> None:
+        """After each epoch, with the validation loss, nats, and what the best epoch is chosen by."""
+
+    def evaluated(self, model: nn.Module) -> nn.Module:
+        """What is validated and saved as the best: `model`, or one with other weights."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer's own state."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse."""
+
+
+class PlateauAdam:
+    """Adam, its learning rate multiplied by a factor when validation no longer gets better.
+
+    Args:
+        model: on the CPU or where it stays.
+        config: betas, ε, patience and factor.
+    """
+
+    def __init__(self, model: nn.Module, config: AdamConfig) -> None:
+        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=config.learning_rate,
+            betas=config.adam_betas,
+            eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
+        )
+        self._scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            self.optimizer,
+            "max",
+            factor=config.learning_rate_decay,
+            patience=config.patience,
+            threshold=0.0,
+        )
+
+    def begin_step(self, share: Share) -> None:
+        pass
+
+    def end_step(self) -> None:
+        pass
+
+    def end_epoch(self, loss: float, selection_score: float) -> None:
+        self._scheduler.step(selection_score)
+
+    def evaluated(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._scheduler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._scheduler.load_state_dict(state)

@@ -1,0 +1,369 @@
+"""The training loop that tasks share: Lightning Fabric, exact resumption, a run directory.
+
+A task hands over a model, batches of indices for each epoch, and a loss for each example; the loop does the
+rest. Model selection sees validation data only.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.utils.tensorboard.writer import SummaryWriter
+from tqdm import tqdm
+
+from tasks.runs.checkpoints import (
+    SafetensorsIO,
+    check_shapes,
+    random_state,
+    save_weights,
+    set_random_state,
+)
+from tasks.runs.errors import UserError
+from tasks.runs.interruption import Interruption
+from tasks.runs.optimization import Optimization
+from tasks.runs.options import flag
+from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.config import TrainingConfig
+from tasks.runs.task import Scores, Task
+
+
+@dataclass
+class Progress:
+    """Where training stands; goes into every checkpoint."""
+
+    epoch: int = 1
+    step_in_epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    correct: float = 0.0
+    examples: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    finished: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def build_fabric(config: TrainingConfig) -> Fabric:
+    """Lightning Fabric as configured; processes start at `launch`."""
+    try:
+        return Fabric(
+            accelerator=config.accelerator,
+            devices=config.devices,
+            strategy=config.strategy,
+            precision=config.precision,
+            plugins=[SafetensorsIO()],
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"cannot train with --accelerator {config.accelerator} --devices {config.devices}: {error}"
+        ) from None
+
+
+@torch.no_grad()
+def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
+    """Loss and accuracy in evaluation mode, the batches shared out among the processes."""
+    was_training = model.training
+    model.eval()
+    sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
+    for i, batch in enumerate(batches):
+        if i % fabric.world_size == fabric.global_rank:
+            loss, correct, _ = task.losses(model, fabric.to_device(batch))
+            count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
+            sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
+    model.train(was_training)
+    loss_sum, correct_sum, examples = _sum_of_all(fabric, sums).tolist()
+    return Scores(loss_sum / examples, correct_sum / examples)
+
+
+class Trainer:
+    """Trains a model on a task until its epochs or minutes are over.
+
+    Args:
+        config: of the loop; all of it goes into config.json and the checkpoints.
+        task: batches and losses.
+        model: not yet on its device.
+        optimization: of that model.
+        fabric: launched.
+        run: its directory, locked.
+        metadata: JSON that goes beside the configuration into best.safetensors.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        task: Task,
+        model: nn.Module,
+        optimization: Optimization,
+        fabric: Fabric,
+        run: RunDirectory,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        self.config, self.task, self.fabric, self.run = config, task, fabric, run
+        self.metadata = config_to_dict(config) | (metadata or {})
+        self.bare_model, self.optimization = model, optimization
+        self.model, self.optimizer = fabric.setup(model, optimization.optimizer)
+        self.progress = Progress()
+        self.device: torch.device = fabric.device
+
+    def restore(self) -> None:
+        """Take up the state of the last checkpoint; where there is none, what the seed says.
+
+        Raises:
+            UserError: the checkpoint does not fit the model or the options.
+        """
+        # Each process drops other units; one process alone draws what its seed says.
+        torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
+        if not self.run.last.exists():
+            return
+        checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
+        check_shapes(
+            self.run.last,
+            {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
+            self.bare_model,
+        )
+        state: dict[str, Any] = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "optimization": self.optimization,
+        }
+        if checkpoint.get("precision"):  # the scale of a float16 loss
+            state["precision"] = self.fabric.strategy.precision
+        rest = self.fabric.load(self.run.last, state)
+        self.progress = Progress(**rest["progress"])
+        for name, value in self._batches().items():
+            before = rest.get("batches", {}).get(name, value)
+            if self.progress.step_in_epoch and value != before:
+                raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
+        rank, states = self.fabric.global_rank, rest["random_states"]
+        if len(states) == self.fabric.world_size:
+            set_random_state(self.device, states[rank])
+            self.task.load_state({name: of[rank].to(self.device) for name, of in rest["task"].items()})
+        if self.fabric.is_global_zero:
+            self.run.write_metrics(self.progress.history)
+
+    def fit(self) -> Progress:
+        """Train to the end, from where `restore` has put it.
+
+        Returns:
+            The progress at the end; best.safetensors holds the weights of its best epoch.
+        Raises:
+            KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; a checkpoint has been written.
+            UserError: the loss is no longer finite.
+        """
+        if self.progress.epoch <= self.config.epochs and not self._out_of_time():
+            self.progress.finished = False  # more epochs or minutes than when it finished
+        with Interruption() as interruption, self._tensorboard() as writer:
+            if not self.progress.finished and self.fabric.is_global_zero:
+                self.run.results.unlink(missing_ok=True)  # of weights that will be others
+            while not self.progress.finished:
+                out_of_time = self._train_epoch(interruption)
+                self._end_epoch(writer, out_of_time)
+        return self.progress
+
+    def _train_epoch(self, interruption: Interruption) -> bool:
+        """The rest of the current epoch, or of the minutes; whether those are over, for all processes."""
+        progress = self.progress
+        batches = self.task.training_batches(progress.epoch, self.config.batch_size * self.fabric.world_size)
+        self.model.train()
+        sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
+        started, seconds_before = time.monotonic(), progress.seconds
+        with self._bar(len(batches)) as bar:
+            while progress.step_in_epoch < len(batches):
+                of_batch, examples = self._train_batch(batches[progress.step_in_epoch])
+                sums += of_batch
+                progress.step += 1
+                progress.step_in_epoch += 1
+                progress.examples += examples
+                progress.seconds = seconds_before + time.monotonic() - started
+                self._show(bar, sums)
+                stop = self._agree(interruption.requested, self._out_of_time())
+                if stop or progress.step % self.config.save_every == 0:
+                    progress.loss_sum, progress.correct = sums.tolist()
+                if stop == _INTERRUPTED:
+                    self._save()
+                    raise KeyboardInterrupt
+                if stop == _OUT_OF_TIME:
+                    return True
+                if progress.step % self.config.save_every == 0:
+                    self._save()
+        progress.loss_sum, progress.correct = sums.tolist()
+        return False
+
+    def _train_batch(self, batch: Any) -> tuple[Tensor, int]:
+        """One step on this process's share; sums of loss and correct over the whole batch, and its size."""
+        world = self.fabric.world_size
+        share = self.task.share(batch, self.fabric.global_rank, world)
+        self.optimization.begin_step(share)
+        losses, correct, penalty = self.task.losses(self.model, self.fabric.to_device(share.batch))
+        # Processes average their gradients: weigh so that this is the mean over the whole batch.
+        loss = losses.sum() * (share.counted * world / share.examples)
+        if penalty is not None:
+            loss = loss + penalty * (share.counted * len(losses) * world / share.examples)
+        self.optimizer.zero_grad()
+        self.fabric.backward(loss)
+        # Looking for infinities here would wait for the device at every step: _check_loss finds them.
+        self.fabric.clip_gradients(
+            self.model, self.optimizer, max_norm=self.config.gradient_clip, error_if_nonfinite=False
+        )
+        self.optimizer.step()
+        self.optimization.end_step()
+        sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * share.counted
+        return _sum_of_all(self.fabric, sums), share.examples
+
+    def _end_epoch(self, writer: SummaryWriter | None, out_of_time: bool) -> None:
+        """Validate, keep the best weights, lower the learning rate or whatever, write everything down."""
+        progress, config, task = self.progress, self.config, self.task
+        self._check_loss()
+        train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
+        evaluated = self.optimization.evaluated(self.bare_model)
+        with self.fabric.autocast():
+            validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
+        self._check_loss(validation.loss)
+        row = {
+            "epoch": progress.epoch,
+            "step": progress.step,
+            **{f"train_{name}": value for name, value in task.metrics(train).items()},
+            **{f"validation_{name}": value for name, value in task.metrics(validation).items()},
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "seconds": round(progress.seconds, 1),
+        }
+        progress.history.append(row)
+        selection_score = task.selection_score(validation)
+        self.optimization.end_epoch(validation.loss, selection_score)
+        improved = progress.best is None or selection_score > progress.best
+        if improved:
+            progress.best, progress.best_epoch = selection_score, progress.epoch
+        progress.finished = progress.epoch >= config.epochs or out_of_time
+        progress.epoch += 1
+        progress.step_in_epoch = progress.examples = 0
+        progress.loss_sum = progress.correct = 0.0
+        # The order makes a crash between any two of these harmless: only the checkpoint counts.
+        if self.fabric.is_global_zero:
+            if improved:
+                save_weights(self.run.best, evaluated, self.metadata)
+            self.run.write_metrics(progress.history)
+            _log(writer, row)
+            _print_row(row, config.epochs, improved)
+        self._save()
+
+    def _save(self) -> None:
+        """The complete state into last.safetensors, on every process at the same step."""
+        self._check_loss()
+        task_state = {name: _gather(self.fabric, tensor) for name, tensor in self.task.state().items()}
+        state = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "optimization": self.optimization,
+            "precision": self.fabric.strategy.precision,
+            "progress": asdict(self.progress),
+            "random_states": _gather(self.fabric, random_state(self.device)),
+            "task": task_state,
+            "batches": self._batches(),
+        }
+        self.fabric.save(self.run.last, state)
+
+    def _batches(self) -> dict[str, Any]:
+        """What decides which examples a batch of an epoch has."""
+        values: dict[str, Any] = {"devices": self.fabric.world_size, "seed": self.config.seed}
+        for name in ("batch_size", "bptt"):
+            values[name] = getattr(self.config, name, None)
+        return values
+
+    def _check_loss(self, loss: float = 0.0) -> None:
+        """Raise a UserError rather than replace good weights by bad ones."""
+        if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
+            raise UserError(f"the loss is no number at step {self.progress.step}: lower --learning-rate")
+
+    def _out_of_time(self) -> bool:
+        limit = self.config.max_minutes
+        return limit is not None and self.progress.seconds >= 60 * limit
+
+    def _agree(self, interrupted: bool, out_of_time: bool) -> int:
+        """Whether to stop and why: the same answer in every process."""
+        code = _INTERRUPTED if interrupted else _OUT_OF_TIME if out_of_time else 0
+        if self.fabric.world_size == 1:
+            return code
+        return int(_gather(self.fabric, torch.tensor(code)).max())
+
+    def _tensorboard(self) -> _Writer:
+        return _Writer(self.run.tensorboard if self.fabric.is_global_zero else None, self.progress.step)
+
+    def _bar(self, steps: int) -> Any:
+        return tqdm(
+            total=steps,
+            initial=self.progress.step_in_epoch,
+            desc=f"epoch {self.progress.epoch}",
+            unit="batch",
+            disable=not (self.fabric.is_global_zero and sys.stderr.isatty()),
+            leave=False,
+        )
+
+    def _show(self, bar: Any, sums: Tensor) -> None:
+        bar.update()
+        if not bar.disable and self.progress.step % 10 == 0:
+            so_far = Scores(*(sums / self.progress.examples).tolist())
+            shown = {name: f"{value:.3f}" for name, value in self.task.metrics(so_far).items()}
+            bar.set_postfix(shown, refresh=False)
+
+
+_INTERRUPTED, _OUT_OF_TIME = 2, 1
+
+
+def _sum_of_all(fabric: Fabric, values: Tensor) -> Tensor:
+    """The sum over all processes."""
+    if fabric.world_size > 1:
+        torch.distributed.all_reduce(values)
+    return values
+
+
+def _gather(fabric: Fabric, value: Tensor) -> Tensor:
+    """The values of all processes, (world_size, …)."""
+    value = value.to(fabric.device)
+    if fabric.world_size == 1:
+        return value.unsqueeze(0)
+    gathered = [torch.empty_like(value) for _ in range(fabric.world_size)]
+    torch.distributed.all_gather(gathered, value)
+    return torch.stack(gathered)
+
+
+class _Writer:
+    """TensorBoard's writer in the main process, closed at the end; nothing in the others."""
+
+    def __init__(self, directory: Path | None, step: int) -> None:
+        self.writer = None
+        if directory is not None:
+            # Curves beyond the checkpoint belong to steps that are about to be taken again.
+            self.writer = SummaryWriter(str(directory), purge_step=step + 1)
+
+    def __enter__(self) -> SummaryWriter | None:
+        return self.writer
+
+    def __exit__(self, *exception: object) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _log(writer: SummaryWriter | None, row: dict[str, Any]) -> None:
+    if writer is not None:
+        for name in row.keys() - {"epoch", "step"}:
+            writer.add_scalar(name.replace("_", "/", 1), row[name], row["step"])
+        writer.flush()
+
+
+def _print_row(row: dict[str, Any], epochs: int, improved: bool) -> None:
+    parts = [f"epoch {row['epoch']}/{epochs}", f"{row['seconds']:.0f} s"]
+    for part in ("train", "validation"):
+        metrics = [name for name in row if name.startswith(f"{part}_")]
+        values = (f"{name.removeprefix(f'{part}_')} {row[name]:.4f}" for name in metrics)
+        parts.append(f"{part} {' '.join(values)}")
+    print("  ".join(parts) + ("  best" if improved else ""), flush=True)

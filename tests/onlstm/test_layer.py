@@ -1,0 +1,425 @@
+"""ONLSTM beside nn.LSTM, whose conventions it has, and beside loops in NumPy, whose numbers it has."""
+
+import itertools
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from onlstm import ONLSTM, ONLSTMCell
+from onlstm.backends import BACKENDS, native, select_backend
+from onlstm.functional import Weights, recur
+from ordered_memory.backends.runtime.build import load
+from tests.equality import assert_equals_the_definition
+from tests.tolerances import assert_close
+
+NATIVE = load(native.SOURCE, torch.float64)
+NAMES = [name for name in BACKENDS if name != "triton"]  # that one is in test_onlstm_triton.py
+FAST = [name for name in NAMES if name != "reference"]
+
+
+def oracle(x, weights, h, c, chunk):
+    """One direction over one sequence, (T, I), unit by unit; h of every step, the last c, both distances."""
+    w_ih, w_hh, bias = weights
+    size = len(h)
+    masters = size // chunk
+    outputs, forget_distances, input_distances = [], [], []
+    for token in x:
+        z = w_ih @ token + w_hh @ h + bias
+        sig = 1 / (1 + np.exp(-z))
+        exp_f, exp_i = np.exp(z[4 * size : 4 * size + masters]), np.exp(z[4 * size + masters :])
+        new_h, new_c = np.zeros(size), np.zeros(size)
+        f_master = [sum(exp_f[: k + 1]) / sum(exp_f) for k in range(masters)]
+        i_master = [1 - sum(exp_i[: k + 1]) / sum(exp_i) for k in range(masters)]
+        for u in range(size):
+            f_m, i_m = f_master[u // chunk], i_master[u // chunk]
+            w = f_m * i_m
+            f_hat, i_hat = sig[size + u] * w + (f_m - w), sig[u] * w + (i_m - w)
+            new_c[u] = f_hat * c[u] + i_hat * np.tanh(z[2 * size + u])
+            new_h[u] = sig[3 * size + u] * np.tanh(new_c[u])
+        h, c = new_h, new_c
+        outputs.append(h)
+        forget_distances.append(masters - sum(f_master))
+        input_distances.append(masters - sum(i_master))
+    return np.array(outputs), c, forget_distances, input_distances
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_two_layers_both_ways_equal_loops_over_units(backend):
+    layer = ONLSTM(3, 6, 2, bidirectional=True, chunk_size=2, backend=backend).double()
+    lengths = [5, 2, 4]
+    x = torch.randn(5, 3, 3, dtype=torch.float64)
+    state = torch.randn(2, 4, 3, 6, dtype=torch.float64)
+    packed = pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
+    output, (h_n, c_n), distances = layer(packed, (state[0], state[1]), distances=True)
+    output, _ = pad_packed_sequence(output)
+    forget, write = (
+        pad_packed_sequence(PackedSequence(one.T, *packed[1:]))[0].detach().numpy() for one in distances
+    )
+    for b, length in enumerate(lengths):
+        read, halves = x[:length, b].numpy(), []
+        for index, (level, suffix) in enumerate(itertools.product(range(2), ("", "_reverse"))):
+            names = [f"{name}_l{level}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            w_ih, w_hh, b_ih, b_hh = (getattr(layer, name).detach().numpy() for name in names)
+            h, c = (state[k][index, b].numpy() for k in range(2))
+            tokens = read[::-1] if suffix else read
+            hidden, cell, f_distance, i_distance = oracle(tokens, (w_ih, w_hh, b_ih + b_hh), h, c, 2)
+            turn = slice(None, None, -1 if suffix else 1)
+            np.testing.assert_allclose(h_n[index, b].detach().numpy(), hidden[-1], rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(c_n[index, b].detach().numpy(), cell, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(forget[:length, b, index], f_distance[turn], rtol=1e-10)
+            np.testing.assert_allclose(write[:length, b, index], i_distance[turn], rtol=1e-10)
+            halves.append(hidden[turn])
+            if suffix:
+                read, halves = np.concatenate(halves, axis=1), []
+        np.testing.assert_allclose(output[:length, b].detach().numpy(), read, rtol=1e-10, atol=1e-12)
+        assert output[length:, b].abs().sum() == 0
+
+
+SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6).map(lambda sizes: sorted(sizes, reverse=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", FAST)
+@given(
+    batch_sizes=SIZES,
+    masters=st.integers(1, 4),
+    chunk=st.integers(1, 4),
+    left=st.integers(0, 2),
+    seed=st.integers(0, 99),
+)
+def test_a_backend_equals_the_definition_with_all_gradients(
+    name, dtype, batch_sizes, masters, chunk, left, seed
+):
+    assert_equals_the_definition(BACKENDS[name].recur, dtype, batch_sizes, masters, chunk, left, seed)
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    """However small the work is."""
+    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+@pytest.mark.parametrize(("masters", "chunk"), [(1, 4), (2, 3), (3, 2), (7, 5)])
+def test_threads_share_the_units_and_change_nothing(three_threads, masters, chunk):
+    size, batch_sizes = masters * chunk, [6, 5, 5, 2]
+    rows = 4 * size + 2 * masters
+    shapes = ((sum(batch_sizes), 3), (rows, 3), (rows, size), (rows,), (7, size), (7, size))
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    arguments = (inputs[0], batch_sizes, Weights(*inputs[1:4]), *inputs[4:], chunk)
+    expected = recur(*arguments)
+    upstream = [torch.randn_like(one) for one in expected]
+    wanted = torch.autograd.grad(expected, inputs, upstream)
+    for _ in range(20):
+        actual = native.recur(*arguments)
+        found = torch.autograd.grad(actual, inputs, upstream)
+        for one, other in zip((*actual, *found), (*expected, *wanted), strict=True):
+            assert_close(one, other)
+        with torch.no_grad():
+            for one, other in zip(native.recur(*arguments), expected, strict=True):
+                assert_close(one, other)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_threads_of_its_own_where_there_is_no_openmp(monkeypatch):
+    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(native, "run_in_team", lambda *_: False)
+    layer, plain = (ONLSTM(4, 24, chunk_size=2, backend=name) for name in ("native", "reference"))
+    plain.load_state_dict(layer.state_dict())
+    x, before = torch.randn(5, 3, 4), torch.get_num_threads()
+    torch.set_num_threads(12)  # more than a pool has by itself
+    output = layer(x)[0]
+    torch.set_num_threads(before)
+    assert_close(output, plain(x)[0])
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_calls_from_many_threads_do_not_wait_for_one_another(three_threads):
+    layer = ONLSTM(3, 6, chunk_size=2, backend="native")
+    x = torch.randn(9, 2, 3)
+    expected = layer(x)[0].detach()
+    with ThreadPoolExecutor(8) as callers:
+        for output in callers.map(lambda _: layer(x)[0], range(40)):
+            assert_close(output.detach(), expected)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_shapes_are_checked_before_c_sees_them():
+    good = {
+        "tokens": torch.zeros(3, 5),
+        "batch_sizes": [2, 1],
+        "weights": Weights(torch.zeros(20, 5), torch.zeros(20, 4), torch.zeros(20)),
+        "hidden": torch.zeros(2, 4),
+        "cell": torch.zeros(2, 4),
+        "chunk_size": 2,
+    }
+    native.recur(**good)
+    for bad, message in (
+        ({"weights": good["weights"]._replace(recurrent=torch.zeros(18, 4))}, "weights.recurrent must be"),
+        ({"weights": good["weights"]._replace(input=torch.zeros(20, 4))}, "weights.input must have shape"),
+        ({"weights": good["weights"]._replace(bias=torch.zeros(19))}, "weights.bias must have shape"),
+        ({"weights": good["weights"]._replace(bias=torch.zeros(20).double())}, "weights.bias must be"),
+        ({"chunk_size": 3}, "weights.recurrent must be"),
+        ({"tokens": torch.zeros(4, 5)}, "tokens must have shape"),
+        ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
+        ({"cell": torch.zeros(3, 4)}, "cell must have shape"),
+        ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, "batch_sizes must begin with 1 to 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            native.recur(**{**good, **bad})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradcheck(name):
+    shapes = ((3, 3), (20, 3), (20, 4), (20,), (2, 4), (2, 4))
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    run = select_backend(name, inputs[0], inputs[2])
+    assert torch.autograd.gradcheck(
+        lambda x, w, u, b, h, c: run(x, [2, 1], Weights(w, u, b), h, c, 2), inputs
+    )
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_no_second_derivatives_by_halves(name):
+    x = torch.randn(3, 5, requires_grad=True)
+    weights, state = Weights(torch.randn(20, 5), torch.randn(20, 4), None), torch.zeros(3, 4)
+    output = select_backend(name, x, weights.recurrent)(x, [3], weights, state, state, 2).output
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        torch.autograd.grad(output.sum(), x, create_graph=True)
+
+
+GRID = list(
+    itertools.product([1, 2], [True, False], [True, False], [True, False])
+)  # layers, bias, batch_first, bidirectional
+
+
+@pytest.mark.parametrize(("layers", "bias", "batch_first", "bidirectional"), GRID)
+def test_shapes_names_and_packing_are_those_of_nn_lstm(layers, bias, batch_first, bidirectional):
+    options = {"num_layers": layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+    ours, theirs = ONLSTM(5, 6, **options), nn.LSTM(5, 6, **options)
+    assert [name for name, _ in ours.named_parameters()] == [name for name, _ in theirs.named_parameters()]
+    batch = torch.randn(4, 3, 5)
+    leading = layers * (2 if bidirectional else 1)
+    batch_size = 4 if batch_first else 3
+    hx = torch.randn(leading, batch_size, 6), torch.randn(leading, batch_size, 6)
+    unbatched = torch.randn(7, 5)
+    hu = torch.randn(leading, 6), torch.randn(leading, 6)
+    steps = 3 if batch_first else 4
+    lengths = torch.tensor([1, steps, 2, 3][:batch_size]).clamp(max=steps)
+    packed = pack_padded_sequence(batch, lengths, batch_first, enforce_sorted=False)
+    for arguments in ((batch,), (batch, hx), (unbatched,), (unbatched, hu), (packed,), (packed, hx)):
+        (y, (h, c)), (y2, (h2, c2)) = ours(*arguments), theirs(*arguments)
+        assert type(y) is type(y2)
+        if isinstance(y, PackedSequence):
+            assert torch.equal(y.batch_sizes, y2.batch_sizes)
+            assert torch.equal(y.sorted_indices, y2.sorted_indices)
+            assert torch.equal(y.unsorted_indices, y2.unsorted_indices)
+            y, y2 = y.data, y2.data
+        assert y.shape == y2.shape
+        assert h.shape == h2.shape
+        assert c.shape == c2.shape
+
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"input_size": 0, "hidden_size": 6},
+        {"input_size": 5, "hidden_size": 0},
+        {"input_size": 5, "hidden_size": -2},
+        {"input_size": 5, "hidden_size": 6.0},
+        {"input_size": "5", "hidden_size": 6},
+        {"input_size": 5, "hidden_size": 6, "num_layers": 0},
+        {"input_size": 5, "hidden_size": 6, "dropout": 1.5, "num_layers": 2},
+        {"input_size": 5, "hidden_size": 6, "dropout": "a", "num_layers": 2},
+        {"input_size": 5, "hidden_size": 6, "bias": 1},
+        {"input_size": 5, "hidden_size": 6, "batch_first": "yes"},
+        {"input_size": 5, "hidden_size": 6, "dropout": 0.5},
+        {"input_size": 5, "hidden_size": 6, "proj_size": -1},
+    ],
+)
+def test_bad_arguments_raise_what_nn_lstm_raises(arguments):
+    expected = error_of(lambda: nn.LSTM(**arguments))
+    assert expected is not None
+    assert error_of(lambda: ONLSTM(**arguments)) == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (torch.randn(4, 3, 6),),
+        lambda: (torch.randn(4),),
+        lambda: (torch.randn(4, 3, 5, 1),),
+        lambda: (torch.randn(4, 3, 5), (torch.zeros(1, 2, 6), torch.zeros(1, 3, 6))),
+        lambda: (torch.randn(4, 3, 5), (torch.zeros(1, 3, 6), torch.zeros(1, 3, 5))),
+        lambda: (torch.randn(4, 3, 5), (torch.zeros(3, 6), torch.zeros(3, 6))),
+        lambda: (torch.randn(4, 5), (torch.zeros(1, 1, 6), torch.zeros(1, 1, 6))),
+        lambda: (torch.randn(0, 3, 5),),
+        lambda: (torch.randn(4, 3, 5, dtype=torch.float64),),
+        lambda: (pack_padded_sequence(torch.randn(4, 3, 6), [4, 2, 1]),),
+        lambda: (
+            pack_padded_sequence(torch.randn(4, 3, 5), [4, 2, 1]),
+            (torch.zeros(1, 2, 6), torch.zeros(1, 2, 6)),
+        ),
+    ],
+)
+def test_bad_input_raises_what_nn_lstm_raises(make):
+    expected = error_of(lambda: nn.LSTM(5, 6)(*make()))
+    assert expected is not None
+    assert error_of(lambda: ONLSTM(5, 6)(*make())) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"chunk_size": 4}, "hidden_size=6 must be divisible by chunk_size=4"),
+        ({"chunk_size": 0}, "chunk_size must be greater than zero, got 0"),
+        ({"weight_dropout": 2}, "weight_dropout should be a number in range [0, 1], got 2"),
+        ({"proj_size": 2}, "proj_size must be 0"),
+        ({"backend": "fast"}, "backend must be one of"),
+    ],
+)
+def test_its_own_arguments_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ONLSTM(5, 6, **arguments)
+    with pytest.raises(ValueError, match="must be divisible"):
+        ONLSTMCell(5, 6, chunk_size=5)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_two_halves_equal_the_whole(backend):
+    layer = ONLSTM(5, 6, 2, chunk_size=3, backend=backend).double()
+    x = torch.randn(7, 3, 5, dtype=torch.float64)
+    whole, state = layer(x)
+    first, between = layer(x[:3])
+    second, end = layer(x[3:], between)
+    assert_close(torch.cat([first, second]), whole)
+    for one, other in zip(end, state, strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_batch_mates_and_order_change_nothing(backend, bidirectional):
+    layer = ONLSTM(5, 6, 2, chunk_size=2, bidirectional=bidirectional, backend=backend).double()
+    sequences = [torch.randn(length, 5, dtype=torch.float64) for length in (2, 6, 1, 4)]
+    packed = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+    output, (h_n, c_n) = layer(packed)
+    output, _ = pad_packed_sequence(output)
+    for b, sequence in enumerate(sequences):
+        alone, (h, c) = layer(sequence)
+        assert_close(output[: len(sequence), b], alone)
+        assert_close(h_n[:, b], h)
+        assert_close(c_n[:, b], c)
+
+
+def test_the_cell_is_one_step_of_the_layer():
+    layer = ONLSTM(5, 6, chunk_size=2).double()
+    cell = ONLSTMCell(5, 6, chunk_size=2).double()
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    x, state = torch.randn(3, 5, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
+    _, (h, c) = layer(x.unsqueeze(0), (state[:1], state[1:]))
+    for one, other in zip(cell(x, (state[0], state[1])), (h[0], c[0]), strict=True):
+        assert_close(one, other)
+    for one, other in zip(cell(x[0]), cell(x[:1]), strict=True):
+        assert_close(one, other[0])
+    assert [name for name, _ in cell.named_parameters()] == [
+        name for name, _ in nn.LSTMCell(5, 6).named_parameters()
+    ]
+    for bad in (torch.randn(3, 4), torch.randn(2, 3, 5)):
+        assert error_of(lambda bad=bad: cell(bad)) == error_of(lambda bad=bad: nn.LSTMCell(5, 6)(bad))
+
+
+def test_weight_dropout_drops_recurrent_weights_for_the_whole_call():
+    layer = ONLSTM(5, 6, chunk_size=2, weight_dropout=0.5)
+    x = torch.randn(4, 3, 5)
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    layer.train()
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    torch.manual_seed(1)
+    dropped, _ = layer(x)
+    torch.manual_seed(1)
+    mask = nn.functional.dropout(torch.ones_like(layer.weight_hh_l0), 0.5)
+    with torch.no_grad():
+        layer.weight_hh_l0 *= mask
+    assert_close(layer.eval()(x)[0], dropped)
+    all_gone = ONLSTM(5, 6, weight_dropout=1.0)
+    x = torch.randn(2, 1, 5)
+    other = torch.stack([torch.zeros(1, 5), x[1]])
+    assert not torch.equal(all_gone(x)[0][1], all_gone(other)[0][1])  # through c alone
+
+
+def test_dropout_acts_between_layers_only():
+    layer = ONLSTM(5, 6, 2, dropout=1.0)
+    x = torch.randn(4, 3, 5)
+    output, (h_n, _) = layer(x)
+    without = ONLSTM(6, 6)
+    without.load_state_dict(
+        {name.replace("_l1", "_l0"): value for name, value in layer.state_dict().items() if "_l1" in name}
+    )
+    assert_close(output, without(torch.zeros(4, 3, 6))[0])
+    assert h_n[0].abs().sum() > 0
+
+
+def test_distances_lie_between_the_layers_of_the_hierarchy():
+    layer = ONLSTM(5, 12, 3, chunk_size=3, batch_first=True)
+    output, _, distances = layer(torch.randn(2, 7, 5), distances=True)
+    assert output.shape == (2, 7, 12)
+    for one in distances:
+        assert one.shape == (3, 2, 7)
+        assert one.min() >= 0
+        assert one.max() <= 4
+    assert layer(torch.randn(7, 5), distances=True)[2].forget.shape == (3, 7)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_gradients_under_autocast_follow_those_of_float32(backend):
+    layer = ONLSTM(16, 32, chunk_size=4, backend=backend)
+    x, upstream = torch.randn(9, 8, 16, requires_grad=True), torch.randn(9, 8, 32)
+    wanted, found = (), ()
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            output, _ = layer(x)
+        wanted, found = (
+            found,
+            torch.autograd.grad(output, [x, *layer.parameters()], upstream.to(output.dtype)),
+        )
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == torch.float32
+        assert 0 < (one - other).norm() < 0.03 * other.norm() or torch.equal(one, other)
+
+
+def test_works_under_autocast_and_inference_mode_and_on_copies():
+    import copy
+    import pickle
+
+    layer = ONLSTM(5, 6, 2, chunk_size=2)
+    x = torch.randn(4, 3, 5)
+    expected = layer(x)[0]
+    with torch.inference_mode():
+        assert_close(layer(x)[0], expected)
+    assert_close(copy.deepcopy(layer)(x)[0], expected)
+    assert_close(pickle.loads(pickle.dumps(layer))(x)[0], expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (layer(x)[0].float() - expected).abs().max() < 0.05
+    layer.flatten_parameters()
+    assert repr(layer) == "ONLSTM(5, 6, num_layers=2, chunk_size=2)"

@@ -1,0 +1,98 @@
+"""ON-LSTM's Triton kernels against the definition, on a GPU or in Triton's interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence
+
+os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
+
+from onlstm import ONLSTM
+from onlstm.backends import triton_steps
+from tests.equality import assert_equals_the_definition
+from tests.tolerances import assert_close
+
+tl = pytest.importorskip("triton.language")
+
+ROOT = Path(__file__).parents[2]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INTERPRETED = type(tl.sum).__name__ == "InterpretedFunction"
+
+pytestmark = [
+    pytest.mark.skipif(
+        DEVICE == "cpu" and not INTERPRETED,
+        reason="Triton was imported before TRITON_INTERPRET=1 was set: set it, or run this file alone",
+    ),
+    pytest.mark.filterwarnings("ignore:.*deterministic"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _uninitialised_memory_is_nan():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("batch_sizes", "masters", "chunk", "left"),
+    [
+        ([3, 3, 2, 1], 3, 5, 1),
+        ([1], 1, 1, 0),
+        ([1, 1, 1], 4, 1, 0),
+        ([2, 1], 1, 6, 2),
+        ([4, 4], 5, 3, 0),
+        ([2], 20, 10, 0),
+    ],
+)
+def test_the_kernels_equal_the_definition_with_all_gradients(dtype, batch_sizes, masters, chunk, left):
+    for seed in (1, 2):
+        arguments = (dtype, batch_sizes, masters, chunk, left, seed, DEVICE)
+        assert_equals_the_definition(triton_steps.recur, *arguments)
+
+
+def test_a_layer_by_name_in_both_directions():
+    sizes = {"num_layers": 2, "bidirectional": True, "chunk_size": 3}
+    layer = ONLSTM(4, 6, backend="triton", **sizes).to(DEVICE)
+    plain = ONLSTM(4, 6, backend="reference", **sizes).to(DEVICE)
+    plain.load_state_dict(layer.state_dict())
+    packed = pack_sequence([torch.randn(n, 4, device=DEVICE) for n in (3, 1, 2)], enforce_sorted=False)
+    (one, state, distances), (other, wanted, expected) = (
+        each(packed, distances=True) for each in (layer, plain)
+    )
+    for left, right in zip((one.data, *state, *distances), (other.data, *wanted, *expected), strict=True):
+        assert_close(left, right)
+
+
+def test_more_units_than_a_program_can_have(monkeypatch):
+    monkeypatch.setattr(triton_steps, "LARGEST", 16)
+    layer = ONLSTM(2, 30, chunk_size=10, backend="triton", device=DEVICE)
+    with pytest.raises(ValueError, match=r"at most 16 units, got hidden_size=30 .* up to 4 × 16"):
+        layer(torch.zeros(1, 1, 2, device=DEVICE))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [(70, 20, 400, 1150), (35, 256, 128, 400), (35, 32, 200, 650)])
+def test_at_the_sizes_of_use_on_a_gpu(size):
+    steps, batch, features, units = size
+    layer = ONLSTM(features, units, chunk_size=10, backend="triton").cuda()
+    plain = ONLSTM(features, units, chunk_size=10, backend="reference").cuda()
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(steps, batch, features, device="cuda")
+    assert_close(layer(x)[0], plain(x)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hidden_size", "chunk_size"), [(1150, 10), (400, 10), (200, 1), (64, 64)])
+def test_the_kernels_compile_for_sm_90_without_spilling(hidden_size, chunk_size):
+    sizes = {"model": "onlstm", "hidden_size": hidden_size, "chunk_size": chunk_size}
+    command = [sys.executable, "-m", "tests.compile_triton", json.dumps(sizes)]
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [kernel["spill_bytes"] for kernel in json.loads(done.stdout)] == [0, 0]

@@ -1,0 +1,257 @@
+"""The layer as a user of nn.LSTM would use it."""
+
+import copy
+import re
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+
+from ordered_memory import OrderedMemory, OrderedMemoryState
+from tests.tolerances import assert_close
+
+F64 = torch.float64
+
+
+def make(**arguments):
+    return OrderedMemory(4, 6, 5, **{"batch_first": True, "dtype": F64, **arguments})
+
+
+def assert_same(actual, expected, rows=slice(None), steps=slice(None)):
+    assert_close(actual.output, expected.output[rows, steps], "output")
+    assert_close(actual.attention, expected.attention[rows, steps], "attention")
+    for name, tensor in actual.state._asdict().items():
+        assert_close(tensor, getattr(expected.state, name)[rows], name)
+
+
+def test_padding_changes_nothing_whatever_stands_in_it():
+    layer = make()
+    x = torch.randn(3, 6, 4, dtype=F64)
+    lengths = [6, 4, 2]
+    expected = layer(x, lengths=lengths)
+    garbage = torch.cat([x, torch.full((3, 3, 4), float("nan"), dtype=F64)], dim=1)
+    garbage[1, 4:] = float("inf")
+    garbage.requires_grad_()
+    padded = layer(garbage, lengths=lengths)
+    assert (padded.output[:, 6:] == 0).all()
+    for name, tensor in padded.state._asdict().items():
+        assert torch.equal(tensor, getattr(expected.state, name)), name
+    assert torch.equal(padded.output[:, :6], expected.output)
+    padded.output.sum().backward()
+    assert garbage.grad.isfinite().all()
+    assert (garbage.grad[:, 6:] == 0).all()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_batch_mates_change_nothing():
+    layer = make()
+    x = torch.randn(4, 6, 4, dtype=F64)
+    lengths = [6, 1, 3, 5]
+    together = layer(x, lengths=lengths)
+    for b, length in enumerate(lengths):
+        alone = layer(x[[b], :length])
+        assert_same(alone, together, [b], slice(length))
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5])
+def test_two_halves_equal_the_whole(cut):
+    layer = make()
+    x = torch.randn(3, 6, 4, dtype=F64)
+    whole = layer(x)
+    first = layer(x[:, :cut])
+    second = layer(x[:, cut:], first.state)
+    assert_close(torch.cat([first.output, second.output], 1), whole.output)
+    assert_close(torch.cat([first.attention, second.attention], 1), whole.attention)
+    for actual, expected in zip(second.state, whole.state, strict=True):
+        assert_close(actual, expected)
+
+
+def test_two_halves_equal_the_whole_in_gradients():
+    layer = make()
+    x = torch.randn(2, 6, 4, dtype=F64)
+    parameters = list(layer.parameters())
+    whole = torch.autograd.grad(layer(x).output.square().sum(), parameters)
+    first = layer(x[:, :3])
+    second = layer(x[:, 3:], first.state)
+    loss = first.output.square().sum() + second.output.square().sum()
+    for actual, expected in zip(torch.autograd.grad(loss, parameters), whole, strict=True):
+        assert_close(actual, expected)
+
+
+def test_layouts_agree():
+    layer = make()
+    time_first = copy.deepcopy(layer)
+    time_first.batch_first = False
+    x = torch.randn(3, 5, 4, dtype=F64)
+    expected = layer(x, lengths=[5, 3, 1])
+    actual = time_first(x.transpose(0, 1), lengths=[5, 3, 1])
+    assert torch.equal(actual.output.transpose(0, 1), expected.output)
+    assert torch.equal(actual.attention.transpose(0, 1), expected.attention)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_one_sequence_without_a_batch_axis(bidirectional, batch_first):
+    layer = make(bidirectional=bidirectional, batch_first=batch_first)
+    x = torch.randn(5, 4, dtype=F64)
+    expected = layer(x.unsqueeze(0 if batch_first else 1))
+    actual = layer(x)
+    assert torch.equal(actual.output, expected.output.squeeze(0 if batch_first else 1))
+    assert actual.attention.shape == ((2, 5, 5) if bidirectional else (5, 5))
+    resumed = layer(x, actual.state)
+    again = layer(x.unsqueeze(0 if batch_first else 1), expected.state)
+    assert torch.equal(resumed.output, again.output.squeeze(0 if batch_first else 1))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_packed_sequences_equal_padded_ones(bidirectional, batch_first):
+    layer = make(bidirectional=bidirectional, batch_first=batch_first)
+    sequences = [torch.randn(length, 4, dtype=F64) for length in (2, 5, 3, 5)]
+    packed = layer(pack_sequence(sequences, enforce_sorted=False))
+    padded = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=batch_first)
+    expected = layer(padded, lengths=[2, 5, 3, 5])
+    unpacked, lengths = pad_packed_sequence(packed.output, batch_first=batch_first)
+    assert lengths.tolist() == [2, 5, 3, 5]
+    assert torch.equal(unpacked, expected.output)
+    assert torch.equal(packed.attention, expected.attention)
+    for actual, tensor in zip(packed.state, expected.state, strict=True):
+        assert torch.equal(actual, tensor)
+
+
+def test_bidirectional_reads_each_sequence_from_its_own_end():
+    layer = make(bidirectional=True)
+    x = torch.randn(2, 6, 4, dtype=F64)
+    both = layer(x, lengths=[6, 3])
+    short = layer(x[[1], :3])
+    assert_close(both.output[[1], :3], short.output)
+    assert_close(both.attention[:, [1], :3], short.attention)
+    assert_close(both.state.candidate[:, [1]], short.state.candidate)
+
+
+def test_more_slots_at_call_time_are_the_same_as_a_layer_built_with_them():
+    layer = make()
+    wide = OrderedMemory(4, 6, 9, batch_first=True, dtype=F64)
+    wide.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 7, 4, dtype=F64)
+    assert torch.equal(layer(x, num_slots=9).output, wide(x).output)
+    assert layer.num_slots == 5
+
+
+def test_dropout_is_reproducible_under_a_seed_and_off_in_evaluation():
+    layer = make(cell_dropout=0.3, attention_dropout=0.3)
+    x = torch.randn(2, 6, 4, dtype=F64)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(layer(x).output)
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    layer.eval()
+    plain = make()
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x).output, plain(x).output)
+
+
+@pytest.mark.parametrize("site", ["cell_dropout", "attention_dropout"])
+def test_each_dropout_site_acts_alone(site):
+    layer = make(**{site: 0.5})
+    x = torch.randn(2, 6, 4, dtype=F64)
+    assert not torch.equal(layer(x).output, layer(x).output)
+
+
+def test_inputs_and_states_are_not_modified():
+    layer = make()
+    x = torch.randn(2, 5, 4, dtype=F64)
+    state = layer(x).state.detach()
+    before = x.clone(), [tensor.clone() for tensor in state]
+    layer(x, state, lengths=[5, 2])
+    assert torch.equal(x, before[0])
+    assert all(torch.equal(a, b) for a, b in zip(state, before[1], strict=True))
+
+
+def test_inference_mode_copy_and_state_dict():
+    layer = make(bidirectional=True)
+    x = torch.randn(2, 5, 4, dtype=F64)
+    expected = layer(x)
+    with torch.inference_mode():
+        assert torch.equal(layer(x).output, expected.output)
+    assert torch.equal(copy.deepcopy(layer)(x).output, expected.output)
+    other = make(bidirectional=True)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x).output, expected.output)
+
+
+def test_autocast_follows_float32():
+    layer = make(dtype=torch.float32)
+    x = torch.randn(2, 6, 4)
+    expected = layer(x, lengths=[6, 4])
+    with torch.autocast("cpu", torch.bfloat16):
+        actual = layer(x, lengths=[6, 4])
+        again = layer(x, actual.state)
+    torch.testing.assert_close(actual.output.float(), expected.output, rtol=0.1, atol=0.1)
+    again.output.float().sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_every_parameter_gets_a_gradient():
+    layer = make(bidirectional=True)
+    layer(torch.randn(2, 1, 4, dtype=F64)).output.sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+def test_repr_names_what_was_built():
+    assert "4, 6, num_slots=5, score='normalized', cell='gated'" in repr(make())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_slots": 0}, "num_slots must be an integer of at least 1, got 0"),
+        ({"slot_size": -1}, "slot_size must be an integer of at least 1, got -1"),
+        ({"input_size": 0}, "input_size must be"),
+        ({"cell_dropout": 1.5}, "cell_dropout must lie in [0, 1], got 1.5"),
+        ({"attention_dropout": -0.1}, "attention_dropout must lie in [0, 1]"),
+        ({"score": "dot"}, "score must be one of ['additive', 'normalized'], got 'dot'"),
+        ({"cell": "lstm"}, "cell must be one of ['gated', 'tree-rnn'], got 'lstm'"),
+        ({"backend": "magic"}, "backend must be one of"),
+    ],
+)
+def test_bad_constructor_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        OrderedMemory(**{"input_size": 4, "slot_size": 6, "num_slots": 5, **arguments})
+
+
+X = torch.zeros(2, 5, 4, dtype=F64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m(torch.zeros(2, 5, 3, dtype=F64)), "x must have 4 features (input_size), got 3"),
+        (lambda m: m(torch.zeros(2, 0, 4, dtype=F64)), "at least one step"),
+        (lambda m: m(torch.zeros(4, dtype=F64)), "x must have 2 or 3 axes, got 1"),
+        (lambda m: m(X, lengths=[5, 0]), "lengths must lie in 1..5 (T), got lengths[1] = 0"),
+        (lambda m: m(X, lengths=[6, 5]), "lengths must lie in 1..5 (T), got lengths[0] = 6"),
+        (lambda m: m(X, lengths=[5]), "one entry for each of 2 sequences, got 1"),
+        (lambda m: m(X, lengths=[5.0, 1.0]), "one integer for each sequence"),
+        (lambda m: m(X[0], lengths=[5]), "lengths must be None for an input without a batch axis"),
+        (lambda m: m(X, num_slots=0), "num_slots must be an integer of at least 1, got 0"),
+        (lambda m: m(X, m(X).state, num_slots=6), "state.memory must have shape (2, 6, 6)"),
+        (lambda m: m(X, m(X[:1]).state), "state.memory must have shape (2, 5, 6) for batch size 2"),
+    ],
+)
+def test_bad_calls_are_named(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call(make())
+
+
+def test_wrong_type_of_input_is_named():
+    with pytest.raises(TypeError, match="x must be a tensor or a PackedSequence, got list"):
+        make()([1, 2, 3])
+
+
+def test_state_is_a_plain_named_tuple():
+    state = make()(X).state
+    assert isinstance(state, OrderedMemoryState)
+    assert state._fields == ("memory", "candidate", "occupancy")

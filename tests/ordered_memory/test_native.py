@@ -1,0 +1,251 @@
+"""What is peculiar to the native backend: building it, its memory, its threads."""
+
+import gc
+import threading
+
+import pytest
+import torch
+
+from ordered_memory import OrderedMemory
+from ordered_memory.backends import native, select_backend, sequence
+from ordered_memory.backends.native.arguments import SOURCE, compiled
+from ordered_memory.backends.runtime import build, pool
+from tests.tolerances import assert_close
+
+AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))
+
+
+@pytest.fixture
+def fresh_build(tmp_path, monkeypatch):
+    """An empty cache directory, and nothing loaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    build.load.cache_clear()
+    yield tmp_path
+    build.load.cache_clear()
+
+
+@pytest.fixture
+def empty_pool():
+    pool.clear()
+    yield
+    pool.clear()
+
+
+def maps():
+    return OrderedMemory(3, 4, 2).directions[0].maps()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [("no-such-compiler", "there is no C compiler"), ("false", "false failed")],
+)
+def test_without_a_working_compiler_auto_does_without(fresh_build, monkeypatch, compiler, reason):
+    monkeypatch.setenv("CC", compiler)
+    x = torch.zeros(1, 1, 4)
+    assert select_backend("auto", x, maps()) is sequence.recur
+    with pytest.raises(RuntimeError, match=rf"backend 'native' cannot run here: .*{reason}"):
+        select_backend("native", x, maps())
+
+
+def test_an_unwritable_cache_is_named(fresh_build, monkeypatch):
+    (fresh_build / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh_build / "file"))
+    assert str(fresh_build / "file") in native.why_not(torch.zeros(1, 1, 4), maps())
+
+
+@AVAILABLE
+def test_a_damaged_cache_is_built_anew(fresh_build):
+    built = build._build(SOURCE, torch.float32)
+    built.write_bytes(b"")
+    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
+    assert built.stat().st_size > 0
+
+
+@AVAILABLE
+def test_it_is_compiled_once_and_nothing_else_is_left(fresh_build):
+    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
+    (built,) = (fresh_build / "ordered_memory").iterdir()
+    before = built.stat().st_mtime_ns
+    build.load.cache_clear()
+    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
+    assert [file.stat().st_mtime_ns for file in (fresh_build / "ordered_memory").iterdir()] == [before]
+
+
+@AVAILABLE
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_dtypes_that_it_does_not_have_are_named(dtype):
+    layer = OrderedMemory(3, 4, 2, backend="native", dtype=dtype)
+    with pytest.raises(RuntimeError, match=str(dtype)):
+        layer(torch.zeros(2, 1, 3, dtype=dtype))
+
+
+def test_memory_is_used_again_but_not_while_a_view_lives(empty_pool):
+    first = pool.empty(5000, torch.float32)
+    view, where = first[10:20], first.data_ptr()
+    del first
+    gc.collect()
+    assert pool.empty(5000, torch.float32).data_ptr() != where
+    del view
+    gc.collect()
+    both = [pool.empty(4000, torch.float32) for _ in range(2)]
+    assert where in [tensor.data_ptr() for tensor in both]
+
+
+def test_larger_buffers_take_the_place_of_smaller_ones(empty_pool):
+    for size in (1000, 10_000, 100_000, 1_000_000):
+        tensor = pool.empty(size, torch.float32)
+        tensor[0] = 1
+        del tensor
+        gc.collect()
+    assert [len(buffer) for buffer in pool._free] == [1 << 22]
+
+
+@AVAILABLE
+def test_the_number_of_threads_changes_nothing():
+    layer = OrderedMemory(3, 8, 4, backend="native", dtype=torch.float64)
+    x = torch.randn(9, 7, 3, dtype=torch.float64)
+    lengths = [9, 2, 5, 5, 1, 7, 3]
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3, 16):
+            torch.set_num_threads(threads)
+            out = layer(x, lengths=lengths)
+            gradients = torch.autograd.grad(
+                out.output.sin().sum(), list(layer.parameters()), allow_unused=True
+            )
+            found.append([out.output, *(gradient for gradient in gradients if gradient is not None)])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert_close(two, one)
+
+
+@AVAILABLE
+def test_calls_from_several_threads_do_not_meet():
+    layer = OrderedMemory(3, 8, 4, backend="native", cell_dropout=0.0)
+    inputs = [torch.randn(12, 5, 3) for _ in range(4)]
+    expected = [layer(x).output.detach() for x in inputs]
+    found = [None] * len(inputs)
+
+    def work(i):
+        for _ in range(5):
+            out = layer(inputs[i]).output
+            out.sum().backward()
+            found[i] = out.detach()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, two in zip(expected, found, strict=True):
+        assert_close(two, one)
+
+
+@AVAILABLE
+def test_denormals_are_flushed_inside_only():
+    tiny = torch.tensor(1e-40)
+    layer = OrderedMemory(3, 4, 2, backend="native")
+    layer(torch.randn(5, 2, 3)).output.sum().backward()
+    assert (tiny / 2).item() > 0
+
+
+@AVAILABLE
+def test_checkpointed_stretches_give_the_same_gradients():
+    torch.manual_seed(3)
+    whole = OrderedMemory(3, 6, 4, dtype=torch.float64, cell_dropout=0.2, attention_dropout=0.2)
+    parts = OrderedMemory(
+        3, 6, 4, dtype=torch.float64, cell_dropout=0.2, attention_dropout=0.2, recompute_every=3
+    )
+    parts.load_state_dict(whole.state_dict())
+    x = torch.randn(11, 4, 3, dtype=torch.float64)
+    for training in (False, True):
+        outcomes = []
+        for layer in (whole, parts):
+            layer.train(training)
+            layer.zero_grad()
+            torch.manual_seed(7)
+            out = layer(x, lengths=[11, 3, 6, 7])
+            (out.output.sin().sum() + out.state.memory.sum() + out.attention.square().sum()).backward()
+            outcomes.append((out.output, {name: p.grad for name, p in layer.named_parameters()}))
+        if training:  # other draws, so only that they are there, and finite
+            assert all(g is None or g.isfinite().all() for g in outcomes[1][1].values())
+            continue
+        assert_close(outcomes[1][0], outcomes[0][0])
+        for name, gradient in outcomes[0][1].items():
+            assert_close(outcomes[1][1][name], gradient, name)
+
+
+HALF = getattr(compiled(torch.float32), "half_gemm", None)
+MULTIPLIES_BFLOAT16 = pytest.mark.skipif(HALF is None, reason="no products of bfloat16 on this processor")
+
+
+class Halved:
+    """A layer read in float32 and under bfloat16 autocast, from the same projected tokens."""
+
+    def __init__(self, score="normalized", dropout=0.0, batch=5):
+        torch.manual_seed(3)
+        dropouts = {"cell_dropout": dropout, "attention_dropout": dropout}
+        self.layer = OrderedMemory(1, 64, 4, score=score, backend="native", **dropouts)
+        self.x = torch.randn(9, batch, 64)
+        self.lengths = torch.tensor([9, 7, 1, 4, 9])[:batch]
+        self.upstream = torch.randn(9, batch, 64)
+
+    def run(self, autocast, rows=slice(None)):
+        direction = self.layer.directions[0]
+        maps, x = direction.maps(), self.x[:, rows].clone().requires_grad_()
+        state = native.OrderedMemoryState(
+            *(torch.zeros(x.shape[1], *shape) for shape in ((4, 64), (4, 64), (5,)))
+        )
+        torch.manual_seed(4)
+        masks = direction.mask_drawer(x[0], 4) if self.layer.training else None
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            result = native.recur(x, state, maps, self.lengths[rows], masks)
+        weights = [*maps.score.parameters(), *maps.cell.parameters(), *maps.norm.parameters()]
+        gradients = torch.autograd.grad(result.output, [x, *weights], self.upstream[:, rows])
+        return result, gradients
+
+
+@MULTIPLIES_BFLOAT16
+@pytest.mark.parametrize("score", ["normalized", "additive"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
+    case = Halved(score, dropout)
+    (exact, wanted), (near, found) = case.run(False), case.run(True)
+    difference = (near.output - exact.output).abs().max()
+    assert 0 < difference < 0.05
+    assert near.output.dtype == torch.float32
+    for one, other in zip(found, wanted, strict=True):
+        if other.norm() > 1e-4:  # a bias before a softmax has a gradient of rounding errors
+            assert (one - other).norm() < 0.1 * other.norm()
+
+
+@MULTIPLIES_BFLOAT16
+def test_products_of_bfloat16_do_not_depend_on_batch_mates():
+    case = Halved()
+    case.layer.eval()
+    together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
+    for row, result in enumerate(alone):
+        assert_close(result.output[:, 0], together.output[:, row])
+
+
+def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
+    library = compiled(torch.float32)
+    if isinstance(library, str):
+        pytest.skip(library)
+    monkeypatch.setattr(library, "half_gemm", None)
+    case = Halved()
+    for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
+        assert torch.equal(one, other)
+
+
+@MULTIPLIES_BFLOAT16
+def test_what_is_no_number_stays_none_as_bfloat16():
+    case = Halved()
+    case.x[2, 1, 5] = torch.nan
+    output = case.run(True)[0].output
+    assert output[2:7, 1].isnan().all()
+    assert not output[:, 0].isnan().any()

@@ -1,0 +1,393 @@
+"""The Triton kernels against the definition: results, every gradient, dropout, and what they compile to.
+
+Without a GPU the kernels run in Triton's interpreter, which must be asked for before Triton is first imported
+(tests/conftest.py does it for a whole run of the tests).
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
+
+from ordered_memory import OrderedMemory, OrderedMemoryState
+from ordered_memory.attention import ScoreMasks
+from ordered_memory.backends import triton_kernels, triton_recurrence
+from ordered_memory.cells import CellMasks
+from ordered_memory.memory import MaskDrawer, StepMasks, initial_state, recur
+from tests.tolerances import assert_close
+
+tl = pytest.importorskip("triton.language")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INTERPRETED = type(tl.sum).__name__ == "InterpretedFunction"
+
+RUNS = pytest.mark.skipif(
+    DEVICE == "cpu" and not INTERPRETED,
+    reason="Triton was imported before TRITON_INTERPRET=1 was set: set it, or run this file alone",
+)
+# On a GPU PyTorch's own cumsum and products say that they have no deterministic form.
+pytestmark = pytest.mark.filterwarnings("ignore:.*deterministic")
+BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
+NAMES = ("output", "memory", "candidate", "occupancy", "attention")
+
+
+@pytest.fixture(autouse=True)
+def _uninitialised_memory_is_nan():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+class Case:
+    """Random weights, inputs, carried state and upstream gradients of one recurrence."""
+
+    def __init__(
+        self, score="normalized", size=16, slots=3, batch=3, steps=3, dropout=0.0, device=DEVICE
+    ):
+        self.shape = (steps, batch, slots)
+        layer = OrderedMemory(
+            4,
+            size,
+            slots,
+            score=score,
+            cell_dropout=dropout,
+            attention_dropout=dropout,
+            device=device,
+        )
+        for parameter in layer.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        self.direction = layer.directions[0]
+        self.maps = self.direction.maps()
+        self.parameters = {
+            name: parameter
+            for name, parameter in self.direction.named_parameters()
+            if not name.startswith("projection")
+        }
+        self.inputs = torch.randn(steps, batch, size, device=device)
+        self.state = OrderedMemoryState(
+            torch.randn(batch, slots, size, device=device),
+            torch.randn(batch, slots, size, device=device),
+            torch.rand(batch, slots + 1, device=device).cumsum(1) / (slots + 1),
+        )
+        shapes = ((steps, batch, size), *(tensor.shape for tensor in self.state), (steps, batch, slots))
+        self.upstream = [torch.randn(shape, device=device) for shape in shapes]
+
+    def draw_masks(self):
+        """Fixed dropout masks of every step; the last step has none."""
+        steps, batch, slots = self.shape
+        arguments = (batch, slots, self.inputs[0])
+        masks = [
+            StepMasks(self.maps.score.draw_masks(*arguments), self.maps.cell.draw_masks(*arguments))
+            for _ in range(steps - 1)
+        ]
+        return [*masks, None]
+
+    def run(self, function, lengths=None, masks=None):
+        """Results and gradients, by name."""
+        leaves = [tensor.clone().requires_grad_() for tensor in (self.inputs, *self.state)]
+        if lengths is not None:
+            lengths = torch.tensor(lengths, device=self.inputs.device)
+        result = function(leaves[0], OrderedMemoryState(*leaves[1:]), self.maps, lengths, masks)
+        results = dict(zip(NAMES, (result.output, *result.state, result.attention), strict=True))
+        wanted = (
+            dict(zip(("inputs", "memory", "candidate", "occupancy"), leaves, strict=True)) | self.parameters
+        )
+        gradients = torch.autograd.grad(list(results.values()), list(wanted.values()), self.upstream)
+        found = {f"gradient of {name}": gradient for name, gradient in zip(wanted, gradients, strict=True)}
+        return {name: tensor.detach() for name, tensor in results.items()} | found
+
+
+def assert_equals_the_definition(case, lengths=None, masks=None):
+    expected = case.run(recur, lengths, masks)
+    actual = case.run(triton_recurrence.recur, lengths, masks)
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        assert_close(actual[name], expected[name], name)
+
+
+@RUNS
+@BOTH_SCORES
+def test_it_equals_the_definition_on_ragged_sequences(score):
+    case = Case(score, slots=3, batch=9, steps=3)
+    assert_equals_the_definition(case, lengths=[3, 0, 1, 2, 3, 1, 0, 2, 2])
+
+
+@RUNS
+@pytest.mark.parametrize(
+    ("score", "size", "slots", "batch", "steps"),
+    [
+        ("normalized", 20, 4, 2, 5),
+        ("additive", 5, 2, 1, 4),
+        ("normalized", 16, 1, 2, 2),
+        ("additive", 16, 1, 1, 1),
+        ("normalized", 3, 3, 1, 1),
+    ],
+)
+def test_it_equals_the_definition_at_odd_sizes(score, size, slots, batch, steps):
+    assert_equals_the_definition(Case(score, size, slots, batch, steps))
+
+
+@RUNS
+@BOTH_SCORES
+def test_it_equals_the_definition_under_fixed_dropout_masks(score):
+    case = Case(score, size=12, batch=2, dropout=0.4)
+    assert_equals_the_definition(case, lengths=[3, 2], masks=case.draw_masks())
+
+
+@RUNS
+def test_masks_may_be_missing_or_come_from_a_function():
+    case = Case(batch=2, steps=2, dropout=0.4)
+    first = case.draw_masks()[0]
+    steps = [StepMasks(first.score, None), StepMasks(None, first.cell)]
+    assert_equals_the_definition(case, masks=steps.__getitem__)
+    assert_equals_the_definition(case, masks=[None, steps[0]])
+
+
+@RUNS
+def test_it_equals_the_definition_from_an_empty_memory_and_with_tiles_of_sixteen(monkeypatch):
+    monkeypatch.setattr(triton_recurrence, "_tile", lambda settings: (16, 4))
+    case = Case(slots=2, batch=18, steps=3)
+    case.state = initial_state(18, 2, case.inputs[0])
+    assert_equals_the_definition(case, lengths=[3] * 16 + [1, 2])
+
+
+@RUNS
+def test_slots_that_no_row_writes_are_left_out_and_still_pass_gradients_to_the_token():
+    case = Case(slots=4, batch=2, steps=4)
+    case.state = initial_state(2, 4, case.inputs[0])
+    case.state.occupancy[:, 3:] = 1
+    results = case.run(triton_recurrence.recur)
+    assert (results["attention"][0, :, :2] == 0).all()
+    assert_equals_the_definition(case)
+
+
+@RUNS
+def test_without_gradients_the_results_are_the_same():
+    case = Case(batch=3, steps=3)
+    lengths = torch.tensor([2, 3, 0], device=DEVICE)
+    arguments = (case.inputs, case.state, case.maps, lengths)
+    case.inputs.requires_grad_()
+    expected = triton_recurrence.recur(*arguments)
+    before = [tensor.clone() for tensor in case.state]
+    with torch.no_grad():
+        actual = triton_recurrence.recur(*arguments)
+    assert torch.equal(actual.output, expected.output)
+    assert torch.equal(actual.attention, expected.attention)
+    for name, left, right in zip(NAMES[1:4], actual.state, expected.state, strict=True):
+        assert torch.equal(left, right), name
+    assert all(map(torch.equal, case.state, before))
+
+
+@RUNS
+def test_the_reverse_pass_can_be_run_twice():
+    case = Case(batch=1, steps=2)
+    inputs = case.inputs.requires_grad_()
+    loss = triton_recurrence.recur(inputs, case.state, case.maps).output.square().sum()
+    (first,) = torch.autograd.grad(loss, inputs, retain_graph=True)
+    (second,) = torch.autograd.grad(loss, inputs)
+    assert torch.equal(first, second)
+
+
+def drawn_masks(case, width):
+    """What `recur` draws for a MaskDrawer from the present state of the generator, as fixed masks."""
+    steps, _, slots = case.shape
+    size = case.inputs.shape[-1]
+    query = case.maps.score.draw_query_mask(case.inputs)
+    masks, (score, cell) = triton_recurrence._draw(case.maps, case.inputs, slots, width)
+    key, feature, memory, candidate, hidden = (None if mask is None else mask.float() for mask in masks)
+
+    def step(t):
+        scored = None
+        if query is not None:
+            scored = ScoreMasks(query[t], key[t, ..., :size] * score, feature[t, ..., :size] * score)
+        if hidden is None:
+            return StepMasks(scored, None)
+        inner = (
+            memory[t, ..., :size] * cell,
+            candidate[t, ..., :size] * cell,
+            hidden[t, ..., : 4 * size] * cell,
+        )
+        return StepMasks(scored, CellMasks(*inner))
+
+    return [step(t) for t in range(steps)]
+
+
+@RUNS
+@pytest.mark.parametrize(("cell", "score"), [(0.4, 0.4), (0.4, 0.0), (0.0, 1.0), (1.0, 0.3)])
+def test_drawn_dropout_equals_the_definition_under_the_same_masks(cell, score):
+    case = Case(size=12, slots=2, batch=2, steps=3)
+    case.maps.cell.dropout, case.maps.score.dropout = cell, score
+    drawer = MaskDrawer(case.maps, case.inputs[0], 2)
+    torch.manual_seed(5)
+    masks = drawn_masks(case, width=16)
+    expected = case.run(recur, masks=masks)
+    torch.manual_seed(5)
+    actual = case.run(triton_recurrence.recur, masks=drawer)
+    for name in expected:
+        assert_close(actual[name], expected[name], name)
+
+
+def test_drawn_dropout_drops_the_fraction_asked_for_and_not_in_evaluation():
+    case = Case(slots=4, batch=5, steps=6)
+    case.maps.cell.dropout, case.maps.score.dropout = 0.3, 0.6
+    masks, factors = triton_recurrence._draw(case.maps, case.inputs, 4, 16)
+    assert factors == pytest.approx((1 / 0.4, 1 / 0.7))
+    for mask, dropped in zip(masks, (0.6, 0.6, 0.3, 0.3, 0.3), strict=True):
+        assert mask.dtype == torch.uint8
+        assert (mask == 0).float().mean().item() == pytest.approx(dropped, abs=0.05)
+    case.direction.eval()
+    assert triton_recurrence._draw(case.maps, case.inputs, 4, 16).masks == [None] * 5
+
+
+@RUNS
+def test_checkpointing_draws_the_same_dropout_again():
+    case = Case(slots=2, batch=2, steps=2, dropout=0.4)
+    drawer = MaskDrawer(case.maps, case.inputs[0], 2)
+
+    def through_a_checkpoint(*arguments):
+        return checkpoint(triton_recurrence.recur, *arguments, use_reentrant=False)
+
+    torch.manual_seed(6)
+    expected = case.run(triton_recurrence.recur, masks=drawer)
+    torch.manual_seed(6)
+    actual = case.run(through_a_checkpoint, masks=drawer)
+    for name in expected:
+        assert torch.equal(actual[name], expected[name]), name
+
+
+@pytest.fixture
+def _bfloat16_products(monkeypatch):
+    """Triton 3.7's interpreter multiplies the bits of bfloat16 operands, as if they were integers."""
+    if not INTERPRETED:
+        return
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    dot = InterpreterBuilder.create_dot
+
+    def widen(handle):
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    monkeypatch.setattr(
+        InterpreterBuilder,
+        "create_dot",
+        lambda builder, a, b, *rest: dot(builder, widen(a), widen(b), *rest),
+    )
+
+
+@RUNS
+@pytest.mark.usefixtures("_bfloat16_products")
+def test_under_bfloat16_autocast_products_take_bfloat16_operands():
+    case = Case(slots=2, batch=2, steps=3)
+    expected = case.run(recur)
+
+    def narrow(*arguments):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return triton_recurrence.recur(*arguments)
+
+    actual = case.run(narrow)
+    for name in NAMES:
+        assert actual[name].dtype == torch.float32
+        assert relative_error(actual[name], expected[name]) < 0.02, name
+    # At this size rounding may turn a unit of relu on or off, and one gradient by as much.
+    gradients = [
+        torch.cat([found[name].flatten() for name in found if name not in NAMES])
+        for found in (actual, expected)
+    ]
+    assert relative_error(*gradients) < 0.15
+    assert not torch.equal(actual["output"], expected["output"])
+
+
+def relative_error(actual, expected):
+    return ((actual - expected).norm() / expected.norm()).item()
+
+
+def test_it_says_why_it_cannot_run(monkeypatch):
+    case = Case(device="cpu")
+    inputs, maps = case.inputs, case.maps
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert triton_recurrence.why_not(inputs, maps) is None
+    reasons = {
+        "torch.float64": (inputs.double(), maps),
+        "slot_size": (torch.zeros(1, 1, 513), maps),
+        "TreeRNNCell": (inputs, OrderedMemory(4, 16, 3, cell="tree-rnn").directions[0].maps()),
+        "LayerNorm": (inputs, maps._replace(norm=torch.nn.Identity())),
+        "score Linear": (inputs, maps._replace(score=torch.nn.Linear(16, 16))),
+    }
+    for word, arguments in reasons.items():
+        assert word in triton_recurrence.why_not(*arguments)
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert "GPU" in triton_recurrence.why_not(inputs, maps)
+
+
+def test_without_triton_the_modules_can_be_imported_and_say_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    case = Case(device="cpu")
+    assert triton_recurrence.why_not(case.inputs, case.maps) == "Triton is not installed"
+    spec = importlib.util.spec_from_file_location("without_triton", triton_kernels.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.tl is None
+
+
+def compiled(**arguments):
+    """What the kernels become for an H100 or H200, compiled where no GPU is needed."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-m", "tests.compile_triton", json.dumps(arguments)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [64, 128, 256, 512])
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bfloat16"])
+def test_the_kernels_compile_for_sm_90(size, precision):
+    for kernel in compiled(size=size, precision=precision):
+        assert kernel["shared"] <= 99 * 1024, kernel
+        assert kernel["spill_share"] < 0.15, kernel
+        assert (kernel["matrix_instructions"] > 0) == (precision != "ieee"), kernel
+
+
+@pytest.mark.slow
+@BOTH_SCORES
+def test_every_variant_compiles_at_the_smallest_sizes(score):
+    for dropout in (0.0, 0.5):
+        for gradients in (False, True):
+            arguments = {"size": 16, "slots": 1, "batch": 1, "dropout": dropout, "gradients": gradients}
+            assert len(compiled(score=score, **arguments)) == (2 if gradients else 1)
+
+
+@pytest.mark.gpu
+@BOTH_SCORES
+@pytest.mark.parametrize(("precision", "tolerance"), [("ieee", 1e-3), ("tf32", 0.05), ("bfloat16", 0.2)])
+def test_it_equals_the_definition_at_full_size(score, precision, tolerance, monkeypatch):
+    case = Case(score, size=128, slots=21, batch=128, steps=40)
+    for name, parameter in case.parameters.items():
+        torch.nn.init.normal_(parameter, std=0.05)
+        if "norm.weight" in name:
+            torch.nn.init.ones_(parameter)
+    case.state = initial_state(128, 21, case.inputs[0])
+    lengths = torch.randint(1, 41, (128,)).tolist()
+    expected = case.run(recur, lengths)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", precision == "tf32")
+
+    def narrow(*arguments):
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+            return triton_recurrence.recur(*arguments)
+
+    actual = case.run(narrow, lengths)
+    for name in expected:
+        if name != "gradient of score.output.bias":
+            assert relative_error(actual[name], expected[name]) < tolerance, name

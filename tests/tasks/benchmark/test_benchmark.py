@@ -1,0 +1,443 @@
+"""The benchmark counts, maps weights and reports what it says it does; how fast anything is is not tested."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import ordered_memory
+from ordered_memory import OrderedMemory
+from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.memory import initial_state, step
+from tasks.benchmark.__main__ import main
+from tasks.benchmark.batches import Batch, embed, pad_left
+from tasks.benchmark.contenders import (
+    Entry,
+    Setup,
+    balanced_checkpoints,
+    build,
+    build_batches,
+    build_layer,
+)
+from tasks.benchmark.floor import Floor, count, products
+from tasks.benchmark.measure import Times, interleave
+from tasks.benchmark.memory import peak_mib
+from tasks.benchmark.released import largest_difference, load_module, released_weights
+from tasks.benchmark.workloads import Sizes, build_workload, logic_clause, nested_expression, pad
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.expressions import check, decode, nesting_depth
+from tasks.listops.model import ListOpsModel
+from tasks.runs.checkpoints import save_weights
+from tasks.runs.errors import UserError
+from tasks.runs.run_directory import config_to_dict
+
+SIZES = Sizes(slot_size=6, num_slots=4, cell_dropout=0.2, attention_dropout=0.2, input_size=5, vocabulary=9)
+
+STAND_IN = '''
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+class OrderedMemory(nn.Module):
+    """Takes and gives what the module of the authors does, and computes something else."""
+
+    def __init__(self, input_size, slot_size, nslot, dropout=0.2, dropoutm=0.1, bidirection=False):
+        super().__init__()
+        self.scale = SCALE
+        self.projection = nn.Linear(input_size, slot_size)
+        self.seen = []
+
+    def load_state_dict(self, state):
+        self.names = sorted(state)
+
+    def forward(self, X, mask, output_last=False):
+        self.seen.append((mask, output_last))
+        assert mask.dtype == torch.bool and mask.shape == X.shape[:2]
+        outputs = self.projection(X) * self.scale
+        return outputs[-1] if output_last else outputs[mask.sum(0) - 1, torch.arange(X.size(1))]
+'''
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout that holds a module of the same interface."""
+    directory = tmp_path / "checkout"
+    directory.mkdir()
+    (directory / "ordered_memory.py").write_text(STAND_IN.replace("SCALE", "1.0"))
+    return directory
+
+
+def some_batches(*lengths):
+    rng = np.random.default_rng(1)
+    return [pad([rng.integers(1, 10, size=length).tolist() for length in batch]) for batch in lengths]
+
+
+def fails(capsys, *words):
+    """Run a command that must fail, and return the one line that it says."""
+    assert main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    return error.removeprefix("python -m tasks.benchmark: error: ").strip()
+
+
+def count_by_stepping(layer, batch):
+    """What the floor counts, read off the states of the definition one token at a time."""
+    maps = layer.directions[0].maps()
+    projected = maps.norm(layer.directions[0].projection(batch.inputs))
+    state = initial_state(projected.shape[1], layer.num_slots, projected)
+    tokens = attended = active = 0
+    for t, x in enumerate(projected):
+        occupied = state.occupancy[:, 1:] >= layer.occupancy_threshold
+        state, _ = step(x, state, maps)
+        for b, length in enumerate(batch.lengths.tolist()):
+            if t < length:
+                tokens += 1
+                attended += int(occupied[b].sum())
+                active += int((state.occupancy[b, :-1] > 0).sum())
+    return tokens, attended, active, tokens * layer.num_slots
+
+
+@pytest.mark.parametrize("threshold", [1e-5, 0.3])
+def test_the_floor_counts_the_pairs_that_matter(threshold):
+    (tokens,) = some_batches([7, 1, 4, 2])
+    layer = OrderedMemory(5, 6, 4, occupancy_threshold=threshold).eval()
+    with torch.no_grad():
+        # Scores so far apart that many slots get exactly nothing.
+        layer.directions[0].score.output.weight.mul_(3000)
+        batch = embed(tokens, torch.randn(10, 5), SIZES, seed=0)
+        counts = count(layer(batch.inputs, lengths=batch.lengths).attention, batch.lengths, threshold)
+        assert tuple(counts) == count_by_stepping(layer, batch)
+    assert 0 < counts.active < counts.pairs
+    assert 0 < counts.attended < counts.pairs
+
+
+def test_the_floor_has_one_product_for_each_map():
+    layer = OrderedMemory(5, 6, 4)
+    counts = count(torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]]), torch.tensor([3]))
+    work = [(tuple(weight.shape), rows) for weight, rows in products(layer, counts)]
+    assert work == [((6, 5), 3), ((6, 6), 3), ((6, 6), 3), ((24, 6), 3), ((24, 6), 3), ((24, 24), 3)]
+    assert len(products(OrderedMemory(5, 6, 4, cell="tree-rnn"), counts)) == 5
+
+
+def test_the_floor_does_as_many_operations_as_it_counts(monkeypatch):
+    monkeypatch.setattr("tasks.benchmark.floor.CHUNK", 7)
+    batches = build_batches(Setup(SIZES, 0, "cpu"), some_batches([9, 9, 3]))
+    floor = Floor(build_layer(Setup(SIZES, 0, "cpu")), batches)
+    expected = {
+        kind: sum(2 * rows * weight.numel() for weight, rows in products(floor.layer, counts[0]))
+        for kind, counts in (("train", floor.train_counts), ("infer", floor.infer_counts))
+    }
+    for run, operations in (
+        (floor.evaluation(0), expected["infer"]),
+        (floor.training_step(0), 3 * expected["train"]),
+    ):
+        with FlopCounterMode(display=False) as counter:
+            run()
+        assert counter.get_total_flops() == operations
+
+
+def test_their_cell_with_the_mapped_weights_composes_as_ours():
+    """By the formula of the authors' cell: [candidate; memory] in, gates of candidate, memory, update."""
+    layer = OrderedMemory(5, 6, 4, dtype=torch.float64)
+    theirs = {name.removeprefix("OM_forward.cell."): w for name, w in released_weights(layer).items()}
+    memory, candidate = torch.randn(2, 3, 6, dtype=torch.float64)
+    hidden = torch.cat([candidate, memory], -1) @ theirs["input_t.1.weight"].T + theirs["input_t.1.bias"]
+    units = hidden.relu() @ theirs["input_t.4.weight"].T + theirs["input_t.4.bias"]
+    of_candidate, of_memory, of_update = units[:, :18].sigmoid().chunk(3, dim=-1)
+    composed = of_candidate * candidate + of_memory * memory + of_update * units[:, 18:]
+    cell = layer.directions[0].cell
+    assert isinstance(cell, GatedRecursiveCell)
+    torch.testing.assert_close(composed, cell(memory, candidate), rtol=1e-12, atol=1e-12)
+
+
+def test_every_parameter_is_handed_over():
+    layer = OrderedMemory(5, 6, 4)
+    # Their shared LayerNorm has three names; count it under one.
+    handed = {name: w for name, w in released_weights(layer).items() if "activation" not in name}
+    assert all(name.startswith("OM_forward.") for name in handed)
+    assert sum(w.numel() for w in handed.values()) == sum(w.numel() for w in layer.parameters())
+
+
+def test_their_module_comes_from_its_source_and_stays_private(checkout):
+    module = load_module(checkout)
+    assert module.OrderedMemory is not OrderedMemory
+    assert module.__name__ not in sys.modules
+    assert sys.modules["ordered_memory"] is ordered_memory
+    assert [path.name for path in checkout.iterdir()] == ["ordered_memory.py"]
+
+
+@pytest.mark.parametrize("left_padded", [True, False])
+def test_their_module_reads_the_same_sequences_padded_on_its_side(checkout, left_padded):
+    setup = Setup(SIZES, 0, "cpu", checkout, left_padded=left_padded)
+    batches = build_batches(setup, some_batches([4, 1, 3]))
+    contender = build(setup, Entry("released"), batches)
+    contender.training_step(0)()
+    contender.evaluation(0)()
+    module = contender.network.module
+    assert module.projection.weight.grad is None  # forgotten before an evaluation
+    (mask, output_last), _ = module.seen
+    assert output_last == left_padded
+    assert mask.sum(0).tolist() == [4, 1, 3]
+    assert mask[0].tolist() == [True, not left_padded, not left_padded]
+    projected = module.projection(batches[0].inputs)[batches[0].lengths - 1, torch.arange(3)]
+    torch.testing.assert_close(contender.network(contender.batches[0]), projected)
+
+
+def test_padding_moves_to_the_left_and_nothing_is_lost():
+    batch = embed(pad([[1, 2, 3], [4]]), torch.arange(6.0).unsqueeze(1), SIZES, seed=0)
+    moved = pad_left(batch)
+    assert moved.inputs.squeeze(-1).T.tolist() == [[1, 2, 3], [0, 0, 4]]
+    assert moved.mask.T.tolist() == [[True] * 3, [False, False, True]]
+
+
+class _Same(nn.Module):
+    """Computes what a layer of ours does, off by a little."""
+
+    def __init__(self, layer, offset):
+        super().__init__()
+        self.layer, self.offset = layer, offset
+
+    def forward(self, inputs, mask):
+        assert mask.all()
+        return self.layer(inputs).state.candidate[:, -1] + self.offset
+
+
+def test_outputs_that_differ_are_no_basis_for_a_comparison():
+    layer = OrderedMemory(5, 6, 4)
+    batch: Batch = embed(some_batches([4, 2, 3])[0], torch.randn(10, 5), SIZES, seed=0)
+    assert largest_difference(_Same(layer, 0.0), layer, batch) <= 1e-12
+    with pytest.raises(UserError, match=r"differ from ours by 0\.01"):
+        largest_difference(_Same(layer, 0.01), layer, batch)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "holds no ordered_memory.py; expected a checkout of yikangshen/Ordered-Memory"),
+        ("1 +", "cannot be loaded: SyntaxError"),
+        ("raise OSError('no')", "cannot be loaded: OSError: no"),
+        ("OrderedMemory = 3", "has no class OrderedMemory"),
+        ("from torch.nn import Linear as OrderedMemory", "not the module that is known here"),
+    ],
+)
+def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
+    if content is not None:
+        (tmp_path / "ordered_memory.py").write_text(content)
+    error = fails(capsys, "--quick", "--no-memory", "--released-code", tmp_path)
+    assert str(tmp_path) in error
+    assert complaint in error
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--repeats", 0], "--repeats must be at least 1, got 0"),
+        (["--threads", 0], "--threads must be at least 1, got 0"),
+        (["--seed", -1], "--seed must not be negative, got -1"),
+        (["--batches", 0], "--batches must be at least 1, got 0"),
+        (["--max-length", 0], "--max-length must be at least 1, got 0"),
+        (["--num-slots", 0], "--num-slots must be at least 1, got 0"),
+        (["--device", "abacus"], "--device 'abacus' cannot be used here"),
+        (["--json", "no/such/file.json"], "--json no/such/file.json: there is no directory no/such"),
+        (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
+        (["--checkpoint", "x", "--config", "listops", "sst"], "it cannot read --config sst"),
+        (["scaling", "--backend", "quick"], "--backend must be one of auto, "),
+        (["scaling", "--nesting", 0], "--nesting must be at least 1, got 0"),
+        (["scaling", "--out", "pyproject.toml"], "--out pyproject.toml: is not a directory"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(capsys, words, complaint):
+    assert complaint in fails(capsys, *words)
+
+
+RATIOS = {
+    "train_speedup_vs_released": ("train_ms", "released", None),
+    "infer_speedup_vs_released": ("infer_ms", "released", None),
+    "train_vs_floor": ("train_ms", None, "floor"),
+    "infer_vs_floor": ("infer_ms", None, "floor"),
+    "train_vs_lstm": ("train_ms", None, "nn.LSTM"),
+    "infer_vs_lstm": ("infer_ms", None, "nn.LSTM"),
+}
+
+
+def assert_consistent(result):
+    """Sums, rates and ratios follow from the medians."""
+    tokens = sum(batch["tokens"] for batch in result["batches"])
+    for values in result["contenders"].values():
+        for kind in ("train", "infer"):
+            assert len(values[f"{kind}_ms_per_batch"]) == len(result["batches"])
+            assert values[f"{kind}_ms"] == pytest.approx(sum(values[f"{kind}_ms_per_batch"]))
+            assert values[f"{kind}_tokens_per_s"] == pytest.approx(tokens / values[f"{kind}_ms"] * 1000)
+    for name, (time, above, below) in RATIOS.items():
+        above, below = above or result["backend"], below or result["backend"]
+        if above in result["contenders"] and below in result["contenders"]:
+            expected = result["contenders"][above][time] / result["contenders"][below][time]
+            assert result[name] == pytest.approx(expected)
+        else:
+            assert result[name] is None
+
+
+def test_every_configuration_runs_and_is_written_down(tmp_path, capsys):
+    path = tmp_path / "times.json"
+    words = ["--quick", "--no-memory", "--config", "listops", "logic", "sst", "long", "--json", str(path)]
+    assert main(words) == 0
+    results = json.loads(path.read_text())
+    assert [result["config"] for result in results] == ["listops", "logic", "sst", "long"]
+    out = capsys.readouterr().out
+    for result in results:
+        assert_consistent(result)
+        assert result["train_speedup_vs_released"] is None
+        assert {"reference", "nn.LSTM", "floor"} <= result["contenders"].keys()
+        assert {"threads", "torch", "device_name", "commit", "date", "seed", "sizes"} <= result.keys()
+        assert 0 < result["active_fraction_train"] <= 1
+        assert 0 < result["active_fraction_infer"] <= 1
+        assert f"{result['config']}: D=8 N=3" in out
+    assert out.count("training step") == 4
+    every = {values["recompute_every"] for values in results[-1]["contenders"].values()} - {None}
+    (batch,) = results[-1]["batches"]
+    assert every == {balanced_checkpoints(batch["T"])}
+
+
+def test_a_score_that_the_authors_lack_is_said_to_differ(checkout, tmp_path, capsys):
+    path = tmp_path / "times.json"
+    words = ["--quick", "--no-memory", "--score", "additive", "--released-code", str(checkout)]
+    assert main([*words, "--json", str(path)]) == 0
+    assert "ran with its own score and cell and random weights" in capsys.readouterr().out
+    (result,) = json.loads(path.read_text())
+    assert_consistent(result)
+    assert result["train_speedup_vs_released"] > 0
+    assert result["released_difference"] is None
+
+
+def test_a_checkpoint_brings_its_weights_sizes_and_score(tmp_path, capsys):
+    config = ListOpsConfig(slot_size=6, num_slots=4, embedding_size=5, score="additive", cell="tree-rnn")
+    model, path = ListOpsModel(config), tmp_path / "best.safetensors"
+    save_weights(path, model, config_to_dict(config))
+    report = tmp_path / "times.json"
+    words = ["--quick", "--no-memory", "--checkpoint", str(path), "--json", str(report)]
+    assert main([*words, "--num-slots", "5"]) == 0
+    (result,) = json.loads(report.read_text())
+    expected = {"slot_size": 6, "num_slots": 5, "input_size": 5, "score": "additive", "cell": "tree-rnn"}
+    assert expected.items() <= result["sizes"].items()
+    assert "score additive" in capsys.readouterr().out
+
+    setup = Setup(Sizes(**{**result["sizes"], "num_slots": 4}), 0, "cpu", checkpoint=path)
+    weights = build_layer(setup).state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in model.encoder.state_dict().items())
+    (batch,) = build_batches(setup, some_batches([3]))
+    assert batch.inputs.shape == (3, 1, 5)
+
+
+def test_an_lstm_has_no_slots_to_compare(tmp_path, capsys):
+    config = ListOpsConfig(slot_size=6, embedding_size=5, model="lstm")
+    save_weights(tmp_path / "best.safetensors", ListOpsModel(config), config_to_dict(config))
+    assert "is an LSTM" in fails(capsys, "--quick", "--checkpoint", tmp_path / "best.safetensors")
+
+
+def test_a_training_step_reaches_every_parameter_and_the_inputs():
+    setup = Setup(SIZES, 0, "cpu")
+    for entry in (Entry("nn.LSTM"), Entry("reference", "reference")):
+        contender = build(setup, entry, build_batches(setup, some_batches([4, 2])))
+        contender.training_step(0)()
+        gradients = [parameter.grad for parameter in contender.network.parameters()]
+        assert gradients
+        assert all(gradient is not None for gradient in gradients)
+
+
+class Recorder:
+    """Does nothing but say that it ran."""
+
+    def __init__(self, name, ran):
+        self.name, self.ran = name, ran
+
+    def training_step(self, index):
+        return lambda: self.ran.append((self.name, "train", index))
+
+    def evaluation(self, index):
+        return lambda: self.ran.append((self.name, "infer", index))
+
+
+def test_contenders_take_turns_and_the_median_of_the_repeats_counts(monkeypatch):
+    ran = []
+    # The clock reads how many runs there were before.
+    monkeypatch.setattr("tasks.benchmark.measure._clock", lambda run, device: (float(len(ran)), run())[0])
+    contenders = {name: Recorder(name, ran) for name in "ab"}
+    times = interleave(contenders, 1, repeats=3, device="cpu")
+    assert [name for name, kind, _ in ran if kind == "train"] == list("baabbaab")
+    assert times == {"a": Times([10.0], [11.0]), "b": Times([8.0], [9.0])}
+
+    ran.clear()
+    interleave(contenders, 2, repeats=1, device="cpu")
+    assert len(ran) == len(set(ran)) * 2 == 2 * 2 * 2 * 2
+
+
+def test_the_peak_of_a_training_step_holds_at_least_what_it_must():
+    """nn.LSTM keeps its output for the reverse pass."""
+    setup = Setup(SIZES._replace(slot_size=64), 0, "cpu")
+    batch = pad([[1] * 1000] * 64)
+    peak = peak_mib(setup, Entry("nn.LSTM"), batch, threads=1)
+    assert peak is not None
+    assert peak > 1000 * 64 * 64 * 4 / 2**20
+
+
+@given(st.integers(1, 400).filter(lambda length: length != 2), st.integers(1, 6), st.integers(0, 99))
+def test_nested_expressions_have_the_length_asked_for_and_nest_no_deeper(length, depth, seed):
+    words = decode(nested_expression(np.random.default_rng(seed), length, depth))
+    check(words)
+    assert len(words) == length
+    assert nesting_depth(words) <= depth
+
+
+@given(st.integers(0, 12), st.integers(0, 99))
+def test_clauses_have_the_tokens_that_their_operators_need(operators, seed):
+    clause = logic_clause(np.random.default_rng(seed), operators)
+    assert clause.count(9) + clause.count(10) + clause.count(11) == operators
+    binary = operators - clause.count(9)
+    assert len(clause) == 1 + 3 * clause.count(9) + 6 * binary
+    assert clause.count(1) == clause.count(2)
+
+
+def test_the_configurations_have_the_sizes_of_the_papers():
+    workloads = {name: build_workload(name, batches=2) for name in ("logic", "sst", "long")}
+    slots = [(workload.sizes.slot_size, workload.sizes.num_slots) for workload in workloads.values()]
+    assert slots == [(200, 12), (300, 15), (128, 21)]
+    assert [batch.tokens.shape[1] for batch in workloads["logic"].batches] == [256, 256]
+    (batch,) = workloads["long"].batches
+    assert batch.lengths.shape == (8,)
+    assert batch.lengths.min() > 980
+    assert batch.lengths.max() in range(990, 1001)
+    for workload in workloads.values():
+        lengths = [len(batch.tokens) for batch in workload.batches]
+        assert lengths == sorted(lengths)
+
+
+def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
+    assert main(["scaling", "--quick", "--no-memory", "--out", str(tmp_path / "new" / "scaling")]) == 0
+    directory = tmp_path / "new" / "scaling"
+    assert {path.name for path in directory.iterdir()} == {
+        "scaling.csv",
+        *(f"scaling_{axis}.png" for axis in "TBND"),
+    }
+    with (directory / "scaling.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["sweep"] for row in rows if row["recompute_every"] == ""] == list("TTBBNNDD")
+    for row in rows:
+        steps = int(row["T"]) * int(row["B"])
+        assert float(row["train_us_per_token"]) == pytest.approx(float(row["train_ms"]) * 1000 / steps)
+    assert "peak MiB" in capsys.readouterr().out
+
+
+def test_help_explains_both_verbs(capsys):
+    for words, option in ((["--help"], "--released-code"), (["scaling", "--help"], "--nesting")):
+        with pytest.raises(SystemExit) as done:
+            main(words)
+        assert done.value.code == 0
+        assert option in capsys.readouterr().out

@@ -1,0 +1,488 @@
+"""The language model and its recipe: dropout where it belongs, every word once, averaging as in ASGD."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from onlstm.language_model import LanguageModel
+from tasks.language_model.__main__ import main
+from tasks.language_model.config import LanguageModelConfig, presets_of
+from tasks.language_model.corpus import encode_text, read_corpus, read_sentences
+from tasks.language_model.grammar import INTRANSITIVE, NOUNS, draw_pairs, draw_sentences
+from tasks.language_model.model import build_model, load_model
+from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.task import IGNORE_INDEX, LanguageModelling, Text, perplexity, stretches
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.runs.errors import UserError
+from tasks.runs.task import Share
+
+ROOT = Path(__file__).parents[3]
+NO_DROPOUT = dict.fromkeys(
+    [f"{name}_dropout" for name in ("embedding", "input", "hidden", "output", "weight")], 0.0
+)
+ON_LSTM = {"recurrent": "onlstm", "chunk_size": 2}
+LSTM = {"recurrent": "lstm"}
+
+
+def build(recurrent, **options):
+    return LanguageModel(11, 6, 8, 2, **recurrent, **NO_DROPOUT | options)
+
+
+# ---- the model
+
+
+@pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
+def test_a_text_in_two_parts_is_the_text_in_one(recurrent):
+    model = build(recurrent).double()
+    tokens = torch.randint(11, (9, 3))
+    whole = model(tokens)
+    first = model(tokens[:4])
+    second = model(tokens[4:], first.state)
+    torch.testing.assert_close(torch.cat([first.logits, second.logits]), whole.logits)
+
+
+@pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
+def test_words_to_come_and_neighbours_change_nothing(recurrent):
+    model = build(recurrent).double()
+    tokens = torch.randint(11, (9, 3))
+    other = tokens.clone()
+    other[5:, 0] = 0
+    other[:, 1:] = 1
+    torch.testing.assert_close(model(tokens).logits[:5, 0], model(other).logits[:5, 0])
+
+
+def test_the_last_layer_has_the_size_of_the_embedding_whose_weights_the_output_shares():
+    model = LanguageModel(11, 6, 8, 3, chunk_size=2)
+    assert [layer.hidden_size for layer in model.layers] == [8, 8, 6]
+    assert model.output_weight is None
+    untied = LanguageModel(11, 6, 8, 3, chunk_size=2, tied=False)
+    assert [layer.hidden_size for layer in untied.layers] == [8, 8, 8]
+    extra = 11 * 8 + sum(p.numel() for p in untied.layers[2].parameters())
+    extra -= sum(p.numel() for p in model.layers[2].parameters())
+    count = [sum(p.numel() for p in one.parameters()) for one in (model, untied)]
+    assert count[1] - count[0] == extra
+
+
+def test_the_paper_has_25_million_parameters():
+    with torch.device("meta"):
+        model = LanguageModel(10_000)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == 25
+
+
+@pytest.mark.parametrize(("preset", "words"), [("small", 10_000), ("demo", 70)])
+def test_lstms_of_the_small_presets_have_as_many_parameters(preset, words):
+    with torch.device("meta"):
+        models = [build_model(presets_of(model)[preset], words) for model in ("onlstm", "lstm")]
+    ours, theirs = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
+    assert ours == pytest.approx(theirs, rel=0.01)
+
+
+def test_dropout_between_layers_has_one_mask_for_all_steps():
+    model = build(ON_LSTM, output_dropout=0.5)
+    out = model(torch.randint(11, (20, 4)))
+    written = slice(0, 4)  # the last chunk of an ON-LSTM stays empty
+    kept = (out.dropped != 0)[..., written]
+    assert (kept == kept[0]).all()
+    assert 0 < kept.float().mean() < 1
+    torch.testing.assert_close(out.dropped[..., written][kept], 2 * out.raw[..., written][kept])
+
+
+def test_embedding_dropout_drops_whole_words_throughout():
+    model = build(ON_LSTM, embedding_dropout=0.5)
+    tokens = torch.randint(11, (30, 4))
+    embedded = model._embed(tokens)
+    for word in tokens.unique():
+        of_word = embedded[tokens == word]
+        assert (of_word == of_word[0]).all()
+        expected = torch.stack([torch.zeros(6), 2 * model.embedding.weight[word]])
+        assert (of_word[0] == expected).all(-1).any()
+    assert {bool((embedded[tokens == word] == 0).all()) for word in tokens.unique()} == {True, False}
+
+
+def test_dropconnect_of_an_lstm_is_an_lstm_with_fewer_weights():
+    model = build(LSTM, weight_dropout=0.4)
+    tokens = torch.randint(11, (6, 2))
+    torch.manual_seed(3)
+    dropped = model(tokens).logits
+    torch.manual_seed(3)
+    masked = build(LSTM)
+    masked.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.manual_seed(3)
+        for layer in masked.layers:
+            layer.weight_hh_l0.copy_(torch.nn.functional.dropout(layer.weight_hh_l0, 0.4))
+    torch.testing.assert_close(dropped, masked(tokens).logits)
+    dropped.sum().backward()
+    assert (model.layers[0].weight_hh_l0.grad == 0).float().mean() > 0.2
+    torch.testing.assert_close(model.eval()(tokens).logits, model(tokens).logits)
+
+
+def test_distances_are_of_every_layer_and_of_on_lstm_only():
+    model = build(ON_LSTM)
+    out = model(torch.randint(11, (5, 2)), distances=True)
+    assert out.distances.forget.shape == (2, 5, 2)
+    _, _, alone = model.layers[1](model.layers[0](model._embed(torch.randint(11, (1, 2))))[0], distances=True)
+    assert alone.forget.min() >= 0
+    with pytest.raises(ValueError, match="LSTM has no distances"):
+        build(LSTM)(torch.zeros(1, 1, dtype=torch.int64), distances=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"chunk_size": 5},
+            "embedding_size=6, the units of the last layer, must be divisible by chunk_size=5",
+        ),
+        ({"chunk_size": 3}, "hidden_size=8 must be divisible by chunk_size=3"),
+        ({"recurrent": "gru"}, "'gru'"),
+        ({"num_layers": 0}, "num_layers"),
+        ({"weight_dropout": 1.5}, "weight_dropout"),
+        ({"input_dropout": -1}, "input_dropout"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        LanguageModel(11, **{"embedding_size": 6, "hidden_size": 8, "chunk_size": 2} | options)
+
+
+def test_bad_calls():
+    model = build(ON_LSTM)
+    with pytest.raises(ValueError, match=r"\(T, B\)"):
+        model(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="2 layers, got 1"):
+        model(torch.zeros(1, 1, dtype=torch.int64), [(torch.zeros(1, 1, 8), torch.zeros(1, 1, 8))])
+
+
+# ---- batches and losses
+
+
+def options(**changes):
+    sizes = {"embedding_size": 6, "hidden_size": 8, "num_layers": 2, "chunk_size": 2, "bptt": 10}
+    return LanguageModelConfig(**sizes | {"batch_size": 3, "evaluation_batch_size": 4} | NO_DROPOUT | changes)
+
+
+def test_every_word_is_a_target_once_and_follows_its_predecessor():
+    text = torch.arange(1, 48)
+    task = LanguageModelling(options(bptt=5), text, text)
+    batches = task.training_batches(1, 3)
+    assert batches == task.training_batches(1, 3) != task.training_batches(2, 3)
+    seen = []
+    for number, batch in enumerate(batches):
+        read, examples, counted = task.share(batch, 0, 1)
+        assert counted
+        assert examples == read.tokens.numel()
+        assert read.first == (number == 0)
+        assert (read.targets == read.tokens + 1).all()
+        seen += read.targets.flatten().tolist()
+    # 47 words make 3 columns of 15; the first word of a column has nothing before it.
+    assert sorted(seen) == [word for word in range(1, 46) if (word - 1) % 15]
+
+
+def test_two_processes_share_the_columns():
+    text = torch.arange(100)
+    task = LanguageModelling(options(batch_size=2), text, text)
+    batch = task.training_batches(1, 4)[1]
+    whole = task.share(batch, 0, 1)
+    parts = [task.share(batch, rank, 2) for rank in range(2)]
+    assert all(part.examples == whole.examples for part in parts)
+    columns = torch.stack([part.batch.tokens for part in parts], dim=2).flatten(1)
+    assert (columns == whole.batch.tokens).all()
+
+
+def test_lengths_vary_around_bptt():
+    text = torch.zeros(60_000, dtype=torch.int64)
+    task = LanguageModelling(options(bptt=40), text, text)
+    lengths = np.array([batch.stop - batch.start for batch in task.training_batches(1, 3)])
+    assert 38 < lengths.mean() < 41
+    assert lengths[:-1].min() >= 5
+    assert 0.02 < (lengths < 28).mean() < 0.1
+
+
+@pytest.mark.parametrize("columns", [1, 3, 4, 50])
+@pytest.mark.parametrize("length", [1, 6, 100])
+def test_evaluation_reads_every_word_once_after_the_one_before(columns, length):
+    text = torch.arange(100, 147)
+    pairs = []
+    for number, part in enumerate(stretches(text, columns, length)):
+        assert part.first == (number == 0)
+        there = part.targets != IGNORE_INDEX
+        pairs += zip(part.tokens[there].tolist(), part.targets[there].tolist(), strict=True)
+    assert sorted(pairs) == [(0, 100), *((word, word + 1) for word in range(100, 146))]
+
+
+def test_perplexity_does_not_depend_on_the_length_of_stretches():
+    torch.manual_seed(0)
+    model, text = build(ON_LSTM).double().eval(), torch.randint(11, (50,))
+    tokens = torch.cat([torch.tensor([0]), text[:-1]]).unsqueeze(1)
+    expected = cross_entropy(model(tokens).logits.squeeze(1), text)
+    task = LanguageModelling(options(), text, text)
+    for length in (1, 7, 100):
+        losses = torch.cat([task.losses(model, part).loss for part in stretches(text, 1, length)])
+        torch.testing.assert_close(losses.mean(), expected)
+
+
+def test_validation_of_two_processes_is_that_of_one():
+    text = torch.arange(1, 30)
+    one, two = (list(LanguageModelling(options(), text, text).validation_batches(n)) for n in (1, 2))
+    for number, whole in enumerate(one):
+        parts = two[2 * number : 2 * number + 2]
+        assert (torch.stack([part.targets for part in parts], 2).flatten(1) == whole.targets).all()
+        assert all(part.first == whole.first for part in parts)
+
+
+def test_the_penalty_is_that_of_awd_lstm():
+    torch.manual_seed(0)
+    model = build(ON_LSTM, output_dropout=0.5)
+    config = options(activation_regularization=2.0, temporal_regularization=0.5)
+    text = torch.randint(11, (30,))
+    task = LanguageModelling(config, text, text)
+    batch = Text(text[:20].view(10, 2), text[1:21].view(10, 2), True)
+    torch.manual_seed(1)
+    out = model(batch.tokens)
+    torch.manual_seed(1)
+    penalty = task.losses(model, batch).penalty
+    differences = (out.raw[1:] - out.raw[:-1]) ** 2
+    torch.testing.assert_close(penalty, 2 * (out.dropped**2).mean() + 0.5 * differences.mean())
+    assert torch.isfinite(task.losses(model, Text(batch.tokens[:1], batch.targets[:1], True)).penalty)
+    assert task.losses(model.eval(), batch).penalty is None
+
+
+def test_too_little_text():
+    with pytest.raises(UserError, match="5 training tokens"):
+        LanguageModelling(options(), torch.arange(5), torch.arange(5)).training_batches(1, 3)
+
+
+# ---- the optimizer
+
+
+def test_the_learning_rate_goes_with_the_tokens_of_a_step():
+    model = build(ON_LSTM)
+    optimization = AveragedSGD(model, options(learning_rate=8.0))
+    optimization.begin_step(Share(Text(torch.zeros(5, 1), torch.zeros(5, 1), True), 5))
+    assert optimization.optimizer.param_groups[0]["lr"] == 4.0
+    optimization.end_step()
+    assert optimization.optimizer.param_groups[0]["lr"] == 8.0
+
+
+def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before():
+    optimization = AveragedSGD(build(ON_LSTM), options(patience=2))
+    # The fourth and fifth are compared with the first one and two only; the sixth is above the third.
+    for loss in (5.0, 4.0, 3.0, 3.5, 3.9, 3.1):
+        assert optimization.average is None
+        optimization.end_epoch(loss, -loss)
+    assert optimization.average is not None
+
+
+def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_asgd():
+    torch.manual_seed(0)
+    model, other = build(ON_LSTM).double(), build(ON_LSTM).double()
+    other.load_state_dict(model.state_dict())
+    config = options(learning_rate=0.5, weight_decay=0.01)
+    ours = AveragedSGD(model, config)
+    ours.end_epoch(1.0, -1.0)
+    for _ in range(config.patience):
+        ours.end_epoch(1.0, -1.0)
+    ours.end_epoch(2.0, -2.0)
+    asgd = torch.optim.ASGD(other.parameters(), lr=0.5, lambd=0.0, t0=0, weight_decay=0.01)
+    tokens = torch.randint(11, (10, 2))
+    visited = []
+    for _ in range(4):
+        for one, optimizer in ((model, ours.optimizer), (other, asgd)):
+            one.zero_grad()
+            cross_entropy(one(tokens).logits.flatten(0, 1), tokens.flatten()).backward()
+            if one is model:
+                ours.begin_step(Share(Text(tokens, tokens, True), 20))
+            optimizer.step()
+            if one is model:
+                ours.end_step()
+        visited.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
+    torch.testing.assert_close(dict(model.named_parameters()), dict(other.named_parameters()))
+    averaged = dict(ours.evaluated(model).named_parameters())
+    for name, parameter in averaged.items():
+        torch.testing.assert_close(parameter, sum(weights[name] for weights in visited) / 4)
+
+
+# ---- words and sentences
+
+
+def test_words_without_unk(tmp_path):
+    for name, text in (("train", "a b\nb c\n"), ("valid", "a\n\n"), ("test", "a\nb d\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises(
+        UserError, match=r"test\.txt, line 2: 'd' is not in the vocabulary, which has no <unk>"
+    ):
+        read_corpus(tmp_path)
+    (tmp_path / "train.txt").write_text("a b\nb <unk>\n")
+    corpus = read_corpus(tmp_path)
+    assert corpus.vocabulary.words == ["<eos>", "a", "b", "<unk>"]
+    assert corpus.train.tolist() == [1, 2, 0, 2, 3, 0]
+    assert corpus.validation.tolist() == [1, 0, 0]
+    assert corpus.test.tolist() == [1, 0, 2, 3, 0]
+
+
+def test_lines_end_at_line_ends_only(tmp_path):
+    (tmp_path / "text.txt").write_bytes("a\u2028b \x0c c\r\n\nd".encode())
+    assert read_sentences(tmp_path / "text.txt") == [["a", "b", "c"], [], ["d"]]
+
+
+def test_an_empty_part(tmp_path):
+    for name, text in (("train", "a b\n"), ("valid", "a\n"), ("test", " \n\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises(UserError, match=r"test\.txt: has no words"):
+        read_corpus(tmp_path)
+    (tmp_path / "test.txt").unlink()
+    with pytest.raises(UserError, match=r"test\.txt: no such file"):
+        read_corpus(tmp_path)
+
+
+def test_drawn_sentences_are_the_same_for_a_seed_and_their_trees_fit():
+    sentences = draw_sentences(300, 1)
+    assert sentences == draw_sentences(300, 1) != draw_sentences(300, 2)
+    for sentence in sentences:
+        assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
+    assert max(len(sentence.words) for sentence in sentences) > 15
+    vocabulary = Vocabulary.of(sentence.words for sentence in sentences)
+    assert len(encode_text([sentences[0].words], vocabulary, "")) == len(sentences[0].words) + 1
+
+
+def test_drawn_pairs_differ_in_the_number_of_their_verb():
+    number = {word: n for words in (NOUNS, INTRANSITIVE) for n in (0, 1) for word in words[n]}
+    pairs = draw_pairs(20, 1)
+    assert len({pair.construction for pair in pairs}) == 4
+    for pair in pairs:
+        assert pair.good[:-1] == pair.bad[:-1]
+        assert number[pair.good[1]] == number[pair.good[-1]] != number[pair.bad[-1]]
+
+
+# ---- the command line
+
+TINY = [
+    *("--sentences", "200", "--embedding-size", "6", "--hidden-size", "8", "--num-layers", "2"),
+    *("--chunk-size", "2", "--bptt", "8", "--batch-size", "4", "--epochs", "4", "--save-every", "3"),
+    *("--patience", "0", "--learning-rate", "40"),
+]
+
+
+def train(directory, *words):
+    return main(["train", "--run-dir", str(directory), *TINY, *words])
+
+
+def outcome(directory):
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    return rows, json.loads((directory / "results.json").read_text())
+
+
+@pytest.mark.parametrize("model", ["onlstm", "lstm"])
+def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(tmp_path, monkeypatch, model):
+    assert train(tmp_path / "whole", "--model", model) == 0
+    expected = outcome(tmp_path / "whole")
+    steps = [row["step"] for row in expected[0]]
+    share, calls = LanguageModelling.share, 0
+
+    def interrupting(self, *arguments):
+        nonlocal calls
+        calls += 1
+        # In the middle of the first epoch, and of the last, when weights are averaged.
+        if calls in (steps[0] // 2, steps[2] + 5):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return share(self, *arguments)
+
+    monkeypatch.setattr(LanguageModelling, "share", interrupting)
+    assert train(tmp_path / "run", "--model", model) == 130
+    assert train(tmp_path / "run", "--model", model, "--resume") == 130
+    assert train(tmp_path / "run", "--model", model, "--resume") == 0
+    assert calls == steps[-1]
+    assert outcome(tmp_path / "run") == expected
+
+
+def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, capsys):
+    plain = [word for name in ("input", "hidden", "output", "weight") for word in (f"--{name}-dropout", "0")]
+    sizes = ["--num-layers", "1", "--embedding-size", "16", "--activation-regularization", "0"]
+    options = ["--learning-rate", "10", "--epochs", "8", "--patience", "3"]
+    assert train(tmp_path / "run", *plain, *sizes, *options) == 0
+    rows, results = outcome(tmp_path / "run")
+    assert rows[-1]["validation_perplexity"] < 0.7 * rows[0]["validation_perplexity"]
+    assert results["test_perplexity"] == pytest.approx(math.exp(results["test_loss"]))
+    capsys.readouterr()
+    checkpoint = tmp_path / "run" / "best.safetensors"
+    out = tmp_path / "out.json"
+    assert main(["evaluate", "--checkpoint", str(checkpoint), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["loss"] == pytest.approx(results["test_loss"])
+    text = tmp_path / "some.txt"
+    text.write_text("the dog sleeps\n")
+    assert main(["evaluate", "--checkpoint", str(checkpoint), "--text", str(text), "--json", str(out)]) == 0
+    model, vocabulary, _ = load_model(checkpoint)
+    words = torch.tensor([0, *vocabulary.encode(["the", "dog", "sleeps"], ""), 0]).unsqueeze(1)
+    with torch.no_grad():
+        expected = cross_entropy(model(words[:-1]).logits.squeeze(1), words[1:, 0])
+    assert json.loads(out.read_text())["loss"] == pytest.approx(float(expected), rel=1e-5)
+    text.write_text("the dog barks\n")
+    assert main(["evaluate", "--checkpoint", str(checkpoint), "--text", str(text)]) == 2
+    assert "line 1: 'barks' is not in the vocabulary" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
+    plain = ["--epochs", "2", "--learning-rate", "5"]
+    for name in ("embedding", "input", "hidden", "output", "weight"):
+        plain += [f"--{name}-dropout", "0"]
+    assert train(tmp_path / "one", *plain) == 0
+    command = [sys.executable, "-m", "tasks.language_model", "train", "--run-dir", str(tmp_path / "two")]
+    options = ["--devices", "2", "--strategy", "ddp", "--accelerator", "cpu", "--batch-size", "2"]
+    subprocess.run([*command, *TINY, *plain, *options], cwd=ROOT, check=True, capture_output=True)
+    for one, two in zip(outcome(tmp_path / "one")[0], outcome(tmp_path / "two")[0], strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
+
+
+def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_is_now(tmp_path):
+    for name, text in (("train", "a b\nb c <unk>\n" * 20), ("valid", "a b\n"), ("test", "c b\nd a\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    assert train(tmp_path / "run", "--data-dir", str(tmp_path), "--epochs", "1") == 0
+    (tmp_path / "train.txt").write_text("c d b a\n")
+    out, checkpoint = tmp_path / "out.json", tmp_path / "run" / "best.safetensors"
+    assert main(["evaluate", "--checkpoint", str(checkpoint), "--json", str(out)]) == 0
+    found, results = json.loads(out.read_text()), outcome(tmp_path / "run")[1]
+    assert found["loss"] == pytest.approx(results["test_loss"])
+    assert found["known_words"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sentences", "30"], "--sentences 30 are too few: drawn"),
+        (["--embedding-size", "7"], "--embedding-size 7 must be divisible by --chunk-size 2"),
+        (["--hidden-size", "9"], "--hidden-size 9 must be divisible by --chunk-size 2"),
+        (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2"),
+        (["--sentences", "3"], "or --sentences at least 10 to draw, got 3"),
+        (["--batch-size", "5000"], "--batch-size 5000 columns are too many"),
+        (["--data-dir", "/nowhere"], "train.txt: no such file"),
+        (["--patience", "-1"], "--patience must not be negative, got -1"),
+    ],
+)
+def test_bad_options_are_one_line(tmp_path, capsys, words, message):
+    assert train(tmp_path / "run", *words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_another_kind_of_checkpoint(capsys):
+    path = ROOT / "tasks" / "listops" / "pretrained.safetensors"
+    assert main(["evaluate", "--checkpoint", str(path)]) == 2
+    assert "not a checkpoint of a language model" in capsys.readouterr().err
+
+
+def test_perplexity_stays_finite():
+    assert math.isfinite(perplexity(1e9))

@@ -1,0 +1,228 @@
+"""The command line of tasks.listops: every verb, and every kind of bad input as one line with status 2."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tasks.listops.__main__ import main
+from tasks.listops.commands import TestName
+from tasks.listops.data import Dataset, read_tsv, write_tsv
+from tasks.listops.generator import HARD_TESTS
+
+ROOT = Path(__file__).parents[3]
+TINY = [
+    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12", "--epochs", "1"),
+    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "om"
+    assert main(["--run-dir", str(directory), *TINY]) == 0
+    return directory
+
+
+def fails(capsys, *words):
+    """Run a command that must fail, and return the one line that it says."""
+    assert main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    assert error.startswith("python -m tasks.listops: error: ")
+    assert "Traceback" not in error
+    return error.removeprefix("python -m tasks.listops: error: ").strip()
+
+
+def test_a_run_directory_holds_everything(run):
+    names = {path.name for path in run.iterdir()}
+    assert names == {
+        *("config.json", "metrics.jsonl", "tensorboard", "last.safetensors"),
+        *("best.safetensors", "results.json", "report.html", ".lock"),
+    }
+    assert json.loads((run / "config.json").read_text())["slot_size"] == 6
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.external = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "img", "path", "br"):
+            self.open.append(tag)
+        self.external += [
+            value for name, value in attributes if name in ("src", "href") and value[:5] != "data:"
+        ]
+
+    def handle_endtag(self, tag):
+        if tag != "path":
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+
+def test_the_report_of_a_run_stands_alone(run):
+    page = (run / "report.html").read_text()
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.external == []
+    assert page.count("<article>") == 12
+    assert page.count("<svg") == 24
+    assert "Accuracy by depth" in page
+
+
+def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
+    assert main(["--run-dir", str(tmp_path / "lstm"), *TINY, "--model", "lstm"]) == 0
+    assert "span F1" not in capsys.readouterr().out
+    assert "<svg" not in (tmp_path / "lstm" / "report.html").read_text()
+    checkpoint = str(tmp_path / "lstm" / "best.safetensors")
+    assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
+    assert "no slots" in capsys.readouterr().out
+
+
+def test_evaluating_the_run_again_gives_its_results(run, tmp_path, capsys):
+    options = ["--checkpoint", str(run / "best.safetensors"), "--json", str(tmp_path / "again.json")]
+    assert main(["evaluate", *options, "--batch-size", "7"]) == 0
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads((run / "results.json").read_text())
+    assert "right-branching" in capsys.readouterr().out
+
+
+def test_evaluating_a_harder_test_with_more_slots(run, capsys):
+    options = ["--test", "200-300", "--size", "5", "--num-slots", "6"]
+    assert main(["evaluate", "--checkpoint", str(run / "best.safetensors"), *options]) == 0
+    assert "on 5 expressions" in capsys.readouterr().out
+
+
+def test_generated_files_can_be_evaluated_and_trained_on(run, tmp_path):
+    for name, size, seed in (("train_d20s.tsv", 300, 1), ("test_d20s.tsv", 50, 2)):
+        assert main(["generate", str(tmp_path / name), "--size", str(size), "--seed", str(seed)]) == 0
+        assert len(read_tsv(tmp_path / name)) == size
+    checkpoint = str(run / "best.safetensors")
+    assert main(["evaluate", "--checkpoint", checkpoint, "--file", str(tmp_path / "test_d20s.tsv")]) == 0
+    options = ["--data-dir", str(tmp_path), "--run-dir", str(tmp_path / "run")]
+    assert main(["train", *TINY, *options]) == 0
+
+
+def test_parse_answers_draws_and_saves(run, tmp_path, capsys):
+    words = ["parse", "[MAX 2 9 [MIN 4 7 ] 0 ]", "--checkpoint", str(run / "best.safetensors")]
+    assert main([*words, "--heat-map", str(tmp_path / "new" / "map.png")]) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"answer: \d \(probability 0\.\d+; (right|wrong, it is 9)\)", output)
+    leaves = next(line for line in output.splitlines() if "[MAX" in line)
+    assert leaves.split() == ["[MAX", "2", "9", "[MIN", "4", "7", "]", "0", "]"]
+    assert (tmp_path / "new" / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_hard_test_can_be_named():
+    assert set(HARD_TESTS) < set(TestName.__args__)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fly"], "unknown verb 'fly': expected one of train, evaluate, parse, generate"),
+        (["--preset", "huge"], "--preset must be one of paper, demo, got 'huge'"),
+        (["--num-slots", "0"], "--num-slots must be at least 1, got 0"),
+        (["--slot-size", "-3"], "--slot-size must be at least 1, got -3"),
+        (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+        (["--learning-rate", "0"], "--learning-rate must be positive, got 0.0"),
+        (["--cell-dropout", "2"], "--cell-dropout must lie in [0, 1], got 2.0"),
+        (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2.0"),
+        (["--max-minutes", "0"], "--max-minutes must be positive"),
+        (["--validation-size", "300"], "validation=300 must be in 0..269"),
+        (["--max-train-length", "0"], "--max-train-length must be at least 1, got 0"),
+        (["--backend", "magic"], "got 'magic'"),
+        (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train_d20s.tsv"),
+        (["parse", "[MAX 2 q ]"], "unknown token 'q' at position 2"),
+        (["parse", "[MAX 2 9"], "'[MAX' at position 0"),
+        (["parse", "2 ]"], "']' at position 1"),
+        (["parse", ""], "the expression is empty"),
+        (["parse", "3", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
+        (["evaluate", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
+        (["generate", "/nowhere/file.tsv"], "/nowhere/file.tsv: no such directory"),
+        (["generate", "file.tsv", "--size", "0"], "--size must be at least 1, got 0"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_one_line(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    if words[0].startswith("--"):
+        words = [*TINY, *words]
+    assert message in fails(capsys, *words)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "the file is empty"),
+        ("3\t3\n4 4\n", "line 2: expected 2 columns"),
+        ("3\t3\n3\t3\t3\n", "line 2: expected 2 columns, label TAB expression, not 3"),
+        ("9\t( ( ( [MAX 2 ) 9 ) ] )\nx\t3\n", "line 2: the label must be one of 0..9"),
+        ("9\t[MAX 2 9 ]\n9\t[MAX 2 9\n", "line 2: "),
+        ("9\t[MAX 2 9 ]\n9\t[TOP 2 9 ]\n", "line 2: unknown token '[TOP' at position 0"),
+        ("8\t[MAX 2 9 ]\n", "line 1: the label is 8 but the expression evaluates to 9"),
+    ],
+)
+def test_bad_files_are_one_line_with_the_line_number(run, tmp_path, capsys, content, message):
+    path = tmp_path / "data.tsv"
+    path.write_text(content)
+    error = fails(capsys, "evaluate", "--checkpoint", run / "best.safetensors", "--file", path)
+    assert error.startswith(f"{path}")
+    assert message in error
+
+
+def test_a_data_directory_without_files(tmp_path, capsys):
+    error = fails(capsys, *TINY, "--data-dir", tmp_path, "--run-dir", tmp_path / "run")
+    assert error == f"{tmp_path}: no train_d20s.tsv and no test_d20s.tsv in this directory"
+
+
+def test_a_directory_that_holds_a_run_is_left_alone(run, capsys):
+    before = (run / "last.safetensors").read_bytes()
+    assert "--resume continues it" in fails(capsys, *TINY, "--run-dir", run)
+    assert (run / "last.safetensors").read_bytes() == before
+
+
+def test_a_checkpoint_of_another_shape(run, tmp_path, capsys):
+    error = fails(capsys, "--run-dir", run, "--resume", "--slot-size", "8", "--epochs", "2")
+    assert "last.safetensors: checkpoint of another shape: " in error
+    assert re.search(r": encoder\.\S+ is \(.*\) in the file, \(.*\) in the model$", error)
+
+
+def test_a_file_that_is_no_checkpoint(run, capsys):
+    assert "not a checkpoint of this project" in fails(
+        capsys, "evaluate", "--checkpoint", run / "config.json"
+    )
+
+
+def test_a_wrong_number_of_slots_for_a_call(run, capsys):
+    words = ["parse", "[MAX 2 9 ]", "--checkpoint", run / "best.safetensors", "--num-slots", "0"]
+    assert fails(capsys, *words) == "--num-slots must be at least 1, got 0"
+
+
+def test_options_that_do_not_exist_end_with_status_2_and_no_traceback():
+    command = [sys.executable, "-m", "tasks.listops", "--no-such-option", "1"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert "no-such-option" in result.stderr
+
+
+def test_help_documents_every_option(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    for fact in ("--num-slots", "Memory slots", "--max-minutes", "--strategy"):
+        assert fact in text
+
+
+def test_writing_where_there_is_no_directory_keeps_nothing(tmp_path):
+    write_tsv(tmp_path / "a.tsv", Dataset.from_texts(["[SM 7 8 ]"]))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]

@@ -1,0 +1,170 @@
+"""The logic task from the command line."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tasks.logic.__main__ import main
+from tasks.logic.config import GIVEN_TREES, ModelName, presets_of
+from tasks.logic.data import write_directory
+from tasks.logic.generator import generate
+
+ROOT = Path(__file__).parents[3]
+TINY = [
+    *("--generated", "600", "--epochs", "1", "--batch-size", "64", "--layers", "1", "--heads", "2"),
+    *("--embedding-size", "6", "--slot-size", "8", "--num-slots", "3", "--test-num-slots", "5"),
+    *("--chunk-size", "2"),
+]
+
+
+def train(directory, *options):
+    return main(["train", "--run-dir", str(directory), *TINY, *options])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("logic") / "run"
+    assert train(directory, "--split", "C") == 0
+    return directory
+
+
+@pytest.mark.parametrize("model", ["lstm", "onlstm", *GIVEN_TREES, "transformer", "universal-transformer"])
+def test_every_model_trains_and_reports(model, tmp_path, capsys):
+    assert train(tmp_path / "run", "--model", model) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["split"] == "full"
+    assert results["span_f1"] == {}
+    assert "<h1>Logic: " + model in (tmp_path / "run" / "report.html").read_text()
+    assert "true relation (rows)" in capsys.readouterr().out
+
+
+def test_a_run_leaves_everything_and_resumes_to_the_same(run, tmp_path, capsys):
+    results = json.loads((run / "results.json").read_text())
+    assert results["split"] == "C"
+    assert set(results["accuracy_on_excluded"]) <= {"0–6", "7–12", "0–12"}
+    assert len(results["span_f1"]) == 2
+    again = tmp_path / "run"
+    assert train(again, "--split", "C") == 0
+    assert json.loads((again / "results.json").read_text()) == results
+    assert main(["train", "--run-dir", str(again), "--resume"]) == 0
+    assert json.loads((again / "results.json").read_text()) == results
+    assert train(again) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_evaluate(run, tmp_path, capsys):
+    checkpoint = ["--checkpoint", str(run / "best.safetensors")]
+    target = tmp_path / "results.json"
+    assert main(["evaluate", *checkpoint, "--json", str(target)]) == 0
+    assert json.loads(target.read_text()) == json.loads((run / "results.json").read_text())
+    assert main(["evaluate", *checkpoint, "--test", "longer", "--size", "2", "--json", str(target)]) == 0
+    found = json.loads(target.read_text())["accuracy_by_operations"]
+    assert {number: count for number, (_, count) in found.items()} == {str(n): 2 for n in range(13, 21)}
+    path = tmp_path / "pairs"
+    path.write_text("<\ta\t( a ( or b ) )\n")
+    assert main(["evaluate", *checkpoint, "--file", str(path)]) == 0
+    assert "on 1 pairs" in capsys.readouterr().out
+    assert main(["evaluate", *checkpoint, "--size", "0"]) == 2
+    assert "--size must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_predict(run, tmp_path, capsys):
+    checkpoint = ["--checkpoint", str(run / "best.safetensors")]
+    heat_map = tmp_path / "map.png"
+    words = ["( a ( or b ) )", "( not ( c ) )", *checkpoint, "--heat-map", str(heat_map)]
+    assert main(["predict", *words]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("independence", "cover", "negation", "equivalence"))
+    assert out.count("the tree of the") == 2
+    assert heat_map.exists()
+    assert (tmp_path / "map-right.png").exists()
+    assert main(["predict", "( a ( or b )", "c", *checkpoint]) == 2
+    assert "1 unmatched ( at the end" in capsys.readouterr().err
+
+
+def test_stats_counts_and_checks(tmp_path, capsys):
+    assert main(["stats", "--generated", "600", "--split", "B"]) == 0
+    assert "split B:" in capsys.readouterr().out
+    assert main(["generate", str(tmp_path / "data"), "--size", "300"]) == 0
+    assert main(["stats", "--data-dir", str(tmp_path / "data")]) == 2
+    assert "the official files leave 135,529 pairs" in capsys.readouterr().err
+
+
+def test_files_can_be_trained_on(tmp_path):
+    write_directory(tmp_path / "data", *generate(600, seed=1))
+    options = ["--generated", "0", "--data-dir", str(tmp_path / "data"), "--model", "lstm"]
+    assert train(tmp_path / "run", *options) == 0
+    # The seed of the generator is that of the run, so the same pairs are drawn.
+    assert train(tmp_path / "other", "--model", "lstm") == 0
+    assert (tmp_path / "run" / "results.json").read_text() == (
+        tmp_path / "other" / "results.json"
+    ).read_text()
+
+
+def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_path, capsys):
+    assert train(tmp_path / "runs", "--seeds", "2") == 0
+    out = capsys.readouterr().out
+    assert "2 seeds: mean ± standard deviation" in out
+    assert "F1, corpus level" in out
+    assert train(tmp_path / "runs", "--seeds", "2", "--resume") == 0
+    assert capsys.readouterr().out == out[out.index("2 seeds") :]
+    runs = [str(tmp_path / "runs" / f"seed-{seed}") for seed in (1, 2)]
+    page = tmp_path / "report.html"
+    assert main(["report", *runs, "--output", str(page)]) == 0
+    assert "Ordered Memory, published" in capsys.readouterr().out
+    assert page.read_text().count("<article>") >= 4
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds no finished run" in capsys.readouterr().err
+
+
+def test_throughput_of_every_model(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tasks.logic.throughput.DRAWN", 400)
+    target = tmp_path / "speed.json"
+    small = ["--batch-size", "4", "--batches", "2", "--repeats", "1", "--slot-size", "80"]
+    assert main(["throughput", *small, "--json", str(target)]) == 0
+    rows = json.loads(target.read_text())["models"]
+    assert len(rows) == 8
+    assert all(row["train_pairs_per_second"] > 0 for row in rows.values())
+    out = capsys.readouterr().out
+    assert all(name in out for name in rows)
+    assert main(["throughput", *small, "--batches", "900"]) == 2
+    assert "batches of 4 pairs, not 900" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--split", "full", "--num-slots", "0"], "--num-slots must be at least 1, got 0"),
+        (["--input-dropout", "1.5"], "--input-dropout must lie in [0, 1], got 1.5"),
+        (["--data-dir", "x"], "--generated must be 0 where --data-dir has the pairs"),
+        (["--model", "transformer", "--heads", "3"], "--slot-size must be even and a multiple of --heads"),
+        (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--generated", "-1"], "--generated must not be negative, got -1"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(options, message, tmp_path, capsys):
+    assert train(tmp_path / "run", *options) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_each_paper_has_its_preset():
+    ours, theirs = presets_of(None)["paper"], presets_of("onlstm")["paper"]
+    assert (ours.slot_size, ours.embedding_size) == (200, 200)
+    assert (theirs.slot_size, theirs.embedding_size, theirs.input_dropout) == (400, 128, 0.2)
+    for model in get_args(ModelName):
+        for preset in presets_of(model).values():
+            replace(preset, model=model).check()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = [sys.executable, "-m", "tasks.logic", "stats", "--generated", "100"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

@@ -1,0 +1,244 @@
+"""Data of the logic task: files, splits, generated pairs, batches."""
+
+import functools
+import http.server
+import threading
+
+import numpy as np
+import pooch
+import pytest
+
+from tasks.logic import download
+from tasks.logic.data import (
+    PATTERNS,
+    DataError,
+    Dataset,
+    file_names,
+    make_pair,
+    matches,
+    read_directory,
+    read_file,
+    split,
+    write_directory,
+)
+from tasks.logic.formulas import EVERYWHERE, RELATIONS, TABLES, decode, parse, relation, words_of
+from tasks.logic.generator import generate, longer
+from tasks.runs.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def groups():
+    return generate(6_000, seed=3)
+
+
+def flat(groups):
+    return [pair for group in groups for pair in group]
+
+
+def test_generated_pairs_are_what_they_are_said_to_be(groups):
+    train, tests = groups
+    pairs = flat(train) + flat(tests)
+    assert len(set(pairs)) == len(pairs)
+    for number, (learnt, tested) in enumerate(zip(train, tests, strict=True)):
+        assert len(learnt) == int(0.85 * (len(learnt) + len(tested)))
+        assert all(min(pair.operations, 12) == number for pair in [*learnt, *tested])
+    for pair in pairs:
+        formulas = [parse(decode(clause)) for clause in (pair.left, pair.right)]
+        assert all(formula.table not in (0, EVERYWHERE) for formula in formulas)
+        assert relation(formulas[0].table, formulas[1].table) == RELATIONS[pair.label]
+        assert pair.operations == max(formula.operators for formula in formulas)
+        assert len(set(words_of(decode(pair.left + pair.right))) & set(TABLES)) <= 4
+    assert generate(6_000, seed=3) == groups
+    assert generate(6_000, seed=4) != groups
+
+
+def test_generated_pairs_are_distributed_as_the_official_ones(groups):
+    """Against the frequencies of the 249,069 official pairs."""
+    pairs = flat(groups[0]) + flat(groups[1])
+    relations = np.bincount([pair.label for pair in pairs], minlength=7) / len(pairs)
+    official = {"<": 0.110, ">": 0.110, "=": 0.019, "^": 0.018, "|": 0.107, "#": 0.531, "v": 0.107}
+    # Doubles are dropped, so a small draw has more of the short pairs, where # is most common.
+    assert np.abs(relations - [official[sign] for sign in RELATIONS]).max() < 0.06
+
+
+def test_longer_pairs():
+    pairs = longer(15, 20, seed=1)
+    assert len(set(pairs)) == 20
+    assert all(pair.operations == 15 for pair in pairs)
+    assert pairs == longer(15, 20, seed=1) != longer(15, 20, seed=2)
+    with pytest.raises(UserError, match="the number of pairs must be at least 1, got 0"):
+        longer(15, 0, seed=1)
+    with pytest.raises(UserError, match="the seed must not be negative, got -1"):
+        generate(10, seed=-1)
+
+
+def test_what_cannot_be_drawn_is_an_error(monkeypatch):
+    monkeypatch.setattr("tasks.logic.generator.PATIENCE", 50)
+    with pytest.raises(UserError, match="found only 0 of 1 pairs with 60 operations"):
+        longer(60, 1, seed=1)
+
+
+def structure(tokens):
+    """Nested lists as the parentheses have them."""
+    stack = [[]]
+    for token in tokens:
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            done = stack.pop()
+            stack[-1].append(done)
+        else:
+            stack[-1].append(token)
+    return stack[0][0]
+
+
+def right_operands(node):
+    """(operator, right operand) of every binary node."""
+    if isinstance(node, list):
+        if node[0] in ("and", "or"):
+            yield node[0], node[1]
+        for part in node:
+            yield from right_operands(part)
+
+
+def by_tree(pair, name):
+    found = [
+        operand for clause in (pair.left, pair.right) for operand in right_operands(structure(decode(clause)))
+    ]
+    negations = [(operator, right) for operator, right in found if right[0] == "not"]
+    if name == "A":
+        return ("and", ["not", "a"]) in negations
+    return any(operator == "and" or name == "C" for operator, _ in negations)
+
+
+@pytest.mark.parametrize("name", ["A", "B", "C"])
+def test_a_split_leaves_out_what_the_parse_tree_says(groups, name):
+    pairs = flat(groups[0])
+    found = [matches(pair, PATTERNS[name]) for pair in pairs]
+    assert found == [by_tree(pair, name) for pair in pairs]
+    assert 0 < sum(found) < len(found)
+
+
+def test_splits(groups):
+    train, tests = groups
+    short = [pair for group in train[:7] for pair in group]
+    full = split(train, tests, "full")
+    assert full.excluded is None
+    assert full.validation == short[9::10]
+    assert full.train == [pair for i, pair in enumerate(short) if i % 10 != 9]
+    assert full.tests == tests
+    part = split(train, tests, "C")
+    kept = [pair for pair in short if not matches(pair, PATTERNS["C"])]
+    # What is left out goes first, then every tenth is held out.
+    assert part.validation == kept[9::10]
+    assert sorted(part.train + part.validation) == sorted(kept)
+    assert part.tests == tests
+    assert flat(part.excluded) == [pair for pair in flat(tests) if matches(pair, PATTERNS["C"])]
+
+
+def test_files_come_back_as_they_were_written(tmp_path, groups):
+    write_directory(tmp_path / "logic", *groups)
+    assert sorted(path.name for path in (tmp_path / "logic").iterdir()) == sorted(file_names())
+    assert read_directory(tmp_path / "logic") == groups
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("#\ta", "expected 3 columns"),
+        ("?\ta\tb", "the relation must be one of"),
+        ("=\ta\tb", "the relation is = but that of these formulas is #"),
+        ("#\ta\t( b", "1 unmatched ( at the end"),
+        ("#\ta\tg", "unknown word 'g' at token 1"),
+        ("", "expected 3 columns"),
+    ],
+)
+def test_a_bad_row_names_file_and_line(tmp_path, line, message):
+    path = tmp_path / "train0"
+    path.write_text(f"#\ta\tb\n{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"train0, line 2: ") as caught:
+        read_file(path)
+    assert message in str(caught.value)
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        read_file(tmp_path / "none")
+    with pytest.raises(DataError, match="no such directory"):
+        read_directory(tmp_path / "none")
+    (tmp_path / "train0").write_text("")
+    with pytest.raises(DataError, match="no train1, train2"):
+        read_directory(tmp_path)
+    (tmp_path / "bad").write_bytes(b"\xff\t")
+    with pytest.raises(DataError, match="not UTF-8 text, at byte 0"):
+        read_file(tmp_path / "bad")
+
+
+def test_a_batch_holds_the_formulas_padded(groups):
+    pairs = flat(groups[0])[:50]
+    batch = Dataset(pairs).batch([4, 40, 0])
+    clauses = [pairs[i].left for i in (4, 40, 0)] + [pairs[i].right for i in (4, 40, 0)]
+    assert batch.lengths.tolist() == [len(clause) for clause in clauses]
+    for row, clause in zip(batch.tokens.tolist(), clauses, strict=True):
+        assert row == [*clause, *[0] * (len(row) - len(clause))]
+    assert batch.tokens.shape[1] == max(map(len, clauses))
+    assert batch.labels.tolist() == [pairs[i].label for i in (4, 40, 0)]
+    assert batch.trees is None
+
+
+def test_a_batch_of_trees_numbers_every_node_once(groups):
+    pairs = [*flat(groups[0])[-30:], make_pair("a", "b")]
+    batch = Dataset(pairs, trees=True).batch(np.arange(len(pairs))[::-1])
+    trees = batch.trees
+    clauses = [pair.left for pair in pairs[::-1]] + [pair.right for pair in pairs[::-1]]
+    words = [word for clause in clauses for word in words_of(decode(clause))]
+    assert decode(trees.words.tolist()) == words
+    built = list(range(len(words)))
+    for left, right in zip(trees.left, trees.right, strict=True):
+        new = [(built[i], built[j]) for i, j in zip(left.tolist(), right.tolist(), strict=True)]
+        built += new  # children have smaller numbers, or this fails
+    start = 0
+    for clause, root in zip(clauses, trees.roots.tolist(), strict=True):
+        count = len(words_of(decode(clause)))
+        assert built[root] == shifted(parse(decode(clause)).tree, start)
+        start += count
+    assert len(built) == 2 * len(words) - len(clauses)
+
+
+def shifted(tree, by):
+    return tree + by if isinstance(tree, int) else tuple(shifted(part, by) for part in tree)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def test_official_files_are_fetched_once_and_checked(tmp_path, monkeypatch):
+    home, cache = tmp_path / "home", tmp_path / "cache"
+    write_directory(home, *generate(300, seed=1))
+    registry = tmp_path / "checksums.txt"
+    registry.write_text(
+        "".join(f"{name} sha256:{pooch.file_hash(str(home / name))}\n" for name in file_names())
+    )
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(home)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(download, "HOME", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setattr(download, "CHECKSUMS", registry)
+    assert read_directory(download.fetch(cache)) == generate(300, seed=1)
+    (cache / "train3").write_text("changed")
+    (home / "train4").write_text("tampered")
+    assert read_directory(download.fetch(cache)) == generate(300, seed=1)
+    (cache / "train4").unlink()
+    with pytest.raises(UserError, match=r"cannot fetch .*train4 .*--data-dir"):
+        download.fetch(cache)
+    server.shutdown()
+    server.server_close()
+    (cache / "train5").unlink()
+    with pytest.raises(UserError, match=r"cannot fetch .*--generated 500000"):
+        download.fetch(cache)
+
+
+def test_the_checksums_are_of_the_official_files():
+    names = [line.split()[0] for line in download.CHECKSUMS.read_text().splitlines()]
+    assert names == file_names()

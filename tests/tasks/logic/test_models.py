@@ -1,0 +1,166 @@
+"""The models of the logic task: batched trees against recursion, nobody sees padding or batch-mates."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tasks.logic.config import GIVEN_TREES, LogicConfig
+from tasks.logic.data import Dataset
+from tasks.logic.evaluation import evaluate, induced_trees
+from tasks.logic.formulas import IDS, decode, parse, words_of
+from tasks.logic.generator import generate
+from tasks.logic.model import LogicModel
+from tasks.logic.transformers import PairTransformer, sinusoids
+from tasks.logic.tree_models import TREE_MODELS
+
+SMALL = LogicConfig(
+    embedding_size=6,
+    slot_size=8,
+    num_slots=4,
+    test_num_slots=6,
+    chunk_size=2,
+    layers=2,
+    heads=2,
+    cell_dropout=0.0,
+    attention_dropout=0.0,
+    input_dropout=0.0,
+    output_dropout=0.0,
+)
+MODELS = ["ordered-memory", "lstm", "onlstm", *GIVEN_TREES, "transformer", "universal-transformer"]
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    train, _ = generate(400, seed=5)
+    return [pair for group in train for pair in group][::7]
+
+
+def recurse(model, embedding, tree, words):
+    """A node, one at a time."""
+    if isinstance(tree, int):
+        return model.leaf(embedding(torch.tensor([IDS[words[tree]]])))
+    left, right = (recurse(model, embedding, part, words) for part in tree)
+    return model.compose(left, right)
+
+
+@pytest.mark.parametrize("name", TREE_MODELS)
+def test_levels_at_once_equal_one_node_at_a_time(name, pairs):
+    model = TREE_MODELS[name](6, 8, 0.0).double()
+    embedding = torch.nn.Embedding(20, 6).double()
+    batch = Dataset(pairs, trees=True).batch(range(len(pairs)))
+    at_once = model(embedding(batch.trees.words), batch.trees)
+    clauses = [decode(pair.left) for pair in pairs] + [decode(pair.right) for pair in pairs]
+    one_by_one = torch.cat(
+        [model.summary(recurse(model, embedding, parse(c).tree, words_of(c))) for c in clauses]
+    )
+    assert torch.allclose(at_once, one_by_one, rtol=1e-12, atol=1e-12)
+    upstream = torch.randn_like(at_once)
+    weights = [*model.parameters(), *embedding.parameters()]
+    for fast, slow in zip(
+        torch.autograd.grad(at_once, weights, upstream),
+        torch.autograd.grad(one_by_one, weights, upstream),
+        strict=True,
+    ):
+        assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
+
+
+def test_no_formula_is_too_deep():
+    negations = 2000
+    nested = "( not " * negations + "a" + " )" * negations
+    trees = Dataset.from_texts([(nested, "a")], trees=True).batch([0]).trees
+    assert len(trees.left) == negations  # one level each
+    assert trees.roots.tolist() == [negations + 2 + negations - 1, negations + 1]
+
+
+def test_a_tree_lstm_node_is_that_of_the_equations():
+    """Tai et al., equations 9 to 14 with two children and no word at inner nodes, unit by unit."""
+    model = TREE_MODELS["gold-tree-lstm"](3, 2, 0.0).double()
+    left, right = torch.randn(2, 1, 4, dtype=torch.float64)
+    h_left, c_left, h_right, c_right = *left[0].split(2), *right[0].split(2)
+    weight, bias = model.composition.weight, model.composition.bias
+    children = torch.cat([h_left, h_right])
+    expected = []
+    for unit in range(2):
+        i, f_left, f_right, o, u = (weight[k * 2 + unit] @ children + bias[k * 2 + unit] for k in range(5))
+        c = i.sigmoid() * u.tanh() + f_left.sigmoid() * c_left[unit] + f_right.sigmoid() * c_right[unit]
+        expected.append((o.sigmoid() * c.tanh(), c))
+    h, c = (torch.stack(values) for values in zip(*expected, strict=True))
+    assert torch.allclose(model.compose(left, right)[0], torch.cat([h, c]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_neither_padding_nor_batch_mates_change_an_answer(name, pairs):
+    torch.manual_seed(0)
+    model = LogicModel(replace(SMALL, model=name)).double().eval()
+    dataset = Dataset(pairs, trees=name in GIVEN_TREES)
+    together = model(dataset.batch(range(len(pairs)))).logits
+    for index in range(len(pairs)):
+        alone = model(dataset.batch([index])).logits
+        assert torch.allclose(alone[0], together[index], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_weight_learns(name, pairs):
+    model = LogicModel(replace(SMALL, model=name))
+    batch = Dataset(pairs, trees=name in GIVEN_TREES).batch(range(len(pairs)))
+    torch.nn.functional.cross_entropy(model(batch).logits, batch.labels).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        # The key's bias shifts all scores alike where features are linear in it; elsewhere none is idle.
+        assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+
+
+@pytest.mark.parametrize("name", ["transformer", "universal-transformer"])
+def test_a_transformer_tells_left_from_right_and_order(name, pairs):
+    model = LogicModel(replace(SMALL, model=name)).eval()
+    batch = Dataset(pairs).batch([len(pairs) - 1])
+    swapped = batch._replace(tokens=batch.tokens.flip(0), lengths=batch.lengths.flip(0))
+    assert not torch.allclose(model(batch).logits, model(swapped).logits)
+    length = int(batch.lengths[0])
+    reversed_left = batch.tokens.clone()
+    reversed_left[0, :length] = reversed_left[0, :length].flip(0)
+    assert not torch.allclose(model(batch).logits, model(batch._replace(tokens=reversed_left)).logits)
+
+
+def test_a_universal_transformer_has_one_layer_whatever_its_steps():
+    sizes = [
+        sum(p.numel() for p in PairTransformer(8, layers, 2, 0.0, shared=True).parameters())
+        for layers in (1, 4)
+    ]
+    assert sizes[0] == sizes[1]
+
+
+def test_sinusoids():
+    table = sinusoids(torch.arange(5), 6)
+    for position in range(5):
+        for k in range(3):
+            angle = torch.tensor(position / 10_000 ** (2 * k / 6))
+            assert torch.allclose(table[position, [k, k + 3]], torch.stack([angle.sin(), angle.cos()]))
+
+
+def test_evaluation_puts_everything_in_its_place(pairs):
+    model = LogicModel(SMALL)
+    whole = evaluate(model, pairs, split="C", given_trees=False, batch_size=7, num_slots=6)
+    for index in (0, 3, len(pairs) - 1):
+        batch = Dataset(pairs).batch([index])
+        with torch.no_grad():
+            prediction = model(batch, 6)
+        assert whole.predicted[index] == prediction.logits.argmax()
+        assert list(whole.trees[index]) == induced_trees(prediction.attention, batch)
+    summary = whole.summary()
+    counts = [count for _, count in summary["accuracy_by_operations"].values()]
+    assert sum(counts) == len(pairs) == sum(map(sum, summary["confusion"]))
+    right = sum(summary["confusion"][k][k] for k in range(7))
+    assert summary["accuracy"] == right / len(pairs)
+    assert all(0 <= f1 <= 1 for scores in summary["span_f1"].values() for f1 in scores.values())
+    assert set(summary["accuracy_on_excluded"]) <= {"0–6", "7–12", "0–12"}
+
+
+def test_true_trees_score_one(pairs):
+    trees = [(parse(decode(pair.left)).tree, parse(decode(pair.right)).tree) for pair in pairs]
+    evaluation = evaluate(LogicModel(SMALL), pairs, split="full", given_trees=False)
+    evaluation.trees = trees
+    for scores in evaluation.span_f1().values():
+        assert scores["model"] == 1
+    assert evaluation.excluded() == {}

@@ -1,0 +1,39 @@
+"""The logic model that comes with the project."""
+
+import pytest
+
+from tasks.logic.__main__ import main
+from tasks.logic.data import TRAIN_OPERATIONS
+from tasks.logic.evaluation import evaluate
+from tasks.logic.generator import longer
+from tasks.logic.model import PRETRAINED, load_model
+from tasks.runs.checkpoints import read_metadata
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "answer"),
+    [
+        ("( a ( and b ) )", "( a ( or ( not c ) ) )", "left < right: forward entailment (right)"),
+        ("( not ( a ( or b ) ) )", "( ( not a ) ( and ( not b ) ) )", "left = right: equivalence (right)"),
+        ("( a ( or b ) )", "( not ( c ) )", "left # right: independence (right)"),
+    ],
+)
+def test_it_answers_without_being_named(left, right, answer, capsys):
+    assert main(["predict", left, right]) == 0
+    assert capsys.readouterr().out.startswith(answer)
+
+
+def test_it_is_as_good_as_said_on_longer_formulas_than_it_has_seen():
+    model, config = load_model(PRETRAINED)
+    pairs = [
+        pair
+        for operations in range(TRAIN_OPERATIONS + 1, TRAIN_OPERATIONS + 4)
+        for pair in longer(operations, 60, seed=987_654)
+    ]
+    found = evaluate(model, pairs, split="full", given_trees=False, num_slots=config.test_num_slots)
+    assert found.summary()["accuracy"] >= 0.9
+
+
+def test_it_names_no_directory():
+    metadata = read_metadata(PRETRAINED)
+    assert metadata["run_dir"] is metadata["data_dir"] is None

@@ -1,0 +1,171 @@
+"""The command line of tasks.parsing: both verbs, and every kind of bad input as one line with status 2."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import torch
+
+from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.corpus import load_corpus
+from tasks.language_model.model import build_model
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.parsing.__main__ import main
+from tasks.runs.checkpoints import save_weights
+from tasks.runs.run_directory import config_to_dict
+
+TREES = """
+( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog))) (. .)) )
+( (S (NP-SBJ (DT The) (NN dog)) (VP (VBD paid) (NP ($ $) (CD 3.50) (-NONE- *U*))) (. .)) )
+( (NP (. .)) )
+( (S (NP (NN cat)) (VP (VBZ sees) (SBAR (IN that) (S (NP (NP (DT the) (NN dog)) (PP (IN of) (NP (NN cat))))
+  (VP (VBZ sees) (NP (DT the) (JJ old) (NN cat) (CC and) (NN dog))))))) )
+"""
+SMALL = LanguageModelConfig(sentences=200, embedding_size=6, hidden_size=8, num_layers=2, chunk_size=2)
+
+
+def checkpoint(path, vocabulary, **options):
+    torch.manual_seed(1)
+    config = dataclasses.replace(SMALL, **options)
+    model = build_model(config, len(vocabulary))
+    save_weights(path, model, config_to_dict(config) | {"vocabulary": vocabulary.words})
+    return path
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """Checkpoints of a text and of drawn sentences, and a treebank."""
+    path = tmp_path_factory.mktemp("parsing")
+    words = Vocabulary(["<eos>", "<unk>", "N", "the", "cat", "dog", "sees", "of", "that"])
+    checkpoint(path / "text.safetensors", words, data_dir=path)
+    checkpoint(path / "lstm.safetensors", words, data_dir=path, model="lstm")
+    checkpoint(path / "no_unknown.safetensors", Vocabulary(["<eos>", "the", "cat"]), data_dir=path)
+    checkpoint(path / "drawn.safetensors", load_corpus(SMALL).vocabulary)
+    (path / "trees.mrg").write_text(TREES)
+    (path / "bad.mrg").write_text("(S (NN a))\n(S (NN b)))")
+    return path
+
+
+def fails(capsys, *words):
+    """Run a command that must fail, and return the one line that it says."""
+    assert main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    assert error.startswith("python -m tasks.parsing: error: ")
+    return error.removeprefix("python -m tasks.parsing: error: ").strip()
+
+
+def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory, tmp_path, capsys):
+    outputs = ["--output", str(tmp_path / "new" / "page.html"), "--json", str(tmp_path / "results.json")]
+    options = [
+        "--checkpoint",
+        str(directory / "text.safetensors"),
+        "--treebank",
+        str(directory / "trees.mrg"),
+    ]
+    assert main(["evaluate", *options, *outputs]) == 0
+    output = capsys.readouterr().out
+    for fact in (
+        *("3 sentences of", "22 words", "1 without words", "dropped by their tags", "section 23", "0.477"),
+        *("layer 1, prpn", "layer 2, unbiased", "layer 2, cky", "left-branching", "random", "SBAR", "EVALB"),
+    ):
+        assert fact in output, fact
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["coverage"] == 19 / 22
+    assert results["groups"]["all"]["labels"]["NP"] == 6
+    assert [len(results["rows"]), results["groups"]["short"]["sentences"]] == [12, 2]
+    page = (tmp_path / "new" / "page.html").read_text()
+    assert page.count("<article>") == 3
+    assert "Recall by label" in page
+    assert "src=" not in page.replace('src="data:', "")
+    assert "http" not in page
+
+
+def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directory, capsys):
+    options = ["--treebank", str(directory / "trees.mrg"), "--layer", "2", "--max-words", "5"]
+    assert main(["--checkpoint", str(directory / "text.safetensors"), *options, "--keep-punctuation"]) == 0
+    output = capsys.readouterr().out
+    assert "layer 1" not in output
+    assert "layer 2, cky" in output
+    assert "are kept" in output
+    assert re.search(r"1 sentences of .* left out: 0 without", " ".join(output.split()))
+    assert (directory / "parsing.html").exists()
+
+
+def test_a_model_of_drawn_sentences_needs_no_treebank(directory, capsys):
+    assert main(["evaluate", "--checkpoint", str(directory / "drawn.safetensors")]) == 0
+    output = capsys.readouterr().out
+    assert "20 sentences of the test part" in output
+    assert "100.00% of the words" in output
+    assert "0.477" not in output
+
+
+def test_parse_shows_distances_and_every_tree_and_draws(directory, tmp_path, capsys):
+    options = ["--checkpoint", str(directory / "text.safetensors"), "--plot", str(tmp_path / "new" / "d.png")]
+    assert main(["parse", "The cat sees 3 zebras", *options]) == 0
+    output = capsys.readouterr().out
+    assert "read as: the cat sees N <unk>" in output
+    assert output.count("forget distances") == 2
+    leaves = [line.split() for line in output.splitlines() if "zebras" in line and "cat" in line]
+    assert leaves == [["The", "cat", "sees", "3", "zebras"]] * 6
+    assert (tmp_path / "new" / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_parse_one_layer_one_decoding_one_word(directory, capsys):
+    options = ["--checkpoint", str(directory / "text.safetensors"), "--layer", "2", "--decoding", "cky"]
+    assert main(["parse", "cat", *options]) == 0
+    output = capsys.readouterr().out
+    assert "layer 2, cky" in output
+    assert "prpn" not in output
+    assert "layer 1" not in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fly"], "unknown verb 'fly': expected one of evaluate, parse"),
+        (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
+        (["--checkpoint", "lstm.safetensors"], "lstm.safetensors: an LSTM has no distances"),
+        (["--checkpoint", "trees.mrg"], "trees.mrg: not a checkpoint of this project"),
+        (["--checkpoint", "text.safetensors"], "--treebank must name true trees"),
+        (["--layer", "3"], "--layer must lie in 1..2, the model's layers, got 3"),
+        (["--layer", "0"], "--layer must lie in 1..2, the model's layers, got 0"),
+        (["--temperature", "0"], "--temperature must lie in [1e-06, 1e+06], got 0.0"),
+        (["--temperature", "nan"], "--temperature must lie in [1e-06, 1e+06], got nan"),
+        (["--max-words", "0"], "--max-words must be at least 1, got 0"),
+        (["--max-words", "2"], "--max-words 2 leaves none of 3 sentences"),
+        (["--treebank", "none"], "none: no such file or directory"),
+        (["--treebank", "bad.mrg"], "bad.mrg, line 2: ')' closes nothing"),
+        (
+            ["--checkpoint", "no_unknown.safetensors"],
+            "trees.mrg, line 2: 'sees' is not in the vocabulary, which has no <unk>",
+        ),
+        (["parse", ""], "the sentence must have 1 to 60 words, got 0"),
+        (["parse", "a " * 61], "the sentence must have 1 to 60 words, got 61"),
+        (["parse", "a", "--layer", "9"], "--layer must lie in 1..2, the model's layers, got 9"),
+        (["parse", "a", "--temperature", "-1"], "--temperature must lie in [1e-06, 1e+06], got -1.0"),
+        (["parse", "a", "--checkpoint", "lstm.safetensors"], "an LSTM has no distances"),
+        (["parse", "zebra", "--checkpoint", "no_unknown.safetensors"], "the sentence: 'zebra' is not in"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(directory, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(directory)
+    if "--checkpoint" not in words:
+        words = [*words, "--checkpoint", "text.safetensors"]
+    evaluating = words[0] not in ("parse", "fly")
+    if evaluating and "--treebank" not in words and "--treebank" not in message:
+        words = [*words, "--treebank", "trees.mrg"]
+    if evaluating:
+        words = [*words, "--output", str(tmp_path / "page.html")]
+    assert message in fails(capsys, *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_documents_every_option(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    for fact in ("--treebank", "--keep-punctuation", "--temperature", "--max-words", "bracket"):
+        assert fact in text

@@ -1,0 +1,257 @@
+"""From sentences to distances, trees and scores: padding, every binary tree, examples by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from onlstm.language_model import LanguageModel
+from ordered_memory.baseline_trees import right_branching
+from ordered_memory.tree_recovery import greedy
+from ordered_memory.trees import Tree, depth, leaves
+from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.corpus import encode_text, load_corpus
+from tasks.language_model.model import Trained
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.parsing.commands import EvaluateConfig, gold_sentences
+from tasks.parsing.decoding import DECODINGS, decode, most_probable, span_scores, true_distances
+from tasks.parsing.evaluation import LABELS, evaluate, label_recall, score
+from tasks.parsing.figure import distances_figure, distances_text
+from tasks.parsing.reading import forget_distances, read_sentences
+from tasks.parsing.treebank import Sentence
+from tasks.runs.errors import UserError
+
+WORDS = ["<eos>", "<unk>", "N", *"abcdefg"]
+
+
+def small_model(**options):
+    return LanguageModel(len(WORDS), 6, 8, num_layers=2, chunk_size=2, **options).eval()
+
+
+def gold(tree, labelled_spans=()):
+    words = [f"w{i}" for i in leaves(tree)]
+    return Sentence(words, tree, list(labelled_spans), "here")
+
+
+# ---- distances
+
+
+def test_distances_are_those_of_the_words_own_steps():
+    model = small_model()
+    sentence = [3, 4, 5, 6]
+    (found,) = forget_distances(model, [sentence], end=0)
+    with torch.no_grad():
+        expected = model(torch.tensor([[0, *sentence]]).T, distances=True).distances.forget[:, 1:, 0]
+    assert found.shape == (2, 4)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 12, 10_000])
+def test_batch_mates_and_padding_have_no_influence(max_tokens):
+    model = small_model()
+    rng = np.random.default_rng(0)
+    sentences = [rng.integers(0, len(WORDS), size).tolist() for size in (3, 1, 9, 4, 9, 2, 17, 5)]
+    together = forget_distances(model, sentences, end=0, max_tokens=max_tokens)
+    for sentence, found in zip(sentences, together, strict=True):
+        (alone,) = forget_distances(model, [sentence], end=0)
+        assert found.shape == (2, len(sentence))
+        torch.testing.assert_close(found, alone)
+
+
+def test_every_sentence_is_reported_and_the_model_is_read_without_dropout():
+    model = small_model(weight_dropout=0.9, input_dropout=0.9).train()
+    counts = []
+    first = forget_distances(model, [[3, 4], [5]], end=0, max_tokens=1, on_batch=counts.append)
+    assert counts == [1, 1]
+    for one, other in zip(first, forget_distances(model, [[3, 4], [5]], end=0), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def trained(model, words=WORDS):
+    return Trained(model, Vocabulary(words), LanguageModelConfig())
+
+
+def test_words_are_spelt_as_the_vocabulary_has_them():
+    model = small_model()
+    one, other = read_sentences(trained(model), [["A", "1.5", "Q"], ["a", "N", "<unk>"]], ["x", "y"])
+    torch.testing.assert_close(one, other)
+
+
+def test_unknown_words_need_an_entry_for_them():
+    words = [word for word in WORDS if word != "<unk>"]
+    with pytest.raises(UserError, match=r"^f\.mrg, line 2: 'q' is not in the vocabulary"):
+        read_sentences(trained(small_model(), words), [["a"], ["Q"]], ["f.mrg, line 1", "f.mrg, line 2"])
+
+
+def test_distances_that_are_not_numbers():
+    model = small_model()
+    with torch.no_grad():
+        model.embedding.weight[3] = torch.nan
+    with pytest.raises(UserError, match="line 2: the model's distances are not numbers"):
+        read_sentences(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
+
+
+# ---- decoding
+
+
+def binary_trees(first: int, last: int) -> list[Tree]:
+    """Every binary tree over the leaves first..last."""
+    if first == last:
+        return [first]
+    return [
+        (left, right)
+        for split in range(first + 1, last + 1)
+        for left in binary_trees(first, split - 1)
+        for right in binary_trees(split, last)
+    ]
+
+
+@pytest.mark.parametrize("decoding", ["unbiased", "cky"])
+def test_distances_of_a_tree_give_the_tree_back(decoding):
+    for size in range(1, 7):
+        trees = binary_trees(0, size - 1)
+        assert decode([true_distances(tree) for tree in trees], decoding, 1e-2) == trees
+
+
+def log_probability(tree: Tree, d: list[float], temperature: float) -> float:
+    """Of drawing the tree from top to bottom, each split by a softmax over its span."""
+    if isinstance(tree, int):
+        return 0.0
+    left, right = tree
+    first, split, last = leaves(left)[0], leaves(right)[0], leaves(right)[-1]
+    weights = [math.exp(d[k] / temperature) for k in range(first + 1, last + 1)]
+    here = math.log(math.exp(d[split] / temperature) / sum(weights))
+    return here + log_probability(left, d, temperature) + log_probability(right, d, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_cky_finds_the_most_probable_of_all_trees(temperature):
+    for n in range(1, 7):
+        trees = binary_trees(0, n - 1)
+        for d in (2 * torch.randn(10, n, dtype=torch.float64)).unbind():
+            probabilities = [log_probability(tree, d.tolist(), temperature) for tree in trees]
+            assert math.isclose(sum(map(math.exp, probabilities)), 1.0)
+            assert most_probable([d], temperature) == [trees[int(np.argmax(probabilities))]]
+
+
+def test_span_scores_differ_from_log_probabilities_by_what_all_trees_share():
+    d = torch.randn(5, dtype=torch.float64)
+    scores = span_scores(d[None], 0.7)[0]
+
+    def total(tree):
+        if isinstance(tree, int):
+            return 0.0
+        return scores[leaves(tree)[0], leaves(tree)[-1]].item() + sum(map(total, tree))
+
+    shared = d[1:].sum().item() / 0.7
+    for tree in binary_trees(0, 4):
+        assert math.isclose(total(tree) + shared, log_probability(tree, d.tolist(), 0.7))
+
+
+def test_a_low_temperature_is_greedy_unbiased():
+    sentences = [torch.randperm(n).double() for n in (1, 2, 3, 7, 12, 12, 20, 31)]
+    assert most_probable(sentences, 1e-6) == [greedy(d, "unbiased") for d in sentences]
+
+
+def test_cky_in_batches_is_cky_alone():
+    sentences = [torch.randn(n) for n in (1, 6, 3, 25, 6, 2, 11)]
+    assert most_probable(sentences) == [most_probable([d])[0] for d in sentences]
+
+
+def test_span_scores_do_not_depend_on_padding_and_do_not_overflow():
+    d = torch.tensor([[0.0, 400.0, 800.0]])
+    padded = torch.cat([d, torch.full((1, 2), 1e6)], 1)
+    torch.testing.assert_close(span_scores(padded, 0.01)[:, :3, :3], span_scores(d, 0.01))
+    assert span_scores(d, 1e-6).isfinite().all()
+    assert span_scores(d)[0].tolist() == [[0.0, -400.0, -800.0], [0.0, 0.0, -800.0], [0.0, 0.0, 0.0]]
+
+
+def test_a_temperature_that_is_not_positive():
+    for temperature in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="temperature must be positive, got"):
+            span_scores(torch.zeros(1, 3), temperature)
+
+
+# ---- scores
+
+
+def test_recall_by_label_by_hand():
+    sentences = [
+        gold(((0, 1), (2, (3, 4))), [("NP", 0, 1), ("PP", 3, 4), ("VP", 2, 4), ("S", 0, 4)]),
+        gold((0, (1, 2)), [("NP", 1, 2), ("VP", 0, 2), ("NP", 0, 2)]),
+    ]
+    predicted = [((0, 1), ((2, 3), 4)), ((0, 1), 2)]
+    recall = label_recall(predicted, sentences)
+    assert recall == {"ADJP": None, "NP": 2 / 3, "PP": 0.0, "INTJ": None, "VP": 1.0, "SBAR": None}
+
+
+def test_depths_by_hand():
+    found = score([((0, 1), 2), 0], [gold(((0, 1), 2)), gold(0)])
+    assert found["depth"] == (2 + 0) / 2
+    assert found["depth_of_words"] == ((2 + 2 + 1) / 3 + 0) / 2
+    assert found["f1_corpus"] == found["f1_sentence"] == 1.0
+
+
+def test_every_layer_decoding_and_baseline_is_scored_on_all_and_on_short_sentences():
+    sizes = (3, 12, 1, 10, 11)
+    sentences = [gold(right_branching(n), [("NP", 0, n - 1)] if n > 1 else []) for n in sizes]
+    distances = [torch.stack([torch.arange(n, 0, -1.0), torch.randn(n)]) for n in sizes]
+    summary = evaluate(sentences, distances, [1, 2], 1.0).summary()
+    assert summary["groups"]["all"]["sentences"] == 5
+    assert summary["groups"]["short"] == {
+        "sentences": 3,
+        "of_one_word": 1,
+        "words": 14,
+        "labels": {label: 2 * (label == "NP") for label in LABELS},
+    }
+    rows = {row["name"]: row for row in summary["rows"]}
+    assert len(rows) == 2 * len(DECODINGS) + 2 + 4
+    for name in ("layer 1, prpn", "layer 1, unbiased", "right-branching"):
+        assert rows[name]["all"]["f1_corpus"] == rows[name]["short"]["f1_sentence"] == 1.0
+    assert rows["left-branching"]["all"]["f1_corpus"] < rows["balanced"]["all"]["f1_corpus"] < 1
+    assert all(row["all"]["label_recall"]["NP"] == 1.0 for row in summary["rows"])
+
+
+def test_without_short_sentences_there_is_one_group():
+    summary = evaluate([gold(right_branching(11))], [torch.randn(1, 11)], [1], 1.0).summary()
+    assert list(summary["groups"]) == ["all"]
+
+
+# ---- sentences to score
+
+
+def test_a_model_of_drawn_sentences_is_tested_on_its_own_test_part():
+    config = LanguageModelConfig(sentences=200, seed=3)
+    corpus = load_corpus(config)
+    found = gold_sentences(EvaluateConfig(), Trained(small_model(), corpus.vocabulary, config))
+    assert len(found.sentences) == 20
+    assert not found.published
+    text = encode_text([sentence.words for sentence in found.sentences], corpus.vocabulary, "drawn")
+    assert text.tolist() == corpus.test.tolist()
+    for sentence in found.sentences:
+        assert leaves(sentence.tree) == list(range(len(sentence.words)))
+        assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
+
+
+# ---- drawings
+
+
+def test_bars_of_text_keep_words_values_and_order():
+    lines = distances_text([0.0, 4.0, 1.0], ["a", "long-word", "b"]).splitlines()
+    assert [line.split()[:2] for line in lines] == [["a", "0.00"], ["long-word", "4.00"], ["b", "1.00"]]
+    assert [line.count("█") for line in lines] == [0, 40, 10]
+    assert "0.00" in distances_text([0.0], ["a"])
+
+
+def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
+    distances = np.array([[3.0, 1.0, 2.0], [1.0, 2.0, 0.5]])
+    trees = decode(list(torch.from_numpy(distances)), "unbiased")
+    figure = distances_figure(distances, ["a", "$", "c"], trees, ["layer 1", "layer 2"])
+    bars = [axes for axes in figure.axes if axes.patches]
+    heights = [[bar.get_height() for bar in axes.patches] for axes in bars]
+    assert heights == distances.tolist()
+    drawn = [axes for axes in figure.axes if axes.lines]
+    assert [len(axes.lines) for axes in drawn] == [2 * depth(tree) for tree in trees]
+    with pytest.raises(ValueError, match="got \\(2, 3\\) and 2 trees"):
+        distances_figure(distances, ["a", "b"], trees, ["layer 1", "layer 2"])

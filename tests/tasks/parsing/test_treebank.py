@@ -1,0 +1,209 @@
+"""The treebank reader: words, shapes, labels, every kind of file, and every error with file and line."""
+
+import zipfile
+
+import pytest
+
+from ordered_memory.trees import leaves
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.parsing.ptb_spelling import coverage, spell
+from tasks.parsing.treebank import cut_label, read_treebank, read_trees
+from tasks.runs.errors import UserError
+
+CAT = "( (S (NP-SBJ-1 (DT The) (NN cat)) (VP (VBD sat)) (. .)) )"
+TRACE = """
+( (S (`` ``)
+    (NP-SBJ-1 (PRP It) )
+    (VP (VBZ costs)
+      (NP ($ $) (CD 3) (-NONE- *U*))
+      (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB slide)))))
+    ('' '') (. .) ))
+"""
+
+
+def read(text, **options):
+    return read_trees(text, "a.mrg", **options)
+
+
+def test_words_shape_and_labels():
+    (sentence,) = read(CAT)
+    assert sentence.words == ["The", "cat", "sat"]
+    assert sentence.tree == ((0, 1), 2)
+    assert sentence.labelled_spans == [("NP", 0, 1), ("S", 0, 2)]
+    assert sentence.where == "a.mrg, line 1"
+
+
+def test_null_elements_and_punctuation_go_and_unary_chains_keep_all_labels():
+    (sentence,) = read(TRACE)
+    assert sentence.words == ["It", "costs", "3", "to", "slide"]
+    assert sentence.tree == (0, (1, 2, (3, 4)))
+    assert sentence.labelled_spans == [("VP", 3, 4), ("S", 3, 4), ("VP", 1, 4), ("S", 0, 4)]
+    assert sentence.where == "a.mrg, line 2"
+
+
+def test_punctuation_and_currency_signs_can_stay_but_null_elements_never():
+    (sentence,) = read(TRACE, keep_punctuation=True)
+    assert sentence.words == ["``", "It", "costs", "$", "3", "to", "slide", "''", "."]
+    assert sentence.tree == (0, 1, (2, (3, 4), (5, 6)), 7, 8)
+    assert ("NP", 3, 4) in sentence.labelled_spans
+
+
+@pytest.mark.parametrize("tag", ["``", "''", ",", ".", ":", "-LRB-", "-RRB-", "$", "#", "-NONE-"])
+def test_each_tag_that_is_no_words_is_dropped(tag):
+    (sentence,) = read(f"( (S ({tag} x) (NP (DT a) (NN b)) ({tag} x)))")
+    assert sentence.words == ["a", "b"]
+    assert leaves(sentence.tree) == [0, 1]
+
+
+def test_a_second_label_of_the_same_name_and_span_is_not_kept():
+    (sentence,) = read("( (NP-SBJ (NP (DT a) (NN b)) (SBAR (-NONE- 0))) )")
+    assert sentence.labelled_spans == [("NP", 0, 1)]
+
+
+def test_labels_lose_function_index_and_alternative():
+    expected = {
+        "NP-SBJ": "NP",
+        "NP=2": "NP",
+        "ADVP|PRT": "ADVP",
+        "S-TPC-1": "S",
+        "-LRB-": "-LRB-",
+        "WP$": "WP$",
+    }
+    assert {label: cut_label(label) for label in expected} == expected
+
+
+def test_one_word_and_no_words_and_several_trees_on_a_line():
+    found = read("( (NP (NN Dogs) (. .)) )  ( (X (. .)) ) (INTJ (UH yes))\n(S(NP(PRP I))(VP(VBP do)))")
+    assert [sentence and (sentence.words, sentence.tree) for sentence in found] == [
+        (["Dogs"], 0),
+        None,
+        (["yes"], 0),
+        (["I", "do"], (0, 1)),
+    ]
+    assert found[3].where == "a.mrg, line 2"
+
+
+def test_very_deep_trees_are_read():
+    depth = 3_000
+    (sentence,) = read("(S (NN a) " * depth + "(NN b)" + ")" * depth)
+    assert len(sentence.words) == depth + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(S (NN a))\n\n(S (NN a)))\n", "line 3: ')' closes nothing"),
+        ("(S (NN a))\n(S (NP (NN a))\n\n", "line 2: the '(' that the tree starts with is never closed"),
+        ("(S (NN a))\nstray (S (NN b))", "line 2: 'stray' stands outside of all brackets"),
+        ("(S (NN a)\n  (NP ) )", "line 2: a bracket with neither word nor parts"),
+        ("()", "line 1: a bracket with neither word nor parts"),
+        ("(S (NP\nPierre Vinken))", "line 2: the word 'Vinken' has no bracket with a part-of-speech tag"),
+        ("(S (NN a)\n b)", "line 2: the word 'b' has no bracket with a part-of-speech tag of its own"),
+        ("(S a\n (NN b))", "line 2: the word 'a' has no bracket with a part-of-speech tag of its own"),
+        ("", "no trees in this file"),
+        ("\n \n", "no trees in this file"),
+    ],
+)
+def test_what_is_no_tree_is_named_with_file_and_line(text, message):
+    with pytest.raises(UserError) as caught:
+        read(text)
+    assert str(caught.value).startswith("a.mrg")
+    assert message in str(caught.value)
+
+
+def test_a_file_of_any_name(tmp_path):
+    (tmp_path / "trees").write_text(f"{CAT}\n( (X (. .)) )\n")
+    treebank = read_treebank(tmp_path / "trees")
+    assert len(treebank.sentences) == 1
+    assert treebank.empty == 1
+
+
+def tree_of(word):
+    return f"(S (NN {word}))"
+
+
+FILES = {
+    "b/2.mrg": tree_of("second"),
+    "a/1.MRG": tree_of("first"),
+    "a/notes.txt": "no tree",
+    "b/.2.mrg": "hidden",
+    "README": "(",
+}
+
+
+def test_a_directory_and_a_zip_file_of_it_give_the_same(tmp_path):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in FILES.items():
+            path = tmp_path / "all" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            archive.writestr(f"treebank/{name}", text)
+    before = sorted(tmp_path.rglob("*"))
+    for path in (tmp_path / "all", tmp_path / "all.zip"):
+        words = [sentence.words for sentence in read_treebank(path).sentences]
+        assert words == [["first"], ["second"]]
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "all.zip/treebank/a/1.MRG, line 1" in read_treebank(tmp_path / "all.zip").sentences[0].where
+
+
+def test_text_files_are_read_where_there_are_no_others(tmp_path):
+    (tmp_path / "one.txt").write_text(tree_of("word"))
+    assert read_treebank(tmp_path).sentences[0].words == ["word"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.mrg", None, "none.mrg: no such file or directory"),
+        ("none.zip", None, "none.zip: no such file or directory"),
+        ("bad.zip", b"not a zip", "bad.zip: not a zip file that can be read"),
+        ("empty.mrg", b"", "empty.mrg: no trees in this file"),
+        ("bytes.mrg", b"(S (NN a))\n(S (NN \xff))", "bytes.mrg, line 2: not UTF-8 text"),
+        (
+            "tags.mrg",
+            b"(S (NOUN a))",
+            "tags.mrg: 1 trees, and no word with a tag of the Penn Treebank in them",
+        ),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=r"^[^\n]*$") as caught:
+        read_treebank(tmp_path / name)
+    assert message in str(caught.value)
+
+
+def test_a_directory_without_trees(tmp_path):
+    with pytest.raises(UserError, match=r"no \.mrg and no \.txt files in this directory"):
+        read_treebank(tmp_path)
+
+
+def test_a_member_that_is_damaged_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("x/a.mrg", f"{CAT}\n(S")
+    with pytest.raises(UserError, match=r"all\.zip/x/a\.mrg, line 2: "):
+        read_treebank(tmp_path / "all.zip")
+
+
+NUMBERS = ["61", "8.45", "1,650", r"1\/2", "3-4", "7:30", "-5", "1988", "%"]
+NO_NUMBERS = ["30-year", "1980s", "n't", "--", "...", "p53", "$", "and/or"]
+
+
+def test_numbers_become_n_and_words_lower_case():
+    vocabulary = Vocabulary(["<eos>", "<unk>", "N", "the", "n't", "nov.", "u.s.", "30-year"])
+    assert spell(NUMBERS, vocabulary) == ["N"] * len(NUMBERS)
+    assert spell(NO_NUMBERS, vocabulary) == NO_NUMBERS
+    assert spell(["The", "Nov.", "U.S.", "30-Year", "Elsevier"], vocabulary) == [
+        *("the", "nov.", "u.s.", "30-year", "elsevier")
+    ]
+
+
+def test_words_that_the_vocabulary_has_stay_as_they_are():
+    vocabulary = Vocabulary(["<eos>", "The", "the", "61", "N", "%"])
+    assert spell(["The", "61", "%", "62"], vocabulary) == ["The", "61", "%", "N"]
+    assert spell(["61"], Vocabulary(["<eos>"])) == ["61"]
+
+
+def test_coverage_counts_words_each_time():
+    assert coverage([["a", "a", "b"], ["c"]], Vocabulary(["<eos>", "<unk>", "a"])) == 0.5

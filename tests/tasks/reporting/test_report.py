@@ -1,0 +1,118 @@
+"""Drawings and the report: right way round, self-contained, the same every time."""
+
+import re
+
+import numpy as np
+import pytest
+
+from ordered_memory.baseline_trees import balanced, left_branching
+from tasks.reporting.drawing import attention_figure, draw_tree, save_attention, tree_svg
+from tasks.reporting.report import Curve, Example, Report, Table, render, write_report
+
+WORDS = ["[MAX", "2", "9", "]"]
+
+
+def example(**changes):
+    fields = {
+        "tokens": WORDS,
+        "predicted_tree": balanced(4),
+        "gold_tree": left_branching(4),
+        "attention": np.eye(4, 3),
+        "caption": "answer 9",
+        "correct": True,
+    }
+    return Example(**{**fields, **changes})
+
+
+def report(**changes):
+    fields = {
+        "title": "A <run> & more",
+        "subtitle": "one line",
+        "config": {"slot_size": 8},
+        "curves": [Curve("loss", "nats", {"train": [(1, 0.5), (2, 0.25)]})],
+        "tables": [Table("Accuracy", ["length", "accuracy"], [["1–20", 0.98765]], "a note")],
+        "examples": [example()],
+    }
+    return Report(**{**fields, **changes})
+
+
+def test_terminal_tree_keeps_the_order_of_the_words():
+    for tree in (balanced(7), left_branching(7), (((0, 1), (2, (3, 4))), (5, 6))):
+        words = ["[MAX", "2", "9", "[MIN", "4", "7", "]"]
+        line = next(line for line in draw_tree(tree, words).splitlines() if "[MAX" in line)
+        assert line.split() == words
+    assert draw_tree(0, ["7"]).split()[-1] == "7"
+
+
+def test_svg_has_every_word_and_branch():
+    svg = tree_svg(balanced(4), ["<a>", "&", "c", "d"], highlight=[(0, 1)])
+    assert re.findall(r'<text class="leaf"[^>]*>([^<]*)<', svg) == ["&lt;a&gt;", "&amp;", "c", "d"]
+    assert svg.count('class="branch wrong"') == 2
+    assert svg.count('class="branch"') == 4
+
+
+def test_heat_map_has_the_root_slot_at_the_bottom():
+    attention = np.zeros((4, 3))
+    attention[:, 2] = 1.0
+    figure = attention_figure(attention, WORDS)
+    (image,) = figure.axes[0].images
+    np.testing.assert_array_equal(image.get_array(), attention.T)
+    assert figure.axes[0].get_ylim() == (2.5, -0.5)  # row 0 (slot 1) is drawn at the top
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["1", "2", "3"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
+
+
+def test_heat_map_of_other_words_is_an_error():
+    with pytest.raises(ValueError, match="T = 4 tokens"):
+        attention_figure(np.zeros((3, 3)), WORDS)
+
+
+def test_saving_twice_gives_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        save_attention(tmp_path / "new" / f"{name}.png", np.eye(4, 3), WORDS)
+        write_report(tmp_path / f"{name}.html", report())
+    assert (tmp_path / "new" / "a.png").read_bytes() == (tmp_path / "new" / "b.png").read_bytes()
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(source, target):
+        raise OSError("full")
+
+    monkeypatch.setattr("tasks.runs.files.os.replace", fail)
+    with pytest.raises(OSError, match="full"):
+        write_report(path, report())
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_text_is_escaped_and_nothing_is_loaded_from_elsewhere():
+    page = render(report(examples=[example(tokens=["<script>", "&", '"', "x"])]))
+    assert "<script>" not in page
+    assert "A &lt;run&gt; &amp; more" in page
+    assert not re.findall(r"https?://", page)
+
+
+def test_wrong_constituents_are_marked_and_right_trees_said_to_be_right():
+    assert 'class="branch wrong"' in render(report())
+    page = render(report(examples=[example(predicted_tree=left_branching(4))]))
+    assert 'class="branch wrong"' not in page
+    assert "as the true one" in page
+
+
+def test_a_model_without_trees_and_long_sentences_are_shown_as_text():
+    page = render(report(examples=[example(predicted_tree=None, attention=None)]))
+    assert "<svg" not in page
+    assert "induced" not in page
+    page = render(report(examples=[example(tokens=["1"] * 61)]))
+    assert "more than 60 tokens" in page
+    assert "<svg" not in page
+
+
+def test_an_empty_report_is_a_page():
+    page = render(Report("t", "s"))
+    assert "<h2>" not in page
+    assert render(report(curves=[Curve("loss", "nats", {"train": []})]))

@@ -1,0 +1,63 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from tasks.runs.checkpoints import SafetensorsIO, load_weights, read_metadata, save_weights
+from tasks.runs.errors import UserError
+from tasks.runs.files import atomic_path, write_atomically
+
+
+def test_any_nested_state_comes_back_as_it_was(tmp_path):
+    shared = torch.randn(3)
+    state = {
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0)}, 7: {"m": shared}}, "groups": [{"lr": 0.1}]},
+        "numbers": [1, 0.1 + 0.2, None, True, "text", math.inf],
+        "same": shared,
+        "bytes": torch.arange(5, dtype=torch.uint8),
+    }
+    SafetensorsIO().save_checkpoint(state, tmp_path / "x.safetensors")
+    loaded = SafetensorsIO().load_checkpoint(tmp_path / "x.safetensors")
+    assert loaded["numbers"] == state["numbers"]
+    assert loaded["optimizer"]["groups"] == state["optimizer"]["groups"]
+    assert list(loaded["optimizer"]["state"]) == [0, 7]
+    assert torch.equal(loaded["optimizer"]["state"][7]["m"], shared)
+    assert torch.equal(loaded["same"], shared)
+    assert loaded["bytes"].dtype == torch.uint8
+
+
+def test_weights_keep_their_names_and_metadata(tmp_path):
+    path = tmp_path / "w.safetensors"
+    model, other = nn.Linear(2, 3), nn.Linear(2, 3)
+    save_weights(path, model, {"size": 3})
+    load_weights(path, other)
+    assert torch.equal(model.weight, other.weight)
+    assert read_metadata(path) == {"size": 3}
+    with pytest.raises(UserError, match=r"another shape: bias is \(3,\) in the file, \(4,\) in the model"):
+        load_weights(path, nn.Linear(2, 4))
+    with pytest.raises(UserError, match="bias is \\(3,\\) in the file, missing in the model"):
+        load_weights(path, nn.Linear(2, 3, bias=False))
+
+
+def test_what_is_no_checkpoint_is_said(tmp_path):
+    (tmp_path / "text").write_text("not one")
+    with pytest.raises(UserError, match="not a checkpoint"):
+        read_metadata(tmp_path / "text")
+    with pytest.raises(UserError, match="no such checkpoint"):
+        read_metadata(tmp_path / "nothing")
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def interrupted():
+        with atomic_path(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,271 @@
+"""The training loop through tasks.listops: interrupted however it may be, a run ends in the same numbers."""
+
+import errno
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+
+import tasks.runs.files
+from tasks.runs.checkpoints import SafetensorsIO
+from tasks.classifiers.classification import Classification
+from tasks.listops.__main__ import main
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.task import Scores
+
+TINY = [
+    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
+    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *("--batch-size", "32", "--epochs", "2", "--save-every", "2"),
+]
+ROOT = Path(__file__).parents[3]
+
+
+def train(directory, *options):
+    return main(["train", "--run-dir", str(directory), *TINY, *options])
+
+
+def outcome(directory):
+    """Everything a run ends with, but for the time it took."""
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    weights = (directory / "best.safetensors").read_bytes()[-2000:]
+    return rows, json.loads((directory / "results.json").read_text()), weights
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "whole"
+    assert train(directory) == 0
+    return outcome(directory)
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL: nothing catches it."""
+
+
+def test_a_crash_at_any_write_costs_nothing(tmp_path, monkeypatch, uninterrupted):
+    replace, writes, fatal = os.replace, 0, 0
+
+    def dying_replace(source, target):
+        nonlocal writes
+        writes += 1
+        if writes == fatal:
+            raise Killed
+        replace(source, target)
+
+    monkeypatch.setattr(tasks.runs.files.os, "replace", dying_replace)
+    # A new run each time, which dies before its next file takes its place, until one gets through.
+    for fatal in itertools.count(1):
+        directory = tmp_path / str(fatal)
+        writes = 0
+        try:
+            train(directory)
+            break
+        except Killed:
+            writes = fatal + 1  # alive from now on
+            assert train(directory, "--resume") == 0
+            assert outcome(directory) == uninterrupted
+    assert fatal > 10
+
+
+DIES_AT_WRITE = """
+import os, signal, sys
+import tasks.runs.files
+from tasks.listops.__main__ import main
+count, replace = 0, os.replace
+def dying(source, target):
+    global count
+    count += 1
+    if count == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+tasks.runs.files.os.replace = dying
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_sigkill_again_and_again_and_resume(tmp_path, uninterrupted):
+    directory = tmp_path / "run"
+    for write in (3, 4):
+        command = [sys.executable, "-c", DIES_AT_WRITE, str(write), "train", "--run-dir", str(directory)]
+        result = subprocess.run([*command, *TINY, "--resume"], cwd=ROOT, capture_output=True, check=False)
+        assert result.returncode == -signal.SIGKILL, result.stderr.decode()
+    assert train(directory, "--resume") == 0
+    assert outcome(directory) == uninterrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrupted, number):
+    batch = Classification.training_batch
+    calls = 0
+
+    def interrupting(self, indices):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            os.kill(os.getpid(), number)
+        return batch(self, indices)
+
+    monkeypatch.setattr(Classification, "training_batch", interrupting)
+    assert train(tmp_path / "run") == 130
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert train(tmp_path / "run", "--resume") == 0
+    assert calls == 3 + (uninterrupted[0][-1]["step"] - 3)
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_a_full_disk_keeps_the_last_checkpoint_and_says_so(tmp_path, monkeypatch, capsys, uninterrupted):
+    write, budget = Path.write_bytes, 7
+
+    def full(self, data):
+        nonlocal budget
+        budget -= 1
+        if budget < 0:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert train(tmp_path / "run") == 2
+    message = capsys.readouterr().err
+    assert "No space left on device" in message
+    assert message.count("\n") == 1
+    assert not list((tmp_path / "run").glob("*.part"))
+    assert train(tmp_path / "run", "--resume") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_a_finished_run_is_not_trained_or_tested_again(tmp_path, monkeypatch):
+    assert train(tmp_path / "run") == 0
+    before = outcome(tmp_path / "run")
+    monkeypatch.setattr(Classification, "training_batch", None)
+    monkeypatch.setattr("tasks.listops.task.evaluate", None)
+    assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume"]) == 0
+    assert outcome(tmp_path / "run") == before
+
+
+def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
+    assert train(tmp_path / "run", "--epochs", "1") == 0
+    assert train(tmp_path / "run", "--resume", "--epochs", "2") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
+    made = []
+
+    def float16(config):
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
+        made.append(scaler)
+        return Fabric(accelerator="cpu", plugins=[SafetensorsIO(), MixedPrecision("16-mixed", "cpu", scaler)])
+
+    monkeypatch.setattr("tasks.runs.experiment.build_fabric", float16)
+    assert train(tmp_path / "whole") == 0
+    assert train(tmp_path / "halves", "--epochs", "1") == 0
+    assert train(tmp_path / "halves", "--resume") == 0
+    whole, first, second = (scaler.get_scale() for scaler in made)
+    assert 64 < first < second == whole
+    assert outcome(tmp_path / "halves") == outcome(tmp_path / "whole")
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path, capsys, uninterrupted):
+    with RunDirectory(tmp_path / "run").locked():
+        assert train(tmp_path / "run") == 2
+    assert "run: another process is training here" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert train(tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):
+    batch = Classification.training_batch
+
+    def interrupting(self, indices):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return batch(self, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "training_batch", interrupting)
+        assert train(tmp_path / "run") == 130
+    assert train(tmp_path / "run", "--resume", "--batch-size", "16") == 2
+    assert "--batch-size 16: in the middle of an epoch it must stay 32" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["batch_size"] == 32
+
+
+def test_a_validation_loss_that_is_no_number_replaces_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tasks.runs.trainer.score", lambda *_: Scores(float("nan"), 0.0))
+    assert train(tmp_path / "run") == 2
+    assert "lower --learning-rate" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+
+
+def test_time_is_up_in_the_middle_of_an_epoch(tmp_path):
+    assert train(tmp_path / "run", "--max-minutes", "1e-9") == 0
+    rows, results, _ = outcome(tmp_path / "run")
+    assert [row["step"] for row in rows] == [1]
+    assert results["expressions"] == 30
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path, uninterrupted):
+    assert train(tmp_path / "same") == 0
+    assert outcome(tmp_path / "same") == uninterrupted
+    assert train(tmp_path / "other", "--seed", "2") == 0
+    assert outcome(tmp_path / "other")[0] != uninterrupted[0]
+
+
+def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
+    plain = [
+        "--cell-dropout",
+        "0",
+        "--attention-dropout",
+        "0",
+        "--input-dropout",
+        "0",
+        "--output-dropout",
+        "0",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "tasks.listops",
+        "train",
+        "--run-dir",
+        str(tmp_path / "two"),
+        *TINY,
+        *plain,
+    ]
+    options = ["--devices", "2", "--strategy", "ddp", "--accelerator", "cpu", "--batch-size", "8"]
+    assert train(tmp_path / "sixteen", *plain, "--batch-size", "16") == 0
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, *options], cwd=ROOT, env=environment, check=True, capture_output=True)
+    expected, actual = outcome(tmp_path / "sixteen")[0], outcome(tmp_path / "two")[0]
+    for one, two in zip(expected, actual, strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
+
+
+def test_the_learning_rate_falls_on_a_plateau(tmp_path):
+    assert train(tmp_path / "run", "--learning-rate", "1e-6", "--epochs", "5", "--patience", "1") == 0
+    rates = [row["learning_rate"] for row in outcome(tmp_path / "run")[0]]
+    assert rates[:3] == [1e-6] * 3
+    assert rates[-1] == 5e-7
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, capsys):
+    assert train(tmp_path / "run", "--learning-rate", "1e30", "--gradient-clip", "1e30") == 2
+    assert "lower --learning-rate" in capsys.readouterr().err
+
+
+def test_training_does_not_touch_the_global_state_of_numpy_and_leaves_signals_alone(tmp_path):
+    handler = signal.getsignal(signal.SIGINT)
+    assert train(tmp_path / "run", "--epochs", "1") == 0
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert not torch.distributed.is_initialized()
