@@ -20,7 +20,8 @@ class Batch(NamedTuple):
         inputs: embedded tokens, (T, B, E).
         lengths: (B,) int64, on the CPU.
         mask: where tokens are, (T, B) bool.
-        weights: the loss is the sum of the summaries times these, (B, D).
+        weights: the loss is the sum of what the network puts out times these: (B, D) for a summary of each
+            sequence, (T, B, H) for an output at every token.
     """
 
     inputs: Tensor
@@ -44,6 +45,11 @@ def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     weights = torch.randn(tokens.shape[1], sizes.slot_size, generator=generator).to(table.device)
     return Batch(table[tokens], torch.from_numpy(batch.lengths), tokens != 0, weights)
+
+
+def with_input_gradients(batch: Batch) -> Batch:
+    """The same batch, its inputs a leaf that asks for a gradient."""
+    return batch._replace(inputs=batch.inputs.detach().requires_grad_())
 
 
 def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:

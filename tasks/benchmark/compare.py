@@ -10,11 +10,8 @@ import torch
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import CompareConfig
+from tasks.benchmark.contender import FLOOR, RELEASED, Contender
 from tasks.benchmark.contenders import (
-    FLOOR,
-    LSTM,
-    RELEASED,
-    Contender,
     Entry,
     Setup,
     balanced_checkpoints,
@@ -24,12 +21,12 @@ from tasks.benchmark.contenders import (
     entries_of,
     trained_sizes,
 )
+from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.floor import Counts, Floor
-from tasks.benchmark.machine import describe
-from tasks.benchmark.measure import Times, interleave
+from tasks.benchmark.machine import describe, machine_line
+from tasks.benchmark.measure import interleave
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import build_released, comparable, largest_difference, load_module
-from tasks.benchmark.table import comparison_text
 from tasks.benchmark.workloads import Sizes, Workload, build_workload
 from tasks.runs.run_directory import write_json
 
@@ -56,7 +53,7 @@ def run_compare(config: CompareConfig) -> None:
             quick=config.quick,
         )
         results.append(compare(workload, config))
-        print(comparison_text(results[-1]), end="\n\n", flush=True)
+        print(_text(results[-1]), end="\n\n", flush=True)
         if config.json is not None:
             write_json(config.json, results)
 
@@ -88,11 +85,18 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
     entries, contenders, skipped = _build_all(setup, entries_of(config.released_code, every), batches)
     repeats = 1 if config.quick else config.repeats
     times = interleave(contenders, len(batches), repeats=repeats, device=config.device)
-    peaks = {
-        entry.name: peak_mib(setup, entry, longest, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    details = {
+        entry.name: {
+            "recompute_every": entry.recompute_every,
+            "peak_mib": peak_mib(setup, entry, longest, threads)
+            if config.memory and entry.name != FLOOR
+            else None,
+        }
         for entry in entries
-        if config.memory and entry.name != FLOOR
     }
+    tokens = sum(int(batch.lengths.sum()) for batch in workload.batches)
+    figures = contender_figures(times, "tokens", tokens, details)
     floor = contenders[FLOOR]
     assert isinstance(floor, Floor)
     return {
@@ -108,53 +112,8 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
         "active_fraction_infer": _fraction(floor.infer_counts),
         "released_difference": difference,
         "skipped": skipped,
-        **summarize(entries, times, peaks, sum(int(batch.lengths.sum()) for batch in workload.batches)),
-    }
-
-
-def summarize(
-    entries: Sequence[Entry], times: dict[str, Times], peaks: dict[str, float | None], tokens: int
-) -> dict[str, Any]:
-    """Sums over batches, and their ratios.
-
-    Args:
-        entries: the contenders that ran, the fastest backend first.
-        times: of each by name.
-        peaks: MiB by name.
-        tokens: in all batches.
-    Returns:
-        JSON values: `contenders`, the `backend` that the ratios are of, and the ratios; a ratio to
-        something that did not run is None.
-    """
-    contenders: dict[str, dict[str, Any]] = {
-        entry.name: {
-            "recompute_every": entry.recompute_every,
-            "train_ms": sum(times[entry.name].train),
-            "infer_ms": sum(times[entry.name].infer),
-            "train_ms_per_batch": times[entry.name].train,
-            "infer_ms_per_batch": times[entry.name].infer,
-            "train_tokens_per_s": tokens / sum(times[entry.name].train) * 1000,
-            "infer_tokens_per_s": tokens / sum(times[entry.name].infer) * 1000,
-            "peak_mib": peaks.get(entry.name),
-        }
-        for entry in entries
-    }
-    ours = next(entry.name for entry in entries if entry.backend is not None)
-
-    def ratio(kind: str, above: str, below: str) -> float | None:
-        if above not in contenders or below not in contenders:
-            return None
-        return float(contenders[above][f"{kind}_ms"] / contenders[below][f"{kind}_ms"])
-
-    return {
-        "backend": ours,
-        "train_speedup_vs_released": ratio("train", RELEASED, ours),
-        "infer_speedup_vs_released": ratio("infer", RELEASED, ours),
-        "train_vs_floor": ratio("train", ours, FLOOR),
-        "infer_vs_floor": ratio("infer", ours, FLOOR),
-        "train_vs_lstm": ratio("train", ours, LSTM),
-        "infer_vs_lstm": ratio("infer", ours, LSTM),
-        "contenders": contenders,
+        **reference_ratios(figures, next(entry.name for entry in entries if entry.backend is not None)),
+        "contenders": figures,
     }
 
 
@@ -211,3 +170,40 @@ def _describe_batch(workload: Workload, floor: Floor, index: int) -> dict[str, A
 def _fraction(counts: Sequence[Counts]) -> float:
     """Of (token, slot) pairs, those that are active."""
     return sum(batch.active for batch in counts) / sum(batch.pairs for batch in counts)
+
+
+def _text(result: dict[str, Any]) -> str:
+    """The result of `compare`, to be read."""
+    return "\n".join([*_heading(result), tables(result["contenders"], "tokens"), *_notes(result)])
+
+
+def _heading(result: dict[str, Any]) -> list[str]:
+    sizes, batches = result["sizes"], result["batches"]
+    lengths = ", ".join(str(batch["T"]) for batch in batches)
+    weights = "random weights" if result["checkpoint"] is None else f"weights of {result['checkpoint']}"
+    flushed = ["denormals flushed"] if result["flush_denormal"] else []
+    return [
+        f"{result['config']}: D={sizes['slot_size']} N={sizes['num_slots']} B={batches[0]['B']} T={lengths}; "
+        f"{sum(batch['tokens'] for batch in batches):,} tokens; score {sizes['score']}, "
+        f"occupancy threshold {sizes['occupancy_threshold']:g}, {weights}",
+        machine_line(result, result["repeats"], "summed over the batches", *flushed),
+        f"active pairs: training {result['active_fraction_train']:.1%}, "
+        f"evaluation {result['active_fraction_infer']:.1%}",
+    ]
+
+
+def _notes(result: dict[str, Any]) -> list[str]:
+    notes = ["speedup: over the authors' module; peak: beyond weights and inputs, on the longest batch"]
+    notes += [f"not run: {name}: {reason}" for name, reason in result["skipped"].items()]
+    if RELEASED in result["contenders"]:
+        if result["released_difference"] is not None:
+            notes.append(
+                "released: same weights; on sequences of one length its outputs differ by at most "
+                f"{result['released_difference']:.1e} in float64 (1e-9 is allowed)"
+            )
+        else:
+            notes.append(
+                "released: ran with its own score and cell and random weights on the same shapes, because it "
+                f"has no {result['sizes']['score']} score with a {result['sizes']['cell']} cell"
+            )
+    return notes

@@ -1,17 +1,16 @@
-"""Who is timed: every backend of the layer, the authors' module, nn.LSTM, and the floor.
+"""Ordered Memory's contenders: every backend of the layer, the authors' module, nn.LSTM, and the floor.
 
-A contender gives out closures: what is untimed (modes, gradients forgotten, layout) happens before, what is
-timed inside. A training step is forward, a scalar loss on the summaries, and backward to all parameters and
-to the embedded inputs; an evaluation is a forward pass without autograd.
+A training step is the forward pass, a scalar loss on the summaries, and the backward pass to all parameters
+and to the embedded inputs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,25 +18,14 @@ from torch import Tensor, nn
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
-from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings
+from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings, with_input_gradients
+from tasks.benchmark.contender import FLOOR, LSTM, RELEASED, Contender, ModuleContender
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
 from tasks.benchmark.workloads import Sizes, TokenBatch
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.model import load_model
 from tasks.runs.errors import UserError
-
-FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"
-
-
-class Contender(Protocol):
-    """What is timed."""
-
-    def training_step(self, index: int) -> Callable[[], None]:
-        """A training step on batch `index`, ready to run."""
-
-    def evaluation(self, index: int) -> Callable[[], None]:
-        """A forward pass on batch `index`, ready to run."""
 
 
 class Entry(NamedTuple):
@@ -156,51 +144,33 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
     if entry.name == FLOOR:
         return Floor(build_layer(setup), batches)
     if entry.name == LSTM:
-        return _Network(_Lstm(setup.sizes).to(setup.device), batches)
+        return batch_contender(_Lstm(setup.sizes).to(setup.device), batches)
     if entry.name == RELEASED:
         assert setup.released_code is not None
         module = build_released(setup.released_code, setup.sizes, build_layer(setup))
         arranged = [pad_left(batch) for batch in batches] if setup.left_padded else batches
-        return _Network(_Released(module, setup.left_padded), arranged)
+        return batch_contender(_Released(module, setup.left_padded), arranged)
     assert entry.backend is not None
     if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
         raise RuntimeError("backend 'triton' cannot run here: it would only be interpreted")
     layer = build_layer(setup, entry.backend, entry.recompute_every)
-    contender = _Network(_Ours(layer, entry.bfloat16), batches)
+    contender = batch_contender(_Ours(layer, entry.bfloat16), batches)
     # A backend that cannot run says so when it is first called, in either mode.
-    probe = _Network(contender.network, [_first_token(batches[0])])
+    probe = batch_contender(contender.module, [_first_token(batches[0])])
     probe.training_step(0)()
     probe.evaluation(0)()
     return contender
 
 
-class _Network:
-    """A module that maps a batch to summaries, (B, D)."""
-
-    def __init__(self, network: nn.Module, batches: Sequence[Batch]) -> None:
-        self.network, self.batches = network, batches
-
-    def training_step(self, index: int) -> Callable[[], None]:
-        batch = self.batches[index]
-        batch = batch._replace(inputs=batch.inputs.detach().requires_grad_())
-        self.network.train()
-        self.network.zero_grad(set_to_none=True)
-
-        def run() -> None:
-            (self.network(batch) * batch.weights).sum().backward()
-
-        return run
-
-    def evaluation(self, index: int) -> Callable[[], None]:
-        batch = self.batches[index]
-        self.network.eval()
-        self.network.zero_grad(set_to_none=True)
-
-        def run() -> None:
-            with torch.inference_mode():
-                self.network(batch)
-
-        return run
+def batch_contender(module: nn.Module, batches: Sequence[Batch]) -> ModuleContender[Batch]:
+    """A contender from a module that maps a `Batch` to something of the shape of its `weights`."""
+    return ModuleContender(
+        module,
+        batches,
+        loss=lambda batch: (module(batch) * batch.weights).sum(),
+        forward=module,
+        prepare=with_input_gradients,
+    )
 
 
 class _Ours(nn.Module):

@@ -24,6 +24,23 @@ def describe(device: str) -> dict[str, Any]:
     }
 
 
+def machine_line(machine: dict[str, Any], repeats: int, *notes: str) -> str:
+    """What `describe` found and how it was measured, in one line.
+
+    Args:
+        machine: from `describe`.
+        repeats: of each measurement.
+        notes: whatever else the numbers depend on.
+    """
+    parts = (
+        f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}, "
+        f"commit {machine['commit'] or 'unknown'}",
+        f"medians of {repeats}",
+        *notes,
+    )
+    return "; ".join(parts)
+
+
 def _device_name(device: str) -> str:
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from tasks.benchmark.contenders import Contender
+from tasks.benchmark.contender import Contender
 
 
 class Times(NamedTuple):

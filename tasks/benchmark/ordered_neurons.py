@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,17 +14,18 @@ from torch import Tensor, nn
 
 from onlstm import ONLSTM
 from onlstm.backends import BACKENDS
+from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import MeasurementConfig
-from tasks.benchmark.contenders import Contender
-from tasks.benchmark.machine import describe
+from tasks.benchmark.contender import FLOOR, LSTM, RELEASED, Contender
+from tasks.benchmark.contenders import batch_contender
+from tasks.benchmark.figures import contender_figures, reference_ratios, tables
+from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
-from tasks.benchmark.released import TOLERANCE
-from tasks.reporting.tables import number, table
+from tasks.benchmark.released import check_difference, execute
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import write_json
 
 FILE = "ON_LSTM.py"
-FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"
 
 
 @dataclass
@@ -60,17 +59,16 @@ class _Size(NamedTuple):
 
 
 def run_onlstm(config: OnlstmConfig) -> None:
-    """Print a table for each size, and write the results where asked."""
+    """Print the tables of each size, and write the results where asked."""
     config.apply()
-    sizes = ("5x2x6x20",) if config.quick else config.sizes
-    results = [_compare(_parse(text), config) for text in sizes]
-    machine = describe(config.device)
-    print(
-        f"\n{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}, "
-        f"commit {machine['commit'] or 'unknown'}; medians of {config.repeats}; chunks of {config.chunk_size}"
-    )
+    if config.quick:
+        config = replace(config, sizes=("5x2x6x20",), repeats=1)
+    results = []
+    for text in config.sizes:
+        results.append(_compare(_parse(text), config))
+        print(_text(results[-1]), end="\n\n", flush=True)
     if config.json is not None:
-        write_json(config.json, [{**machine, **result} for result in results])
+        write_json(config.json, results)
 
 
 def _parse(text: str) -> _Size:
@@ -83,6 +81,8 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     x = torch.randn(size.T, size.B, size.F, device=config.device)
     upstream = torch.randn(size.T, size.B, size.H, device=config.device)
+    lengths = torch.full((size.B,), size.T)
+    batches = [Batch(x, lengths, torch.ones(size.T, size.B, dtype=torch.bool, device=x.device), upstream)]
     try:
         layer = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, device=config.device)
     except ValueError as error:
@@ -96,85 +96,59 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             continue
         own = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, backend=name, device=config.device)
         own.load_state_dict(layer.state_dict())
-        contenders[name] = _Module(own, lambda module, x: module(x)[0], x, upstream)
-    lstm = nn.LSTM(size.F, size.H, device=config.device)
-    contenders[LSTM] = _Module(lstm, lambda module, x: module(x)[0], x, upstream)
+        contenders[name] = batch_contender(_Output(own), batches)
+    ours = next(iter(contenders))
+    contenders[LSTM] = batch_contender(_Output(nn.LSTM(size.F, size.H, device=config.device)), batches)
+    difference = None
     if config.released_code is not None:
         released = build_released(config.released_code, layer)
-        check_agreement(released, layer, x)
-        contenders[RELEASED] = _Module(released, _run_released, x, upstream)
+        difference = largest_difference(released, layer, x)
+        contenders[RELEASED] = batch_contender(_Released(released), batches)
     contenders[FLOOR] = _Products(layer, x)
     times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
-    result: dict[str, Any] = {**size._asdict(), "chunk_size": config.chunk_size, "skipped": skipped}
-    result["contenders"] = {
-        name: {"train_ms": of.train[0], "infer_ms": of.infer[0]} for name, of in times.items()
+    figures = contender_figures(times, "tokens", size.T * size.B)
+    return {
+        **size._asdict(),
+        "chunk_size": config.chunk_size,
+        **describe(config.device),
+        "seed": config.seed,
+        "repeats": config.repeats,
+        "released_difference": difference,
+        "skipped": skipped,
+        **reference_ratios(figures, ours),
+        "contenders": figures,
     }
-    print(_text(result))
-    return result
 
 
 def _text(result: dict[str, Any]) -> str:
-    contenders = result["contenders"]
-
-    def ratio(name: str, other: str, kind: str) -> str:
-        both = name in contenders and other in contenders
-        return number(contenders[name][kind] / contenders[other][kind] if both else None, 2)
-
-    rows = [
-        [
-            name,
-            *(
-                cell
-                for kind in ("train_ms", "infer_ms")
-                for cell in (
-                    number(of[kind]),
-                    ratio(name, FLOOR, kind),
-                    ratio(name, LSTM, kind),
-                    ratio(RELEASED, name, kind),
-                )
-            ),
-        ]
-        for name, of in contenders.items()
+    lines = [
+        f"T={result['T']} B={result['B']} {result['F']}→{result['H']}, chunks of {result['chunk_size']}",
+        machine_line(result, result["repeats"]),
+        tables(result["contenders"], "tokens"),
     ]
-    size = f"T={result['T']} B={result['B']} {result['F']}→{result['H']}"
-    header = [
-        size,
-        "training ms",
-        "× floor",
-        "× LSTM",
-        "speedup",
-        "forward ms",
-        "× floor",
-        "× LSTM",
-        "speedup",
-    ]
-    notes = [f"not run: {name}: {reason}" for name, reason in result["skipped"].items()]
-    return "\n".join(["", table(header, rows), *notes])
+    lines += [f"not run: {name}: {reason}" for name, reason in result["skipped"].items()]
+    return "\n".join(lines)
 
 
-class _Module:
-    """A module on one batch; see `tasks.benchmark.contenders.Contender`."""
+class _Output(nn.Module):
+    """The output, (T, B, H), of ON-LSTM or nn.LSTM."""
 
-    def __init__(
-        self, module: nn.Module, call: Callable[[Any, Tensor], Tensor], x: Tensor, upstream: Tensor
-    ) -> None:
-        self.module, self.call, self.upstream = module, call, upstream
-        self.x = x.clone().requires_grad_()
+    def __init__(self, lstm: nn.Module) -> None:
+        super().__init__()
+        self.lstm = lstm
 
-    def training_step(self, index: int) -> Callable[[], None]:
-        self.module.train()
-        self.module.zero_grad()
-        self.x.grad = None
-        return lambda: self.call(self.module, self.x).backward(self.upstream)
+    def forward(self, batch: Batch) -> Tensor:
+        output: Tensor = self.lstm(batch.inputs)[0]
+        return output
 
-    def evaluation(self, index: int) -> Callable[[], None]:
-        self.module.eval()
 
-        def run() -> None:
-            with torch.inference_mode():
-                self.call(self.module, self.x)
+class _Released(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
 
-        return run
+    def forward(self, batch: Batch) -> Tensor:
+        return _run_released(self.module, batch.inputs)
 
 
 class _Products:
@@ -223,24 +197,14 @@ def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
     Raises:
         UserError: the checkout does not hold the file, or it is not the module that is known here.
     """
-    path = directory / FILE
-    if not path.is_file():
-        raise UserError(
-            f"--released-code {directory}: holds no {FILE}; expected a checkout of yikangshen/Ordered-Neurons"
-        )
-    module = ModuleType("_released_ordered_neurons")
-    sys.path.insert(0, str(directory.resolve()))  # it imports a neighbour
+    module = execute(directory, FILE, "yikangshen/Ordered-Neurons")
     try:
-        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
         released: nn.Module = module.ONLSTMStack([layer.input_size, layer.hidden_size], layer.chunk_size)
         released.load_state_dict(released_weights(layer))
     except Exception as error:  # whatever stands in that file
         raise UserError(
-            f"{path}: not the module that is known here: {type(error).__name__}: {error}"
+            f"{directory / FILE}: not the module that is known here: {type(error).__name__}: {error}"
         ) from None
-    finally:
-        sys.path.pop(0)
-        sys.modules.pop("locked_dropout", None)
     return released.to(layer.weight_ih_l0.device)
 
 
@@ -256,8 +220,18 @@ def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
     return theirs
 
 
-def check_agreement(released: nn.Module, layer: ONLSTM, x: Tensor) -> None:
-    """Raise a UserError unless both put out the same in float64."""
+def largest_difference(released: nn.Module, layer: ONLSTM, x: Tensor) -> float:
+    """How far the outputs of the two are apart in float64, on a few steps of a few sequences.
+
+    Args:
+        released: the authors' module with the weights of `layer`.
+        layer: ours.
+        x: (T, B, F).
+    Returns:
+        The largest difference of an entry.
+    Raises:
+        UserError: it is beyond the tolerance.
+    """
     few = x[:5, :2].double()
     before = next(released.parameters()).dtype
     with torch.no_grad():
@@ -267,11 +241,8 @@ def check_agreement(released: nn.Module, layer: ONLSTM, x: Tensor) -> None:
         ours.load_state_dict(layer.state_dict())
         difference = float((_run_released(released.double().eval(), few) - ours(few)[0]).abs().max())
     released.to(before)
-    if not difference <= TOLERANCE:
-        raise UserError(
-            f"--released-code: its outputs differ from ours by {difference:.2g} with the same weights, "
-            f"more than {TOLERANCE:g}: this is not the code that the comparison is with"
-        )
+    check_difference(difference)
+    return difference
 
 
 def _run_released(module: Any, x: Tensor) -> Tensor:

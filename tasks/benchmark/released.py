@@ -11,6 +11,7 @@ how much of it there is, so agreement is checked on sequences of one length.
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -28,28 +29,53 @@ TOLERANCE = 1e-9
 """The largest difference between outputs in float64 that counts as agreement."""
 
 
-def load_module(directory: Path) -> ModuleType:
-    """Execute the authors' file.
+def execute(directory: Path, file: str, repository: str) -> ModuleType:
+    """Execute one file of a checkout under a private name.
 
     Args:
-        directory: of the checkout.
+        directory: of the checkout, which the file may import its neighbours from; nothing is written to it.
+        file: its name there.
+        repository: what the checkout should be of, for the error.
     Returns:
-        The module, which is not in `sys.modules`.
+        The module, which is not in `sys.modules`; nor are the neighbours that it imported.
     Raises:
         UserError: the checkout does not hold the file, or it cannot be executed.
     """
-    path = directory / FILE
+    path = directory / file
     if not path.is_file():
-        raise UserError(
-            f"--released-code {directory}: holds no {FILE}; expected a checkout of yikangshen/Ordered-Memory"
-        )
-    module = ModuleType("_released_ordered_memory")
+        raise UserError(f"--released-code {directory}: holds no {file}; expected a checkout of {repository}")
+    module = ModuleType(f"_released_{path.stem}")
+    before = set(sys.modules)
+    sys.path.insert(0, str(directory.resolve()))
     try:
         exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     except Exception as error:  # whatever stands in that file
-        raise UserError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from None
+        raise UserError(
+            f"{path}: not the module that is known here: {type(error).__name__}: {error}"
+        ) from None
+    finally:
+        sys.path.pop(0)
+        for name in set(sys.modules) - before:
+            origin = getattr(sys.modules[name], "__file__", None)
+            if origin and Path(origin).is_relative_to(directory.resolve()):
+                del sys.modules[name]
+    return module
+
+
+def check_difference(difference: float) -> None:
+    """Raise a UserError if outputs with the same weights differ by more than `TOLERANCE`."""
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"--released-code: its outputs differ from ours by {difference:.2g} with the same weights, "
+            f"more than {TOLERANCE:g}: this is not the code that the comparison is with"
+        )
+
+
+def load_module(directory: Path) -> ModuleType:
+    """The authors' module of Ordered Memory; see `execute`."""
+    module = execute(directory, FILE, "yikangshen/Ordered-Memory")
     if not isinstance(getattr(module, CLASS, None), type):
-        raise UserError(f"{path}: has no class {CLASS}")
+        raise UserError(f"{directory / FILE}: has no class {CLASS}")
     return module
 
 
@@ -147,9 +173,5 @@ def largest_difference(released: nn.Module, layer: OrderedMemory, batch: Batch) 
     mask = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
     with torch.no_grad():
         difference = float((theirs(inputs, mask) - ours(inputs).state.candidate[:, -1]).abs().max())
-    if not difference <= TOLERANCE:
-        raise UserError(
-            f"--released-code: its outputs differ from ours by {difference:.2g} with the same weights, "
-            f"more than {TOLERANCE:g}: this is not the code that the comparison is with"
-        )
+    check_difference(difference)
     return difference

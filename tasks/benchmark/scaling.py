@@ -20,7 +20,7 @@ from tasks.benchmark.contenders import (
     build,
     build_batches,
 )
-from tasks.benchmark.machine import describe
+from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
@@ -58,11 +58,8 @@ def run_scaling(config: ScalingConfig) -> None:
     config.apply()
     config.out.mkdir(parents=True, exist_ok=True)
     machine = describe(config.device)
-    print(
-        f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}, "
-        f"commit {machine['commit'] or 'unknown'}; brackets nest {config.nesting} deep"
-        f"{'; denormals flushed' if config.flush_denormal else ''}"
-    )
+    flushed = ["denormals flushed"] if config.flush_denormal else []
+    print(machine_line(machine, config.repeats, f"brackets nest {config.nesting} deep", *flushed))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)
     rows: list[Row] = []
     for axis in config.axes:

@@ -17,7 +17,6 @@ from tasks.logic.commands import (
 from tasks.logic.comparison import train_seeds
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.task import train
-from tasks.logic.throughput import ThroughputConfig, run_throughput
 from tasks.runs.command_line import option, parse, parse_run, run
 
 PROGRAM = "python -m tasks.logic"
@@ -41,7 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
         "predict": lambda words: run_predict(parse(PredictConfig, words, f"{PROGRAM} predict")),
         "stats": lambda words: run_stats(parse(StatsConfig, words, f"{PROGRAM} stats")),
         "generate": lambda words: run_generate(parse(GenerateConfig, words, f"{PROGRAM} generate")),
-        "throughput": lambda words: run_throughput(parse(ThroughputConfig, words, f"{PROGRAM} throughput")),
         "report": lambda words: run_report(parse(ReportConfig, words, f"{PROGRAM} report")),
     }
     return run(PROGRAM, verbs, arguments)

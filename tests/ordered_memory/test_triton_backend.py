@@ -50,9 +50,7 @@ def _uninitialised_memory_is_nan():
 class Case:
     """Random weights, inputs, carried state and upstream gradients of one recurrence."""
 
-    def __init__(
-        self, score="normalized", size=16, slots=3, batch=3, steps=3, dropout=0.0, device=DEVICE
-    ):
+    def __init__(self, score="normalized", size=16, slots=3, batch=3, steps=3, dropout=0.0, device=DEVICE):
         self.shape = (steps, batch, slots)
         layer = OrderedMemory(
             4,

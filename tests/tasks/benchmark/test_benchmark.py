@@ -181,14 +181,14 @@ def test_their_module_reads_the_same_sequences_padded_on_its_side(checkout, left
     contender = build(setup, Entry("released"), batches)
     contender.training_step(0)()
     contender.evaluation(0)()
-    module = contender.network.module
+    module = contender.module.module
     assert module.projection.weight.grad is None  # forgotten before an evaluation
     (mask, output_last), _ = module.seen
     assert output_last == left_padded
     assert mask.sum(0).tolist() == [4, 1, 3]
     assert mask[0].tolist() == [True, not left_padded, not left_padded]
     projected = module.projection(batches[0].inputs)[batches[0].lengths - 1, torch.arange(3)]
-    torch.testing.assert_close(contender.network(contender.batches[0]), projected)
+    torch.testing.assert_close(contender.module(contender.batches[0]), projected)
 
 
 def test_padding_moves_to_the_left_and_nothing_is_lost():
@@ -222,8 +222,8 @@ def test_outputs_that_differ_are_no_basis_for_a_comparison():
     ("content", "complaint"),
     [
         (None, "holds no ordered_memory.py; expected a checkout of yikangshen/Ordered-Memory"),
-        ("1 +", "cannot be loaded: SyntaxError"),
-        ("raise OSError('no')", "cannot be loaded: OSError: no"),
+        ("1 +", "not the module that is known here: SyntaxError"),
+        ("raise OSError('no')", "not the module that is known here: OSError: no"),
         ("OrderedMemory = 3", "has no class OrderedMemory"),
         ("from torch.nn import Linear as OrderedMemory", "not the module that is known here"),
     ],
@@ -347,7 +347,7 @@ def test_a_training_step_reaches_every_parameter_and_the_inputs():
     for entry in (Entry("nn.LSTM"), Entry("reference", "reference")):
         contender = build(setup, entry, build_batches(setup, some_batches([4, 2])))
         contender.training_step(0)()
-        gradients = [parameter.grad for parameter in contender.network.parameters()]
+        gradients = [parameter.grad for parameter in contender.module.parameters()]
         assert gradients
         assert all(gradient is not None for gradient in gradients)
 

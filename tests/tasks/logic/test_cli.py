@@ -122,20 +122,6 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
     assert "holds no finished run" in capsys.readouterr().err
 
 
-def test_throughput_of_every_model(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("tasks.logic.throughput.DRAWN", 400)
-    target = tmp_path / "speed.json"
-    small = ["--batch-size", "4", "--batches", "2", "--repeats", "1", "--slot-size", "80"]
-    assert main(["throughput", *small, "--json", str(target)]) == 0
-    rows = json.loads(target.read_text())["models"]
-    assert len(rows) == 8
-    assert all(row["train_pairs_per_second"] > 0 for row in rows.values())
-    out = capsys.readouterr().out
-    assert all(name in out for name in rows)
-    assert main(["throughput", *small, "--batches", "900"]) == 2
-    assert "batches of 4 pairs, not 900" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

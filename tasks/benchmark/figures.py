@@ -1,0 +1,88 @@
+"""From times to figures: sums over batches, rates, ratios, and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.benchmark.contender import FLOOR, LSTM, RELEASED
+from tasks.benchmark.measure import Times
+from tasks.reporting.tables import number, table
+
+Contenders = Mapping[str, Mapping[str, Any]]
+
+KINDS = {"train": "training step", "infer": "evaluation"}
+
+
+def contender_figures(
+    times: Mapping[str, Times], unit: str, count: int, details: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """What is reported of each contender.
+
+    Args:
+        times: by name, milliseconds of each batch.
+        unit: what is counted: "tokens", "pairs".
+        count: of it, in all batches together.
+        details: more values of each contender, by its name.
+    Returns:
+        JSON values by name: for each of `KINDS` `_ms`, `_ms_per_batch` and `_{unit}_per_s`, then the details.
+    """
+    figures: dict[str, dict[str, Any]] = {}
+    for name, of in times.items():
+        values = figures[name] = dict((details or {}).get(name, {}))
+        for kind, batches in of._asdict().items():
+            values[f"{kind}_ms"] = sum(batches)
+            values[f"{kind}_ms_per_batch"] = batches
+            values[f"{kind}_{unit}_per_s"] = count / sum(batches) * 1000
+    return figures
+
+
+def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | None:
+    """The time of one contender over that of another; None where one of them did not run."""
+    if above not in contenders or below not in contenders:
+        return None
+    return float(contenders[above][f"{kind}_ms"] / contenders[below][f"{kind}_ms"])
+
+
+def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
+    """The ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON values.
+
+    Args:
+        contenders: from `contender_figures`.
+        ours: the name of that backend.
+    """
+    return {
+        "backend": ours,
+        **{f"{kind}_speedup_vs_released": ratio(contenders, kind, RELEASED, ours) for kind in KINDS},
+        **{f"{kind}_vs_floor": ratio(contenders, kind, ours, FLOOR) for kind in KINDS},
+        **{f"{kind}_vs_lstm": ratio(contenders, kind, ours, LSTM) for kind in KINDS},
+    }
+
+
+def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
+    """A table for training and one for evaluation.
+
+    Args:
+        contenders: from `contender_figures`.
+        unit: as there.
+        lstm: the contender that "× LSTM" is the ratio to.
+    Returns:
+        Several lines. "speedup" is the ratio of the authors' time to the row's; columns that no row fills
+        are left out.
+    """
+    return "\n".join(_table(contenders, kind, title, unit, lstm) for kind, title in KINDS.items())
+
+
+def _table(contenders: Contenders, kind: str, title: str, unit: str, lstm: str) -> str:
+    columns: dict[str, list[str]] = {
+        "ms": [number(of[f"{kind}_ms"]) for of in contenders.values()],
+        f"{unit}/s": [number(of[f"{kind}_{unit}_per_s"], 0) for of in contenders.values()],
+        "× floor": [number(ratio(contenders, kind, name, FLOOR), 2) for name in contenders],
+        "× LSTM": [number(ratio(contenders, kind, name, lstm), 2) for name in contenders],
+        "speedup": [number(ratio(contenders, kind, RELEASED, name), 2) for name in contenders],
+    }
+    if kind == "train":
+        columns["peak MiB"] = [number(of.get("peak_mib"), 0) for of in contenders.values()]
+        columns["parameters"] = [number(of.get("parameters"), 0) for of in contenders.values()]
+    filled = {header: cells for header, cells in columns.items() if set(cells) != {number(None)}}
+    return table([title, *filled], list(zip(contenders, *filled.values(), strict=True)))
