@@ -8,7 +8,7 @@ import torch
 
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
-from ordered_memory.backends.native.arguments import SOURCE, compiled
+from ordered_memory.backends.native.arguments import compiled
 from ordered_memory.backends.runtime import build, pool
 from tests.tolerances import assert_close
 
@@ -51,24 +51,6 @@ def test_an_unwritable_cache_is_named(fresh_build, monkeypatch):
     (fresh_build / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh_build / "file"))
     assert str(fresh_build / "file") in native.why_not(torch.zeros(1, 1, 4), maps())
-
-
-@AVAILABLE
-def test_a_damaged_cache_is_built_anew(fresh_build):
-    built = build._build(SOURCE, torch.float32)
-    built.write_bytes(b"")
-    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
-    assert built.stat().st_size > 0
-
-
-@AVAILABLE
-def test_it_is_compiled_once_and_nothing_else_is_left(fresh_build):
-    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
-    (built,) = (fresh_build / "ordered_memory").iterdir()
-    before = built.stat().st_mtime_ns
-    build.load.cache_clear()
-    assert native.why_not(torch.zeros(1, 1, 4), maps()) is None
-    assert [file.stat().st_mtime_ns for file in (fresh_build / "ordered_memory").iterdir()] == [before]
 
 
 @AVAILABLE

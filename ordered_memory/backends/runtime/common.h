@@ -25,6 +25,11 @@ typedef float REAL;
 #define TANH tanhf
 #define SQRT sqrtf
 #endif
+/* For c_struct.py, which reads the struct from its typedef, to check that both see the same. */
+#define EXPORT_SIZE(name) const int64_t size_of_##name = sizeof(name);
+
+typedef uint16_t bf16_t; /* a bfloat16 number */
+
 #define SIMD _Pragma("omp simd")
 #define PRAGMA(text) _Pragma(#text)
 #define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))

@@ -1,18 +1,27 @@
-/* The threads of an OpenMP that this file was not compiled with; see threads.py. After common.h. */
+/* A C function on several threads of an OpenMP that this file was not compiled with; see threads.py.
+   After common.h. */
+
+typedef void (*team_work_t)(const void *arguments, int64_t thread, int64_t threads);
+typedef int (*team_query_t)(void);
+typedef int (*set_blas_threads_t)(int);
 
 typedef struct {
-    void (*work)(const void *, int64_t, REAL *);
+    team_work_t work;
     const void *arguments;
-    REAL *const *scratch; /* of each thread */
-    int64_t threads, started;
-    int (*number)(void), (*size)(void); /* of this thread, of the team */
+    team_query_t thread_number, team_size; /* of OpenMP; null for this thread alone */
+    set_blas_threads_t set_blas_threads;
 } Team;
+EXPORT_SIZE(Team)
 
+/* What every thread of the team runs: the work, with a BLAS of one thread and denormals flushed to zero. */
 void run_team(void *data) {
-    Team *team = data;
-    /* They wait for one another, so fewer would wait for ever. */
-    if (team->size() != team->threads) return;
-    int number = team->number();
-    if (number == 0) team->started = 1;
-    team->work(team->arguments, number, team->scratch[number]);
+    const Team *team = data;
+    int blas_threads = team->set_blas_threads(1);
+    unsigned denormals = flush_denormals();
+    if (team->team_size)
+        team->work(team->arguments, team->thread_number(), team->team_size());
+    else
+        team->work(team->arguments, 0, 1);
+    restore_denormals(denormals);
+    team->set_blas_threads(blas_threads);
 }

@@ -1,4 +1,4 @@
-"""Work in C on several threads, without the lock of the interpreter."""
+"""Work in C on the threads of PyTorch's OpenMP, without the lock of the interpreter."""
 
 from __future__ import annotations
 
@@ -7,16 +7,53 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
-from ordered_memory.backends.runtime.build import Library
+from ordered_memory.backends.runtime.build import Library, pytorch_library
 
 Share = TypeVar("Share")
 Result = TypeVar("Result")
+_PROCESS = os.getpid()
+
+
+def run_team(library: Library, function: str, arguments: Any, threads: int) -> None:
+    """Run a function of C on a team of threads.
+
+    The threads are those that PyTorch's own operations have: they go on spinning for some milliseconds after
+    an operation, and others would have to share their cores. A team may be smaller than asked for: of one
+    thread in a process that was forked, for OpenMP does not survive a fork, and where there is no OpenMP.
+    So the function divides the work by the size that it is told, which all threads of the team share.
+
+    Args:
+        library: its file includes team.h.
+        function: a name there, `void work(const void *arguments, int64_t thread, int64_t threads)`. It is
+            called in each thread of the team, with denormals flushed to zero and a BLAS of one thread.
+        arguments: for all of them: a ctypes structure or an array of such.
+        threads: at most so many.
+    """
+    openmp = _openmp() if threads > 1 and os.getpid() == _PROCESS else None
+    team = library.struct("Team")()
+    team.work = ctypes.cast(getattr(library.code, function), ctypes.c_void_p)
+    team.arguments = ctypes.addressof(arguments)
+    team.set_blas_threads = ctypes.cast(library.set_blas_threads, ctypes.c_void_p)
+    if openmp is None:
+        library.code.run_team(ctypes.byref(team))
+        return
+    team.thread_number = ctypes.cast(openmp.omp_get_thread_num, ctypes.c_void_p)
+    team.team_size = ctypes.cast(openmp.omp_get_num_threads, ctypes.c_void_p)
+    work = ctypes.cast(library.code.run_team, ctypes.c_void_p)
+    openmp.GOMP_parallel(work, ctypes.byref(team), ctypes.c_uint(threads), ctypes.c_uint(0))
+
+
+@cache
+def _openmp() -> ctypes.CDLL | None:
+    """The OpenMP of this process, where it has the interface of GNU's: LLVM's and Intel's do, too."""
+    for library in (ctypes.CDLL(None), pytorch_library()):  # one that was preloaded comes first
+        if hasattr(library, "GOMP_parallel") and hasattr(library, "omp_get_num_threads"):
+            return library
+    return None
 
 
 def run_in_threads(
@@ -85,19 +122,6 @@ class _Team(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("threads", "started")),
         *((name, ctypes.c_void_p) for name in ("number", "size")),
     )
-
-
-@cache
-def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP that PyTorch brings, where it is GNU's."""
-    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
-        try:
-            library = ctypes.CDLL(str(path))
-            library.GOMP_parallel.restype = None
-            return library
-        except (OSError, AttributeError):
-            continue
-    return None
 
 
 @cache

@@ -1,0 +1,429 @@
+"""Compiled code: building and loading it, the structs it takes, its threads."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordered_memory.backends.runtime import build
+from ordered_memory.backends.runtime.build import Library, load
+from ordered_memory.backends.runtime.c_struct import parse
+from ordered_memory.backends.runtime.threads import run_team
+
+CODE = """
+#include "common.h"
+#include "team.h"
+
+typedef struct {
+    int64_t parts, size; /* of the work; of an array */
+    const REAL *values; int32_t *who,
+        *of;
+    REAL factor, *const_free[2];
+    const bf16_t *bf16;
+    set_blas_threads_t query;
+} Pass;
+EXPORT_SIZE(Pass)
+
+void scale(const void *arguments, int64_t thread, int64_t threads) {
+    const Pass *p = arguments;
+    for (int64_t i = thread; i < p->parts; i += threads) {
+        p->who[i] = thread;
+        p->of[i] = threads;
+        for (int64_t k = 0; k < 2; k++)
+            if (p->const_free[k])
+                for (int64_t j = i * p->size; j < (i + 1) * p->size; j++)
+                    p->const_free[k][j] = p->factor * p->values[j];
+    }
+}
+"""
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache directory, and nothing loaded."""
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory))
+    load.cache_clear()
+    yield directory / "ordered_memory"
+    load.cache_clear()
+
+
+@pytest.fixture
+def source(tmp_path, cache):
+    source = write(tmp_path)
+    try:
+        build._compiled(source, torch.float32)  # not loaded, so that it may be damaged
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    return source
+
+
+def write(directory):
+    source = directory / "a" / "b" / "c" / "scale.c"
+    source.parent.mkdir(parents=True)
+    source.write_text(CODE)
+    return source
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Compiled once, for what does not concern the cache."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        found = load(write(tmp_path_factory.mktemp("source")), torch.float32)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def again(source) -> Library | str:
+    """As a new process would load it."""
+    load.cache_clear()
+    return load(source, torch.float32)
+
+
+def scale(library, parts=3, threads=1, size=4):
+    values = torch.arange(parts * size, dtype=library.dtype)
+    result, who, of = torch.zeros_like(values), *torch.zeros(2, parts, dtype=torch.int32)
+    struct = library.struct("Pass")(parts=parts, size=size, factor=2)
+    struct.point(values=values, who=who, of=of, const_free=[None, result])
+    run_team(library, "scale", struct, threads)
+    assert torch.equal(result, 2 * values)
+    return who.tolist(), of.tolist()
+
+
+def the_file(cache):
+    (file,) = cache.iterdir()
+    return file
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_it_is_compiled_once_for_a_dtype(source, cache, dtype):
+    for file in cache.iterdir():
+        file.unlink()
+    scale(load(source, dtype))
+    assert the_file(cache).stat().st_mode & 0o777 == 0o600
+    assert cache.stat().st_mode & 0o777 == cache.parent.stat().st_mode & 0o777 == 0o700
+    before = the_file(cache).stat()
+    load.cache_clear()
+    scale(load(source, dtype))
+    assert the_file(cache).stat().st_mtime_ns == before.st_mtime_ns
+    assert the_file(cache).stat().st_ino == before.st_ino
+
+
+def test_another_source_is_another_file(source, cache):
+    (source.parent / "more.h").write_text("/* included or not */")
+    again(source)
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_warm_cache_needs_no_compiler(source, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    scale(again(source))
+
+
+@pytest.mark.parametrize("compiler", ["gcc -O2", "env gcc", "  gcc -DMORE='1 2' ", "", " "])
+def test_the_compiler_may_have_arguments(source, monkeypatch, compiler):
+    monkeypatch.setenv("CC", compiler)
+    scale(again(source))
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        ("no-such-compiler", "there is no C compiler"),
+        ("/", "there is no C compiler"),
+        ("false", "false failed"),
+        ("true", "No such file"),
+        ("gcc 'unbalanced", "quot"),
+    ],
+)
+def test_no_compiler_is_a_reason(source, monkeypatch, compiler, reason):
+    monkeypatch.setenv("CC", compiler)
+    assert reason in again(source)
+
+
+def truncated(file):
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def emptied(file):
+    os.truncate(file, 0)
+
+
+def changed(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def without_symbols(file):
+    other = file.with_name("other")
+    subprocess.run(["cc", "-shared", "-x", "c", "-", "-o", other], input=b"int other;", check=True)
+    other.replace(file)
+
+
+def writable(file):
+    file.chmod(0o666)
+
+
+def of_another_user(file):
+    if os.geteuid():
+        pytest.skip("needs root")
+    os.chown(file, 65534, -1)
+
+
+def symbolic_link(file):
+    file.rename(file.parent.parent / "elsewhere.so")
+    file.symlink_to(file.parent.parent / "elsewhere.so")
+
+
+def dangling_link(file):
+    file.unlink()
+    file.symlink_to("nowhere")
+
+
+def pipe(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncated,
+        emptied,
+        changed,
+        without_symbols,
+        writable,
+        of_another_user,
+        symbolic_link,
+        dangling_link,
+        pipe,
+    ],
+    ids=lambda damage: damage.__name__,
+)
+def test_what_may_not_be_loaded_is_compiled_anew(source, cache, damage):
+    file = the_file(cache)
+    damage(file)
+    scale(again(source))
+    assert the_file(cache).is_file()
+    assert not file.is_symlink()
+    assert build._is_private(file.stat())
+
+
+def test_a_directory_of_its_name_is_a_reason(source, cache):
+    file = the_file(cache)
+    file.unlink()
+    file.mkdir()
+    (file / "something").touch()
+    assert "directory" in again(source)
+
+
+def test_a_cache_that_others_may_write_to_is_a_reason(source, cache):
+    cache.chmod(0o777)
+    assert f"{cache} belongs to another user, or others may write to it" in again(source)
+
+
+def test_the_cache_of_another_user_is_a_reason(source, cache):
+    of_another_user(cache)
+    assert f"{cache} belongs to another user" in again(source)
+
+
+def test_a_cache_below_a_file_is_a_reason(source, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert str(tmp_path / "file") in again(source)
+
+
+@pytest.mark.parametrize("where", ["home", "cache", "none"])
+def test_what_may_not_be_searched_or_written_is_a_reason(source, monkeypatch, where):
+    """For root every directory can be searched, so what the system would say is put in its place."""
+
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    if where == "none":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
+        assert again(source) == "no home directory"
+        return
+    monkeypatch.setattr(Path, "mkdir" if where == "home" else "stat", refuse)
+    assert "Permission denied" in again(source)
+
+
+@pytest.mark.parametrize("relative", ["here", "./here", ""])
+def test_a_relative_cache_directory_is_ignored(source, monkeypatch, tmp_path, relative):
+    monkeypatch.setenv("XDG_CACHE_HOME", relative)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    scale(again(source))
+    assert not (tmp_path / "here").exists()
+    assert (tmp_path / "home" / ".cache" / "ordered_memory").is_dir()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_many_first_builds_at_once(source, cache):
+    the_file(cache).unlink()
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=lambda: scale(again(source))) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    the_file(cache)
+
+
+def test_a_struct_is_read_from_its_typedef(library):
+    struct = library.struct("Pass")
+    names = [name for name, _ in struct._fields_]
+    assert names == ["parts", "size", "values", "who", "of", "factor", "const_free", "bf16", "query"]
+    assert struct.factor.size == 4
+    assert parse("typedef struct { REAL a; } Pass;", "Pass", torch.float64).a.size == 8
+    assert struct.pointees == {
+        "values": torch.float32,
+        "who": torch.int32,
+        "of": torch.int32,
+        "const_free": torch.float32,
+        "bf16": torch.bfloat16,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "typedef struct { int64_t a; } Other;",
+        "typedef struct { long a; } Pass;",
+        "typedef struct { int64_t **a; } Pass;",
+        "typedef struct { int64_t a[N]; } Pass;",
+        "typedef struct { struct { int64_t a; } b; } Pass;",
+        "typedef struct { int64_t a : 3; } Pass;",
+    ],
+)
+def test_a_struct_that_cannot_be_read(text):
+    with pytest.raises(ValueError, match="struct Pass"):
+        parse(text, "Pass", torch.float32)
+
+
+def test_a_struct_that_the_compiler_sees_otherwise(library, monkeypatch):
+    monkeypatch.setattr(library, "_text", library._text.replace("int64_t parts, size;", "int64_t size;"))
+    monkeypatch.setattr(library, "_structs", {})
+    with pytest.raises(ValueError, match=r"struct Pass: expected \d+ bytes, read \d+"):
+        library.struct("Pass")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (torch.zeros(3, device="meta"), "values: expected a dense tensor on the CPU, got .*meta"),
+        (torch.zeros(3).to_sparse(), "values: expected a dense tensor on the CPU, got torch.sparse_coo"),
+        (torch.zeros(3).double(), "values: expected a contiguous torch.float32 .* got torch.float64"),
+        (torch.zeros(3, 2).t(), r"values: expected a contiguous .* strides \[1, 2\]"),
+        (torch.zeros(3, dtype=torch.complex64), "values: expected a contiguous torch.float32"),
+        (torch._neg_view(torch.zeros(3)), "values: expected a contiguous"),
+    ],
+)
+def test_tensors_are_checked_before_c_sees_them(library, tensor, message):
+    struct = library.struct("Pass")()
+    with pytest.raises(ValueError, match=message):
+        struct.point(values=tensor)
+
+
+def test_the_struct_keeps_its_tensors():
+    struct = parse("typedef struct { REAL *a; } Pass;", "Pass", torch.float32)()
+    struct.point(a=torch.zeros(3))
+    assert struct.held["a"].data_ptr() == struct.a
+    struct.point(a=None)
+    assert struct.a is None
+
+
+def test_a_team_divides_the_work(library):
+    assert scale(library, parts=7, threads=3) == ([0, 1, 2, 0, 1, 2, 0], [3] * 7)
+    assert scale(library, parts=7, threads=1) == ([0] * 7, [1] * 7)
+
+
+def test_a_smaller_team_does_all_the_work(source, monkeypatch):
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; import torch\n"
+        "from tests.ordered_memory.test_runtime import load, scale\n"
+        "print(scale(load(Path(sys.argv[1]), torch.float32), parts=5, threads=4)[1])"
+    )
+    root = Path(__file__).parents[2]
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "2")
+    command = [sys.executable, "-c", program, str(source), str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout.split("\n")[0] == "[2, 2, 2, 2, 2]"
+
+
+def test_without_openmp_it_is_one_thread(library, monkeypatch):
+    from ordered_memory.backends.runtime import threads
+
+    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    assert scale(library, threads=4)[1] == [1, 1, 1]
+
+
+def test_calls_from_many_python_threads(library):
+    found = []
+    callers = [
+        threading.Thread(target=lambda: [found.append(scale(library, threads=2)) for _ in range(50)])
+        for _ in range(4)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(found) == 200
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_another_thread_is_inside(library):
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            scale(library, threads=3, size=1000)
+
+    caller = threading.Thread(target=work)
+    caller.start()
+    try:
+        scale(library, threads=3)
+        for _ in range(5):
+            child = multiprocessing.get_context("fork").Process(target=in_a_child, args=(library,))
+            child.start()
+            child.join(30)
+            if child.is_alive():
+                child.kill()
+            assert child.exitcode == 0
+    finally:
+        stop.set()
+        caller.join()
+
+
+def in_a_child(library):
+    signal.alarm(20)
+    assert scale(library, threads=3)[1] == [1, 1, 1]
+
+
+def test_the_blas_has_as_many_threads_after_as_before(library):
+    before = library.set_blas_threads(2)
+    scale(library, threads=2)
+    assert library.set_blas_threads(before) == 2
+
+
+def test_denormals_are_flushed_inside_only(library):
+    tiny = torch.tensor([1e-40])
+    result, who, of = torch.ones(1), *torch.zeros(2, 1, dtype=torch.int32)
+    struct = library.struct("Pass")(parts=1, size=1, factor=0.5)
+    struct.point(values=tiny, who=who, of=of, const_free=[result, None])
+    run_team(library, "scale", struct, 1)
+    assert result.item() == 0
+    assert (tiny / 2).item() > 0
+    assert ctypes.sizeof(struct) == library.struct("Pass").query.offset + 8
