@@ -15,6 +15,7 @@ from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.classifiers.batching import bucketed_batches
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
+from tasks.logic import formulas
 
 Sequences = list[list[int]]
 
@@ -145,16 +146,17 @@ def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
         rng: where the choices come from.
         operators: how many, `not` included.
     Returns:
-        Token ids, 1 … 11.
+        Ids of `tasks.logic.formulas`; they parse.
     """
-    opening, closing, variables, negation, connectives = 1, 2, range(3, 9), 9, (10, 11)
+    opening, closing = formulas.IDS[formulas.OPEN], formulas.IDS[formulas.CLOSE]
     if operators == 0:
-        return [int(rng.choice(variables))]
+        return [formulas.IDS[rng.choice(formulas.VARIABLES)]]
     if rng.random() < 0.4:
-        return [opening, negation, *logic_clause(rng, operators - 1), closing]
+        return [opening, formulas.IDS[formulas.NOT], *logic_clause(rng, operators - 1), closing]
     left = int(rng.integers(operators))
     first, second = logic_clause(rng, left), logic_clause(rng, operators - 1 - left)
-    return [opening, *first, opening, int(rng.choice(connectives)), *second, closing, closing]
+    connective = formulas.IDS[rng.choice((formulas.AND, formulas.OR))]
+    return [opening, *first, opening, connective, *second, closing, closing]
 
 
 def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> list[TokenBatch]:
@@ -195,7 +197,7 @@ def _logic(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
     epoch.sort(key=lambda batch: max(longest[i] for i in batch))
     chosen = [epoch[int((part + 0.5) / batches * len(epoch))] for part in range(batches)]
     sides = [[drawn[i][side] for side in range(2) for i in batch] for batch in chosen]
-    return Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, 11), [pad(batch) for batch in sides])
+    return Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), [pad(batch) for batch in sides])
 
 
 def _sst(batches: int, seed: int, max_length: int, quick: bool) -> Workload:

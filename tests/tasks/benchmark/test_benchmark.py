@@ -34,6 +34,8 @@ from tasks.benchmark.workloads import Sizes, build_workload, logic_clause, neste
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.expressions import check, decode, nesting_depth
 from tasks.listops.model import ListOpsModel
+from tasks.logic.formulas import decode as decode_formula
+from tasks.logic.formulas import parse
 from tasks.runs.checkpoints import save_weights
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import config_to_dict
@@ -397,12 +399,11 @@ def test_nested_expressions_have_the_length_asked_for_and_nest_no_deeper(length,
 
 
 @given(st.integers(0, 12), st.integers(0, 99))
-def test_clauses_have_the_tokens_that_their_operators_need(operators, seed):
-    clause = logic_clause(np.random.default_rng(seed), operators)
-    assert clause.count(9) + clause.count(10) + clause.count(11) == operators
-    binary = operators - clause.count(9)
-    assert len(clause) == 1 + 3 * clause.count(9) + 6 * binary
-    assert clause.count(1) == clause.count(2)
+def test_clauses_are_formulas_of_the_logic_task(operators, seed):
+    clause = decode_formula(logic_clause(np.random.default_rng(seed), operators))
+    assert parse(clause).operators == operators
+    binary = operators - clause.count("not")
+    assert len(clause) == 1 + 3 * clause.count("not") + 6 * binary
 
 
 def test_the_configurations_have_the_sizes_of_the_papers():
