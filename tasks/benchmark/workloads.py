@@ -197,7 +197,9 @@ def _logic(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
     epoch.sort(key=lambda batch: max(longest[i] for i in batch))
     chosen = [epoch[int((part + 0.5) / batches * len(epoch))] for part in range(batches)]
     sides = [[drawn[i][side] for side in range(2) for i in batch] for batch in chosen]
-    return Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), [pad(batch) for batch in sides])
+    return Workload(
+        "logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), [pad(batch) for batch in sides]
+    )
 
 
 def _sst(batches: int, seed: int, max_length: int, quick: bool) -> Workload:

@@ -1,0 +1,1 @@
+"""Word language models with ON-LSTM or LSTM layers."""

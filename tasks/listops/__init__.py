@@ -1,0 +1,1 @@
+"""ListOps: the values of nested list operations."""

@@ -2,6 +2,7 @@
 
 import sys
 
+import tasks.listops
 from tasks.listops.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -12,20 +13,19 @@ from tasks.listops.commands import (
 )
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.task import train
-from tasks.runs.command_line import parse, parse_run, run
+from tasks.runs.command_line import Verb, run
 
-PROGRAM = "python -m tasks.listops"
+VERBS = {
+    "train": Verb(ListOpsConfig, train, lambda model: PRESETS),
+    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "parse": Verb(ParseConfig, run_parse),
+    "generate": Verb(GenerateConfig, run_generate),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    verbs = {
-        "train": lambda words: train(parse_run(ListOpsConfig, PRESETS, words, PROGRAM)),
-        "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, f"{PROGRAM} evaluate")),
-        "parse": lambda words: run_parse(parse(ParseConfig, words, f"{PROGRAM} parse")),
-        "generate": lambda words: run_generate(parse(GenerateConfig, words, f"{PROGRAM} generate")),
-    }
-    return run(PROGRAM, verbs, arguments)
+    return run("python -m tasks.listops", tasks.listops.__doc__ or "", VERBS, arguments)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Propositional logic: how two formulas are related."""

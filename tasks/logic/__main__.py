@@ -2,6 +2,7 @@
 
 import sys
 
+import tasks.logic
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -16,33 +17,21 @@ from tasks.logic.commands import (
 )
 from tasks.logic.comparison import train_seeds
 from tasks.logic.config import LogicConfig, presets_of
-from tasks.logic.task import train
-from tasks.runs.command_line import option, parse, parse_run, run
+from tasks.runs.command_line import Verb, run
 
-PROGRAM = "python -m tasks.logic"
-
-
-def train_verb(words: list[str]) -> None:
-    """Train once, or once for each seed."""
-    presets = presets_of(option(words, "--model"))
-    config = parse_run(LogicConfig, presets, words, PROGRAM)
-    if config.seeds == 1:
-        train(config)
-    else:
-        print(train_seeds(config))
+VERBS = {
+    "train": Verb(LogicConfig, train_seeds, presets_of),
+    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "predict": Verb(PredictConfig, run_predict),
+    "stats": Verb(StatsConfig, run_stats),
+    "generate": Verb(GenerateConfig, run_generate),
+    "report": Verb(ReportConfig, run_report),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    verbs = {
-        "train": train_verb,
-        "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, f"{PROGRAM} evaluate")),
-        "predict": lambda words: run_predict(parse(PredictConfig, words, f"{PROGRAM} predict")),
-        "stats": lambda words: run_stats(parse(StatsConfig, words, f"{PROGRAM} stats")),
-        "generate": lambda words: run_generate(parse(GenerateConfig, words, f"{PROGRAM} generate")),
-        "report": lambda words: run_report(parse(ReportConfig, words, f"{PROGRAM} report")),
-    }
-    return run(PROGRAM, verbs, arguments)
+    return run("python -m tasks.logic", tasks.logic.__doc__ or "", VERBS, arguments)
 
 
 if __name__ == "__main__":

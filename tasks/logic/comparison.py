@@ -24,14 +24,16 @@ PAPER_SPLITS = {"A": 0.94, "B": 0.91, "C": 0.81}
 """Ordered Memory in the paper's Table 2."""
 
 
-def train_seeds(config: LogicConfig) -> str:
-    """Train once for each seed; with `resume`, those that are not finished.
+def train_seeds(config: LogicConfig) -> None:
+    """Train once for each seed, and print mean and standard deviation of the results of several seeds.
 
     Args:
-        config: `seeds` runs with the seeds from `seed` on; `run_dir`, if given, holds a directory for each.
-    Returns:
-        Mean and standard deviation of everything, as text.
+        config: `seeds` runs with the seeds from `seed` on; `run_dir`, if given, holds a directory for each of
+            several. With `resume`, finished runs are not trained again.
     """
+    if config.seeds == 1:
+        train(config)
+        return
     config.check()
     runs = []
     for seed in range(config.seed, config.seed + config.seeds):
@@ -40,7 +42,7 @@ def train_seeds(config: LogicConfig) -> str:
         if not (config.resume and RunDirectory(one.directory).read_results()):
             train(one)
         runs.append(one.directory)
-    return seeds_text(runs)
+    print(seeds_text(runs))
 
 
 def seeds_text(runs: Sequence[Path]) -> str:

@@ -2,19 +2,16 @@
 
 import sys
 
+import tasks.parsing
 from tasks.parsing.commands import EvaluateConfig, ParseConfig, run_evaluate, run_parse
-from tasks.runs.command_line import parse, run
+from tasks.runs.command_line import Verb, run
 
-PROGRAM = "python -m tasks.parsing"
+VERBS = {"evaluate": Verb(EvaluateConfig, run_evaluate), "parse": Verb(ParseConfig, run_parse)}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    verbs = {
-        "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, f"{PROGRAM} evaluate")),
-        "parse": lambda words: run_parse(parse(ParseConfig, words, f"{PROGRAM} parse")),
-    }
-    return run(PROGRAM, verbs, arguments)
+    return run("python -m tasks.parsing", tasks.parsing.__doc__ or "", VERBS, arguments)
 
 
 if __name__ == "__main__":

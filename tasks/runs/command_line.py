@@ -1,46 +1,72 @@
-"""What every task's command line does the same way: verbs, presets, one-line errors."""
+"""What every task's command line does the same way: verbs, presets, groups of options, one-line errors."""
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
 import os
 import sys
+import textwrap
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tyro
 
 from ordered_memory.backends.registry import BackendError
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
-from tasks.runs.config import TrainingConfig
 
 Config = TypeVar("Config")
-RunConfig = TypeVar("RunConfig", bound=TrainingConfig)
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
-Verb = Callable[[list[str]], None]
+
+class Verb(NamedTuple):
+    """One thing that a task does.
+
+    Args:
+        config: dataclass of its options. Its docstring says in `--help` what the verb does; options that it
+            inherits are shown in a box for each class that declares some.
+        run: does it.
+        presets: the presets by name, given the value of `--model`; the first is the default. Only for a verb
+            that trains: its configuration is that of a run, which `--resume` reads back.
+    """
+
+    config: type[Any]
+    run: Callable[[Any], None]
+    presets: Callable[[str | None], Mapping[str, Any]] | None = None
 
 
-def run(program: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = None) -> int:
+def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = None) -> int:
     """Run one verb of a task; the first verb is the default.
 
     Args:
         program: as it is called, for messages: "python -m tasks.listops".
-        verbs: what each verb does with the arguments after it.
+        about: the task in a sentence, for `--help`.
+        verbs: by name.
         arguments: without the program; None for those of this process.
     Returns:
-        The exit status: 0; 2 for bad input, which is told in one line; 130 when interrupted; 141 when nobody
-        reads the output any more.
+        The exit status: 0; 2 for bad input, which is reported in one line; 130 when interrupted; 141 when
+        nobody reads the output any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        verb = words.pop(0) if words and not words[0].startswith("-") else next(iter(verbs))
-        if verb not in verbs:
-            raise UserError(f"unknown verb {verb!r}: expected one of {', '.join(verbs)}")
-        verbs[verb](words)
+        named = bool(words) and not words[0].startswith("-")
+        name = words.pop(0) if named else next(iter(verbs))
+        if name not in verbs:
+            raise UserError(f"unknown verb {name!r}: expected one of {', '.join(verbs)}")
+        verb = verbs[name]
+        called = f"{program} {name}" if named else program
+        description = _sentence(verb.config) if named else _overview(about, verbs)
+        if verb.presets is None:
+            config = parse(verb.config, words, called, description=description)
+        else:
+            config = _parse_run(verb.config, verb.presets, words, called, description)
+        verb.run(config)
         sys.stdout.flush()
     except (UserError, BackendError) as error:
         return _fail(program, str(error))
@@ -55,47 +81,54 @@ def run(program: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None
     return 0
 
 
-def parse_with_presets(
-    cls: type[Config], presets: Mapping[str, Config], words: list[str], program: str
+def parse(
+    cls: type[Config],
+    words: list[str],
+    program: str,
+    default: Config | None = None,
+    description: str | None = None,
 ) -> Config:
-    """Options on top of a preset: `--preset NAME` chooses the defaults that the others override.
+    """A configuration from the command line through tyro, whose `--help` is its documentation.
 
     Args:
-        cls: a dataclass with a field `preset`.
-        presets: by name; the first is the default.
+        cls: a dataclass; options that it inherits are shown by the class that declares them.
         words: the command line.
         program: for `--help`.
+        default: what the options override; by default the defaults of `cls`.
+        description: what stands above the options in `--help`; by default the docstring of `cls`.
     Returns:
-        The resolved configuration.
+        The configuration.
     """
+    found = tyro.cli(
+        _grouped(cls, default),
+        args=words,
+        prog=program,
+        description=description or _sentence(cls),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    values: dict[str, Any] = {}
+    for name, value in vars(found).items():
+        values.update(vars(value) if name.startswith(_GROUP) else {name: value})
+    return cls(**values)
+
+
+def _parse_run(
+    cls: type[Config],
+    presets_of: Callable[[str | None], Mapping[str, Config]],
+    words: list[str],
+    program: str,
+    description: str,
+) -> Config:
+    """The configuration of a training run: on top of a preset, or with `--resume` of what was saved."""
+    presets = presets_of(option(words, "--model"))
     name = option(words, "--preset") or next(iter(presets))
     if name not in presets:
         raise UserError(f"--preset must be one of {', '.join(presets)}, got {name!r}")
-    return parse(cls, words, program, presets[name])
-
-
-def parse_run(
-    cls: type[RunConfig], presets: Mapping[str, RunConfig], words: list[str], program: str
-) -> RunConfig:
-    """The configuration of a training run: on top of a preset, or with `--resume` of what was saved.
-
-    Args:
-        cls, presets, words, program: see `parse_with_presets`.
-    Returns:
-        The resolved configuration.
-    """
-    config = parse_with_presets(cls, presets, words, program)
+    config: Any = parse(cls, words, program, presets[name], description)
     saved = RunDirectory(config.directory).config
     if config.resume and saved.exists():
-        config = parse(cls, words, program, config_from_dict(cls, read_json(saved), saved))
-    return config
-
-
-def parse(cls: type[Config], words: list[str], program: str, default: Config | None = None) -> Config:
-    """A configuration from the command line through tyro, whose `--help` is its documentation."""
-    if default is None:
-        return tyro.cli(cls, args=words, prog=program)
-    return tyro.cli(cls, args=words, prog=program, default=default)
+        config = parse(cls, words, program, config_from_dict(cls, read_json(saved), saved), description)
+    return typing.cast(Config, config)
 
 
 def option(words: Sequence[str], name: str) -> str | None:
@@ -107,6 +140,76 @@ def option(words: Sequence[str], name: str) -> str | None:
         elif word.startswith(f"{name}="):
             value = word.split("=", 1)[1]
     return value
+
+
+def _overview(about: str, verbs: Mapping[str, Verb]) -> str:
+    """What stands above the options of the default verb: the task, and its verbs with a sentence each."""
+    width = max(map(len, verbs))
+    lines = []
+    for i, (name, verb) in enumerate(verbs.items()):
+        text = _sentence(verb.config) + (" The default; its options follow." if i == 0 else "")
+        indent = " " * (width + 4)
+        lines.append(textwrap.fill(text, 80, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent))
+    return "\n".join([textwrap.fill(about, 80), "", "verbs:", *lines])
+
+
+def _sentence(cls: type[Any]) -> str:
+    """The docstring of a configuration in one line."""
+    return " ".join((cls.__doc__ or "").split())
+
+
+_GROUP = "group_"
+
+
+def _grouped(cls: type[Any], default: Any) -> Any:
+    """A dataclass for tyro: the fields that `cls` declares itself, and one dataclass for each of its bases
+    that declares others. Tyro shows each in a box of its own, named after the base: `RunConfig`, run options.
+    """
+    types = typing.get_type_hints(cls, include_extras=True)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    groups: list[Any] = []
+    members: list[Any] = []
+    for base in cls.__mro__:
+        own = [name for name in inspect.get_annotations(base) if name in fields]
+        documents = _documents(base) if own else {}
+        described = [
+            (
+                name,
+                typing.Annotated[types[name], tyro.conf.arg(help=documents.get(name, ""))],
+                _default(fields.pop(name), default),
+            )
+            for name in own
+        ]
+        if base is cls:
+            members = described
+        elif described:
+            title = base.__name__.removesuffix("Config").lower()
+            group: Any = dataclasses.make_dataclass(base.__name__, described, namespace={"__doc__": base.__doc__})
+            boxed: Any = typing.Annotated[group, tyro.conf.arg(name=title, help=_sentence(base))]
+            groups.append((f"{_GROUP}{title}", boxed, dataclasses.field(default_factory=group)))
+    return dataclasses.make_dataclass(cls.__name__, [*members, *groups], namespace={"__doc__": cls.__doc__})
+
+
+def _default(field: dataclasses.Field[Any], default: Any) -> Any:
+    """The field with the value that it has in `default`, where that is given."""
+    if default is not None:
+        value = getattr(default, field.name)
+        return dataclasses.field(default_factory=lambda: value)
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory)
+    return dataclasses.field(default=field.default)
+
+
+def _documents(cls: type[Any]) -> dict[str, str]:
+    """The string under each field of a dataclass, in one line."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    body = typing.cast(ast.ClassDef, definition).body
+    documents = {}
+    for field, text in zip(body, body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(string))):
+                documents[name] = " ".join(string.split())
+    return documents
 
 
 def _fail(program: str, message: str) -> int:

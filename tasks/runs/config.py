@@ -10,47 +10,30 @@ from tasks.runs.options import check_at_least, check_positive
 
 
 @dataclass
-class TrainingConfig:
-    """Options of the loop."""
+class RunConfig:
+    """Where a run goes, and what it computes with."""
 
     run_dir: Path | None = None
     """Directory of the run; the default names task, preset, model and seed."""
     resume: bool = False
-    """Continue the run in its directory, to the same numbers as if it had never stopped, or start one."""
+    """Continue the run in this directory with the results of an uninterrupted one, or start a new one."""
     seed: int = 1
-    """Of the data, their order, the initial weights and dropout."""
-    epochs: int = 50
-    """Passes over the training data."""
-    max_minutes: float | None = None
-    """Stop after so many minutes of training, in the middle of an epoch if need be."""
-    batch_size: int = 128
-    """Examples in a batch, for each process."""
-    evaluation_batch_size: int = 256
-    """Examples in a batch when evaluating; fewer where they are long."""
-    learning_rate: float = 1e-3
-    """Of the optimizer."""
-    weight_decay: float = 1.2e-6
-    """L2 penalty, added to the gradient."""
-    gradient_clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Seed of the data, their order, the initial weights and dropout."""
     save_every: int = 200
-    """Steps between checkpoints within an epoch; there is one at the end of each epoch in any case."""
+    """Steps between checkpoints within an epoch; every epoch ends with a checkpoint."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Kind of device to train on."""
     devices: int = 1
-    """Processes, each with a device of its own."""
+    """Number of processes, each with its own device."""
     strategy: Literal["auto", "ddp"] = "auto"
-    """How several processes work together."""
+    """How several processes work together: a strategy of Lightning Fabric."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
-    """Numbers: Lightning Fabric's names."""
+    """Floating-point precision, as Lightning Fabric names it."""
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
-        check_at_least(
-            1, self, "epochs", "batch_size", "evaluation_batch_size", "save_every", "devices"
-        )
-        check_positive(self, "learning_rate", "gradient_clip", "max_minutes")
-        check_at_least(0, self, "weight_decay", "seed")
+        check_at_least(1, self, "save_every", "devices")
+        check_at_least(0, self, "seed")
 
     @property
     def directory(self) -> Path:
@@ -59,18 +42,43 @@ class TrainingConfig:
 
 
 @dataclass
+class TrainingConfig(RunConfig):
+    """The training loop."""
+
+    epochs: int = 50
+    """Passes over the training data."""
+    max_minutes: float | None = None
+    """Stop after this many minutes of training, in the middle of an epoch if necessary."""
+    batch_size: int = 128
+    """Examples per batch and process."""
+    evaluation_batch_size: int = 256
+    """Examples per batch in evaluation; fewer where they are long."""
+    learning_rate: float = 1e-3
+    """Initial learning rate."""
+    weight_decay: float = 1.2e-6
+    """L2 penalty, added to the gradient."""
+    gradient_clip: float = 1.0
+    """Largest norm of the gradient; a larger one is scaled down to it."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "epochs", "batch_size", "evaluation_batch_size")
+        check_positive(self, "learning_rate", "gradient_clip", "max_minutes")
+        check_at_least(0, self, "weight_decay")
+
+
+@dataclass
 class AdamConfig(TrainingConfig):
-    """Adam with a learning rate that falls on a plateau. The defaults are those of the Ordered Memory paper's
-    code."""
+    """Adam, with a learning rate that falls when validation accuracy no longer rises."""
 
     adam_betas: tuple[float, float] = (0.0, 0.999)
-    """Decay rates of Adam's two averages."""
+    """Decay rates of Adam's averages of the gradient and of its square."""
     adam_epsilon: float = 1e-9
-    """Adam's ε."""
+    """Added to the denominator of Adam's step."""
     patience: int = 2
-    """Epochs without a better validation accuracy before the learning rate falls."""
+    """Epochs without a better validation accuracy after which the learning rate falls."""
     learning_rate_decay: float = 0.5
-    """What the learning rate is then multiplied by."""
+    """Factor by which the learning rate falls."""
 
     def check(self) -> None:
         super().check()

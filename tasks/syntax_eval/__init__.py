@@ -1,0 +1,1 @@
+"""Minimal pairs: whether language models prefer the grammatical sentence."""

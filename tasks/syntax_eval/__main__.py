@@ -2,19 +2,16 @@
 
 import sys
 
-from tasks.runs.command_line import parse, run
+import tasks.syntax_eval
+from tasks.runs.command_line import Verb, run
 from tasks.syntax_eval.commands import EvaluateConfig, ScoreConfig, run_evaluate, run_score
 
-PROGRAM = "python -m tasks.syntax_eval"
+VERBS = {"evaluate": Verb(EvaluateConfig, run_evaluate), "score": Verb(ScoreConfig, run_score)}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    verbs = {
-        "evaluate": lambda words: run_evaluate(parse(EvaluateConfig, words, PROGRAM)),
-        "score": lambda words: run_score(parse(ScoreConfig, words, f"{PROGRAM} score")),
-    }
-    return run(PROGRAM, verbs, arguments)
+    return run("python -m tasks.syntax_eval", tasks.syntax_eval.__doc__ or "", VERBS, arguments)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,21 @@
+"""`python -m tasks` lists the tasks."""
+
+import pkgutil
+from importlib import import_module
+from importlib.util import find_spec
+
+import tasks
+
+
+def main() -> None:
+    """Print every task with a sentence about it."""
+    packages = [f"tasks.{found.name}" for found in pkgutil.iter_modules(tasks.__path__) if found.ispkg]
+    runnable = [name for name in packages if find_spec(f"{name}.__main__") is not None]
+    width = max(map(len, runnable))
+    print("usage: python -m TASK [VERB] [OPTIONS]; python -m TASK --help lists verbs and options\n")
+    for name in runnable:
+        print(f"  {name:<{width}}  {import_module(name).__doc__}")
+
+
+if __name__ == "__main__":
+    main()
