@@ -1,0 +1,67 @@
+"""Help, verbs and groups of options."""
+
+import dataclasses
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tasks.__main__
+from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.runs.command_line import parse
+
+ROOT = Path(__file__).parents[3]
+TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/__main__.py"))
+
+
+def help_of(capsys, name, *words):
+    with pytest.raises(SystemExit) as exit_:
+        import_module(f"tasks.{name}.__main__").main([*words, "--help"])
+    assert exit_.value.code == 0
+    return capsys.readouterr().out
+
+
+def options_of(text):
+    return re.findall(r"^\W? {1,2}(?:-h, )?(--[a-z][a-z-]+)", text, re.MULTILINE)
+
+
+def test_every_task_is_listed_with_a_sentence(capsys):
+    tasks.__main__.main()
+    lines = capsys.readouterr().out.splitlines()
+    listed = dict(line.split(maxsplit=1) for line in lines if line.startswith("  tasks."))
+    assert sorted(listed) == [f"tasks.{name}" for name in TASKS]
+    assert all(sentence.endswith(".") for sentence in listed.values())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_help_of_a_task_lists_its_verbs_and_documents_every_option(name, capsys):
+    verbs = import_module(f"tasks.{name}.__main__").VERBS
+    overview = help_of(capsys, name)
+    for verb in verbs:
+        assert re.search(rf"^  {verb} +[A-Z]", overview, re.MULTILINE), verb
+    assert "default; its options follow" in overview
+    for verb, (config, *_) in verbs.items():
+        text = help_of(capsys, name, verb)
+        assert config.__doc__.split()[0] in text
+        # No option without a text.
+        assert not re.search(r"^\W? {1,2}--\S+(?: \S+)? +\(default", text, re.MULTILINE)
+
+
+def test_options_stand_in_boxes_of_their_kind(capsys):
+    text = help_of(capsys, "listops")
+    parts = re.split(r"^\W*((?:\w+ )?options)\W*$", text, flags=re.MULTILINE)[1:]
+    boxes = dict(zip(parts[::2], parts[1::2], strict=True))
+    where = {option: title for title, box in boxes.items() for option in options_of(box)}
+    assert max(len(options_of(box)) for box in boxes.values()) < 16
+    assert where["--resume"] == where["--devices"] == "run options"
+    assert where["--epochs"] == "training options"
+    assert where["--slot-size"] == "encoder options"
+    names = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(ListOpsConfig)}
+    assert where.keys() == names | {"--help"}
+
+
+def test_grouping_changes_neither_names_nor_defaults():
+    found = parse(ListOpsConfig, ["--slot-size", "9", "--resume"], "p", PRESETS["demo"])
+    assert found == dataclasses.replace(PRESETS["demo"], slot_size=9, resume=True)
+    assert parse(ListOpsConfig, [], "p") == ListOpsConfig()
