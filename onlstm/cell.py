@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onlstm.functional import step
-from onlstm.parameters import check_sizes, gate_parameters, reset
+from onlstm.parameters import check_sizes, check_state, gate_parameters, reset, set_forget_bias
 
 State = tuple[Tensor, Tensor]
 
@@ -53,7 +53,15 @@ class ONLSTMCell(nn.Module):
         self.chunk_size = chunk_size
         for name, parameter in gate_parameters(input_size, hidden_size, chunk_size, bias, device, dtype):
             self.register_parameter(name, nn.Parameter(parameter))
-        reset(self, hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters uniformly from ± 1 / √H."""
+        reset(self, self.hidden_size)
+
+    def set_forget_bias(self, value: float) -> None:
+        """Set the bias of the forget gate, b_ih + b_hh, to `value`; see `ONLSTM.set_forget_bias`."""
+        set_forget_bias(self, self.hidden_size, value)
 
     def forward(self, input: Tensor, hx: State | None = None) -> State:
         """One step.
@@ -81,9 +89,7 @@ class ONLSTMCell(nn.Module):
             hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
         elif not batched:
             hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
-        for number, tensor in enumerate(hx):
-            if tuple(tensor.shape) != expected:
-                raise RuntimeError(f"Expected hidden[{number}] size {expected}, got {list(tensor.shape)}")
+        check_state(hx, expected, tokens)
         gates = F.linear(tokens, self.weight_ih, getattr(self, "bias_ih", None))
         gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
         hidden, cell, _ = step(gates, hx[1], self.chunk_size)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onlstm.layer import ONLSTM, Distances, State
-from onlstm.parameters import check_probability
+from ordered_memory.checks import check_fraction
 from ordered_memory.dropout import draw_mask
 
 Recurrent = Literal["onlstm", "lstm"]
@@ -90,11 +90,13 @@ class LanguageModel(nn.Module):
             raise ValueError(
                 f"vocabulary_size and num_layers must be at least 1, got {vocabulary_size} and {num_layers}"
             )
-        for name, value in (("embedding_dropout", embedding_dropout), ("input_dropout", input_dropout)):
-            check_probability(name, value)
-        for name, value in (("hidden_dropout", hidden_dropout), ("output_dropout", output_dropout)):
-            check_probability(name, value)
-        check_probability("weight_dropout", weight_dropout)
+        check_fraction(
+            embedding_dropout=embedding_dropout,
+            input_dropout=input_dropout,
+            hidden_dropout=hidden_dropout,
+            output_dropout=output_dropout,
+            weight_dropout=weight_dropout,
+        )
         self.recurrent = recurrent
         self.embedding_dropout = embedding_dropout
         self.input_dropout = input_dropout

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import check_backend, select_backend
 from onlstm.functional import Recurrence, Weights
-from onlstm.parameters import check_probability, check_sizes, gate_parameters, reset
+from onlstm.parameters import check_sizes, check_state, gate_parameters, reset, set_forget_bias
+from ordered_memory.checks import CAST_BY_AUTOCAST, check_device, check_dtype, check_fraction
 
 State = tuple[Tensor, Tensor]
 
@@ -70,6 +71,9 @@ class ONLSTM(nn.Module):
         torch.Size([2, 7, 3])
     """
 
+    mode = "LSTM"
+    """As of nn.LSTM: code for nn.RNN, nn.GRU and nn.LSTM looks here whether the state is (h, c)."""
+
     weight_ih_l0: Tensor
 
     def __init__(
@@ -93,8 +97,7 @@ class ONLSTM(nn.Module):
         check_sizes(input_size, hidden_size, num_layers, bias, batch_first, chunk_size)
         if proj_size != 0:
             raise ValueError(f"proj_size must be 0: ON-LSTM has no projections, got {proj_size}")
-        check_probability("dropout", dropout)
-        check_probability("weight_dropout", weight_dropout)
+        check_fraction(dropout=dropout, weight_dropout=weight_dropout)
         if dropout > 0 and num_layers == 1:
             warnings.warn(
                 "dropout acts between layers, so that with num_layers=1 "
@@ -109,15 +112,14 @@ class ONLSTM(nn.Module):
         self.batch_first = batch_first
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
+        self.proj_size = 0
         self.chunk_size = chunk_size
         self.weight_dropout = float(weight_dropout)
         self.backend = backend
-        directions = 2 if bidirectional else 1
-        for layer in range(num_layers):
-            features = input_size if layer == 0 else directions * hidden_size
-            for suffix in ("", "_reverse")[:directions]:
-                for name, empty in gate_parameters(features, hidden_size, chunk_size, bias, device, dtype):
-                    self.register_parameter(f"{name}_l{layer}{suffix}", nn.Parameter(empty))
+        for suffix in self._suffixes():
+            features = input_size if suffix.startswith("_l0") else hidden_size * (2 if bidirectional else 1)
+            for name, empty in gate_parameters(features, hidden_size, chunk_size, bias, device, dtype):
+                self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -125,7 +127,32 @@ class ONLSTM(nn.Module):
         reset(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Nothing: nn.LSTM has this for cuDNN, and code written for it may call it."""
+        """Do nothing: nn.LSTM has this for cuDNN, and code written for it may call it."""
+
+    def set_forget_bias(self, value: float) -> None:
+        """Set the bias of the forget gate f, b_ih + b_hh, to `value` in every layer and direction.
+
+        Its rows are H to 2H, as in nn.LSTM, but no longer the second quarter of all rows: the common
+        `bias[n // 4 : n // 2] = 1` writes to other rows here. The master forget gate has no such bias: adding
+        a constant to its logits changes nothing.
+
+        Args:
+            value: the sum of both biases; 1 is the common choice for LSTMs.
+        Raises:
+            ValueError: the layer has no biases.
+        Example:
+            >>> lstm = ONLSTM(10, 20, chunk_size=5)
+            >>> lstm.set_forget_bias(1.0)
+            >>> (lstm.bias_ih_l0 + lstm.bias_hh_l0)[20:40].unique()
+            tensor([1.], grad_fn=<Unique2Backward0>)
+        """
+        set_forget_bias(self, self.hidden_size, value)
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of every layer and direction, as nn.LSTM lists them: W_ih, W_hh, b_ih, b_hh."""
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
+        return [[getattr(self, name + suffix) for name in names] for suffix in self._suffixes()]
 
     def forward(
         self, input: Tensor | PackedSequence, hx: State | None = None, *, distances: bool = False
@@ -146,10 +173,11 @@ class ONLSTM(nn.Module):
         packed = input if isinstance(input, PackedSequence) else None
         if packed is not None:
             tokens, batch_sizes = packed.data, packed.batch_sizes.tolist()
-            self._check_features(packed.data, 2)
+            self._check_input(packed.data, 2)
             hx = _reorder(hx, packed.sorted_indices)
             return self._assemble_packed(packed, *self._run(tokens, batch_sizes, hx), distances)
-        assert isinstance(input, Tensor)
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input must be a Tensor or a PackedSequence, got {type(input).__name__}")
         if input.dim() not in (2, 3):
             raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
         batched = input.dim() == 3
@@ -168,10 +196,10 @@ class ONLSTM(nn.Module):
                     "For batched 3-D input, hx and cx should also be 3-D "
                     f"but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
                 )
-        self._check_features(steps, 3)
+        self._check_input(steps, 3)
         length, batch_size = steps.shape[:2]
-        if length == 0 or batch_size == 0:
-            raise RuntimeError(f"Expected at least one token, got {length} steps of {batch_size} sequences")
+        if length == 0:
+            raise RuntimeError("Expected sequence length to be larger than 0, got 0")
         output, state, found = self._run(steps.flatten(0, 1), [batch_size] * length, hx)
         output = output.unflatten(0, (length, batch_size))
         found = Distances(*(one.unflatten(1, (length, batch_size)) for one in found))
@@ -200,6 +228,11 @@ class ONLSTM(nn.Module):
         ]
         return ", ".join(parts)
 
+    def _suffixes(self) -> list[str]:
+        """What the names of a layer's parameters end in: "_l0", "_l0_reverse", "_l1", …"""
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
+
     def _run(
         self, tokens: Tensor, batch_sizes: list[int], hx: State | None
     ) -> tuple[Tensor, State, Distances]:
@@ -208,9 +241,9 @@ class ONLSTM(nn.Module):
         expected = (self.num_layers * directions, batch_sizes[0], self.hidden_size)
         if hx is None:
             hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
-        for number, tensor in enumerate(hx):
-            if tuple(tensor.shape) != expected:
-                raise RuntimeError(f"Expected hidden[{number}] size {expected}, got {list(tensor.shape)}")
+        check_state(hx, expected, tokens)
+        dtype = self.weight_ih_l0.dtype
+        tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
         reverse = _reversal(batch_sizes, tokens.device) if self.bidirectional else None
         results: list[Recurrence] = []
         for layer in range(self.num_layers):
@@ -219,7 +252,7 @@ class ONLSTM(nn.Module):
                 index = layer * directions + direction
                 suffix = f"_l{layer}{'_reverse' if direction else ''}"
                 read = tokens if direction == 0 or reverse is None else tokens[reverse]
-                result = self._run_direction(suffix, read, batch_sizes, hx[0][index], hx[1][index])
+                result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index])
                 if direction == 1 and reverse is not None:
                     # Reversing twice is doing nothing.
                     result = result._replace(
@@ -232,12 +265,19 @@ class ONLSTM(nn.Module):
             tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        state = torch.stack([one.hidden for one in results]), torch.stack([one.cell for one in results])
-        found = Distances(
-            torch.stack([one.forget_distance for one in results]),
-            torch.stack([one.input_distance for one in results]),
+        output, h_n, c_n = (
+            _as_autocast_gives_it(tensor)
+            for tensor in (
+                tokens,
+                torch.stack([one.hidden for one in results]),
+                torch.stack([one.cell for one in results]),
+            )
         )
-        return tokens, state, found
+        found = Distances(
+            torch.stack([one.forget_distance for one in results]).to(dtype),
+            torch.stack([one.input_distance for one in results]).to(dtype),
+        )
+        return output, (h_n, c_n), found
 
     def _run_direction(
         self, suffix: str, tokens: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
@@ -248,7 +288,8 @@ class ONLSTM(nn.Module):
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
         weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
-        run = select_backend(self.backend, tokens, weight)
+        # No engine need know of an empty batch.
+        run = select_backend(self.backend if len(tokens) else "reference", tokens, weight)
         return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
 
     def _assemble_packed(
@@ -258,12 +299,8 @@ class ONLSTM(nn.Module):
         last = _reorder(state, packed.unsorted_indices)
         return (result, last, found) if distances else (result, last)
 
-    def _check_features(self, tokens: Tensor, axes: int) -> None:
+    def _check_input(self, tokens: Tensor, axes: int) -> None:
         weight = self.weight_ih_l0
-        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
-            raise ValueError(
-                f"input dtype ({tokens.dtype}) does not match weight dtype ({weight.dtype}): convert one"
-            )
         if tokens.dim() != axes:
             raise RuntimeError(f"input must have {axes} dimensions, got {tokens.dim()}")
         if tokens.shape[-1] != self.input_size:
@@ -271,6 +308,16 @@ class ONLSTM(nn.Module):
                 "input.size(-1) must be equal to input_size. "
                 f"Expected {self.input_size}, got {tokens.shape[-1]}"
             )
+        check_device("input", tokens, weight, RuntimeError)
+        check_dtype("input", tokens, weight, ValueError)
+
+
+def _as_autocast_gives_it(tensor: Tensor) -> Tensor:
+    """`tensor` in the dtype in which nn.LSTM returns it: autocast's, where that is enabled."""
+    device = tensor.device.type
+    if torch.is_autocast_enabled(device) and tensor.dtype in CAST_BY_AUTOCAST:
+        return tensor.to(torch.get_autocast_dtype(device))
+    return tensor
 
 
 def _reorder(state: State | None, order: Tensor | None) -> Any:

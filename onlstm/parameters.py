@@ -1,12 +1,13 @@
-"""The parameters of an ON-LSTM and the checks of its arguments, for the layer and the cell alike."""
+"""The parameters of an ON-LSTM and the checks of its arguments, for both `ONLSTM` and `ONLSTMCell`."""
 
 from __future__ import annotations
 
 import math
-import numbers
 
 import torch
 from torch import Tensor, nn
+
+from ordered_memory.checks import check_device, check_dtype
 
 
 def gate_parameters(
@@ -32,6 +33,15 @@ def reset(module: nn.Module, hidden_size: int) -> None:
         nn.init.uniform_(parameter, -bound, bound)
 
 
+def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
+    """Set b_ih + b_hh of the forget gate f, rows H to 2H, to `value` in every layer and direction."""
+    biases = [(name, p) for name, p in module.named_parameters(recurse=False) if name.startswith("bias")]
+    if not biases:
+        raise ValueError("expected biases to set, got a module with bias=False")
+    for name, parameter in biases:
+        nn.init.constant_(parameter[hidden_size : 2 * hidden_size], value if "_ih" in name else 0.0)
+
+
 def check_sizes(
     input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, chunk_size: int
 ) -> None:
@@ -54,7 +64,10 @@ def check_sizes(
         raise ValueError(f"hidden_size={hidden_size} must be divisible by chunk_size={chunk_size}")
 
 
-def check_probability(name: str, value: float) -> None:
-    """Raise a ValueError unless `value` is a number in [0, 1]."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise ValueError(f"{name} should be a number in range [0, 1], got {value!r}")
+def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tensor) -> None:
+    """Raise a RuntimeError, as nn.LSTM does, unless both tensors have `shape` and fit the input `like`."""
+    for i, tensor in enumerate(state):
+        if tuple(tensor.shape) != shape:
+            raise RuntimeError(f"Expected hidden[{i}] size {shape}, got {list(tensor.shape)}")
+        check_device(f"hx[{i}]", tensor, like, RuntimeError)
+        check_dtype(f"hx[{i}]", tensor, like, RuntimeError)

@@ -4,11 +4,31 @@
 >>> layer = OrderedMemory(input_size=16, slot_size=32, num_slots=8)
 """
 
+from torch import nn
+from torch.serialization import add_safe_globals
+
 from ordered_memory.attention import AdditiveScore, NormalizedScore, masked_attention
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.cumulative import backward_mask, cumax, forward_mask
-from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
-from ordered_memory.memory import OrderedMemoryState, step
+from ordered_memory.layer import Direction, OrderedMemory, OrderedMemoryOutput
+from ordered_memory.memory import OrderedMemoryState
+
+# A whole layer, its output and its state can be read by `torch.load(weights_only=True)`.
+add_safe_globals(
+    [
+        OrderedMemory,
+        OrderedMemoryOutput,
+        OrderedMemoryState,
+        Direction,
+        AdditiveScore,
+        NormalizedScore,
+        GatedRecursiveCell,
+        TreeRNNCell,
+        nn.LayerNorm,
+        nn.Linear,
+        nn.ModuleList,
+    ]
+)
 
 __all__ = [
     "AdditiveScore",
@@ -22,5 +42,4 @@ __all__ = [
     "cumax",
     "forward_mask",
     "masked_attention",
-    "step",
 ]

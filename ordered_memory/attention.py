@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
 
 OCCUPANCY_THRESHOLD = 1e-5
@@ -57,13 +58,23 @@ class ScoreMasks(NamedTuple):
     hidden: Tensor | None
 
 
-class _Score(nn.Module):
-    """What both scores share: sizes, dropout sites and the division by sqrt(D)."""
+NO_SCORE_MASKS = ScoreMasks(None, None, None)
 
-    def __init__(self, slot_size: int, dropout: float = 0.0) -> None:
+
+class _Score(nn.Module):
+    """What both scores share: the slot size and the places of dropout."""
+
+    def __init__(self, slot_size: int, dropout: float) -> None:
         super().__init__()
+        check_positive(slot_size=slot_size)
+        check_fraction(dropout=dropout)
         self.slot_size = slot_size
         self.dropout = dropout
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
 
     def draw_query_mask(self, like: Tensor) -> Tensor | None:
         """A dropout mask for tokens like `like`, (tokens, D), or None when nothing is dropped."""
@@ -95,20 +106,40 @@ class AdditiveScore(_Score):
 
     Args:
         slot_size: D.
-        dropout: probability of dropping an input of either linear map.
+        dropout: probability of dropping an input of either linear map, in [0, 1].
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+    Raises:
+        ValueError: `slot_size` is not a positive integer, or `dropout` is outside [0, 1].
     Example:
         >>> AdditiveScore(8)(torch.zeros(2, 8), torch.zeros(2, 5, 8)).shape
         torch.Size([2, 5])
     """
 
-    def __init__(self, slot_size: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        slot_size: int,
+        dropout: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__(slot_size, dropout)
-        self.query = nn.Linear(slot_size, slot_size, bias=False)
-        self.key = nn.Linear(slot_size, slot_size)
-        self.output = nn.Linear(slot_size, 1)
-        # One matrix of fan-in 2D, as the equation has it, not two of fan-in D.
-        for parameter in (self.query.weight, self.key.weight, self.key.bias):
-            nn.init.uniform_(parameter, -1 / math.sqrt(2 * slot_size), 1 / math.sqrt(2 * slot_size))
+        self.query = nn.Linear(slot_size, slot_size, bias=False, device=device, dtype=dtype)
+        self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
+        self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
+        self._draw_halves()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        super().reset_parameters()
+        self._draw_halves()
+
+    def _draw_halves(self) -> None:
+        """Both halves of W1 as one matrix of fan-in 2D, not as two of fan-in D."""
+        bound = 1 / math.sqrt(2 * self.slot_size)
+        for parameter in (*self.query.parameters(), *self.key.parameters()):
+            nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x: Tensor, candidate: Tensor, masks: ScoreMasks | None = None) -> Tensor:
         """Score every slot for the current token.
@@ -116,11 +147,11 @@ class AdditiveScore(_Score):
         Args:
             x: x̃, (B, D).
             candidate: M̂ of the previous step, (B, N, D).
-            masks: dropout masks from `draw_masks`.
+            masks: dropout masks; None draws them in training mode. `NO_SCORE_MASKS` drops nothing.
         Returns:
             a, (B, N).
         """
-        masks = masks or ScoreMasks(None, None, None)
+        masks = masks or self.draw_masks(len(x), candidate.shape[1], x) or NO_SCORE_MASKS
         query = self.query(apply_mask(x, masks.query))
         key = self.key(apply_mask(candidate, masks.key))
         hidden = torch.tanh(query.unsqueeze(1) + key)
@@ -135,19 +166,30 @@ class NormalizedScore(_Score):
 
     Args:
         slot_size: D.
-        dropout: probability of dropping an input of any linear map.
+        dropout: probability of dropping an input of any linear map, in [0, 1].
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+    Raises:
+        ValueError: `slot_size` is not a positive integer, or `dropout` is outside [0, 1].
     Example:
         >>> NormalizedScore(8)(torch.zeros(2, 8), torch.zeros(2, 5, 8)).shape
         torch.Size([2, 5])
     """
 
-    def __init__(self, slot_size: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        slot_size: int,
+        dropout: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__(slot_size, dropout)
-        self.query = nn.Linear(slot_size, slot_size)
-        self.query_norm = nn.LayerNorm(slot_size)
-        self.key = nn.Linear(slot_size, slot_size)
-        self.key_norm = nn.LayerNorm(slot_size)
-        self.output = nn.Linear(slot_size, 1)
+        self.query = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
+        self.query_norm = nn.LayerNorm(slot_size, device=device, dtype=dtype)
+        self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
+        self.key_norm = nn.LayerNorm(slot_size, device=device, dtype=dtype)
+        self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
 
     def forward(self, x: Tensor, candidate: Tensor, masks: ScoreMasks | None = None) -> Tensor:
         """Score every slot for the current token.
@@ -155,11 +197,11 @@ class NormalizedScore(_Score):
         Args:
             x: x̃, (B, D).
             candidate: M̂ of the previous step, (B, N, D).
-            masks: dropout masks from `draw_masks`.
+            masks: dropout masks; None draws them in training mode. `NO_SCORE_MASKS` drops nothing.
         Returns:
             a, (B, N).
         """
-        masks = masks or ScoreMasks(None, None, None)
+        masks = masks or self.draw_masks(len(x), candidate.shape[1], x) or NO_SCORE_MASKS
         query = self.query_norm(self.query(apply_mask(x, masks.query)))
         key = self.key_norm(self.key(apply_mask(candidate, masks.key)))
         hidden = F.relu(query.unsqueeze(1) + key)

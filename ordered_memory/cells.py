@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
 
 
@@ -43,25 +44,45 @@ NO_MASKS = CellMasks(None, None, None)
 class _Cell(nn.Module):
     """What both cells share: sizes, and the input map as one half for each child."""
 
-    def __init__(self, slot_size: int, units: int, dropout: float) -> None:
+    hidden_units = 0
+
+    def __init__(
+        self,
+        slot_size: int,
+        units: int,
+        dropout: float,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
         super().__init__()
+        check_positive(slot_size=slot_size)
+        check_fraction(dropout=dropout)
         self.slot_size = slot_size
         self.dropout = dropout
-        self.from_memory = nn.Linear(slot_size, units, bias=False)
-        self.from_candidate = nn.Linear(slot_size, units)
-        # One matrix of fan-in 2D, as the equation has it, not two of fan-in D.
-        bound = 1 / math.sqrt(2 * slot_size)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        self.from_memory = nn.Linear(slot_size, units, bias=False, device=device, dtype=dtype)
+        self.from_candidate = nn.Linear(slot_size, units, device=device, dtype=dtype)
+        self._draw_halves()
 
-    hidden_units = 0
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        self.from_memory.reset_parameters()
+        self.from_candidate.reset_parameters()
+        self._draw_halves()
+
+    def _draw_halves(self) -> None:
+        """Both halves of the first map as one matrix of fan-in 2D, not as two of fan-in D."""
+        bound = 1 / math.sqrt(2 * self.slot_size)
+        for parameter in (*self.from_memory.parameters(), *self.from_candidate.parameters()):
+            nn.init.uniform_(parameter, -bound, bound)
 
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> CellMasks | None:
         """Dropout masks for one step from the global generator, or None when nothing is dropped."""
+        return self._draw((batch_size, num_slots), like)
+
+    def _draw(self, leading: tuple[int, ...], like: Tensor) -> CellMasks | None:
         if not self.training or self.dropout == 0:
             return None
-        slots = (batch_size, num_slots, self.slot_size)
-        hidden = (batch_size, num_slots, self.hidden_units)
+        slots, hidden = (*leading, self.slot_size), (*leading, self.hidden_units)
         return CellMasks(
             memory=draw_mask(slots, self.dropout, like),
             candidate=draw_mask(slots, self.dropout, like),
@@ -96,8 +117,16 @@ class _Cell(nn.Module):
         raise NotImplementedError
 
     def forward(self, memory: Tensor, candidate: Tensor) -> Tensor:
-        """Both phases without dropout: the parent of (memory, candidate), (..., D) each."""
-        return self.compose(self.prepare(memory), memory, candidate)
+        """Both phases, with dropout in training mode: the parent, not yet normalised.
+
+        Args:
+            memory: M_i, the left child, (..., D).
+            candidate: M̂_{i-1}, the right child, (..., D).
+        Returns:
+            (..., D).
+        """
+        masks = self._draw(memory.shape[:-1], memory) or NO_MASKS
+        return self.compose(self.prepare(memory, masks), memory, candidate, masks)
 
     def extra_repr(self) -> str:
         return f"slot_size={self.slot_size}, dropout={self.dropout}"
@@ -111,16 +140,32 @@ class GatedRecursiveCell(_Cell):
 
     Args:
         slot_size: D.
-        dropout: probability of dropping an input of either linear map.
+        dropout: probability of dropping an input of either linear map, in [0, 1].
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+    Raises:
+        ValueError: `slot_size` is not a positive integer, or `dropout` is outside [0, 1].
     Example:
         >>> GatedRecursiveCell(8)(torch.zeros(2, 8), torch.zeros(2, 8)).shape
         torch.Size([2, 8])
     """
 
-    def __init__(self, slot_size: int, dropout: float = 0.0) -> None:
-        super().__init__(slot_size, 4 * slot_size, dropout)
+    def __init__(
+        self,
+        slot_size: int,
+        dropout: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(slot_size, 4 * slot_size, dropout, device, dtype)
         self.hidden_units = 4 * slot_size
-        self.output = nn.Linear(4 * slot_size, 4 * slot_size)
+        self.output = nn.Linear(4 * slot_size, 4 * slot_size, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        super().reset_parameters()
+        self.output.reset_parameters()
 
     def compose(
         self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS
@@ -141,14 +186,25 @@ class TreeRNNCell(_Cell):
 
     Args:
         slot_size: D.
-        dropout: probability of dropping an input of the linear map.
+        dropout: probability of dropping an input of the linear map, in [0, 1].
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+    Raises:
+        ValueError: `slot_size` is not a positive integer, or `dropout` is outside [0, 1].
     Example:
         >>> TreeRNNCell(8)(torch.zeros(2, 8), torch.zeros(2, 8)).shape
         torch.Size([2, 8])
     """
 
-    def __init__(self, slot_size: int, dropout: float = 0.0) -> None:
-        super().__init__(slot_size, slot_size, dropout)
+    def __init__(
+        self,
+        slot_size: int,
+        dropout: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(slot_size, slot_size, dropout, device, dtype)
 
     def compose(
         self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS

@@ -13,7 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import Recur, check_backend, select_backend
 from ordered_memory.cells import CELLS
+from ordered_memory.checks import check_device, check_dtype, check_fraction, check_positive
 from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, initial_state
+
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 class OrderedMemoryOutput(NamedTuple):
@@ -86,14 +89,14 @@ class OrderedMemory(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_positive(input_size=input_size, slot_size=slot_size, num_slots=num_slots)
-        _check_fraction(
+        check_positive(input_size=input_size, slot_size=slot_size, num_slots=num_slots)
+        check_fraction(
             cell_dropout=cell_dropout,
             attention_dropout=attention_dropout,
             occupancy_threshold=occupancy_threshold,
         )
         if recompute_every is not None:
-            _check_positive(recompute_every=recompute_every)
+            check_positive(recompute_every=recompute_every)
         _check_name("score", score, SCORES)
         _check_name("cell", cell, CELLS)
         check_backend(backend)
@@ -109,8 +112,15 @@ class OrderedMemory(nn.Module):
         self.occupancy_threshold = occupancy_threshold
         self.recompute_every = recompute_every
         self.backend = backend
-        self.directions = nn.ModuleList(_Direction(self) for _ in range(2 if bidirectional else 1))
-        self.to(device=device, dtype=dtype)
+        self.directions = nn.ModuleList(
+            Direction(self, device=device, dtype=dtype) for _ in range(2 if bidirectional else 1)
+        )
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        for direction in self.directions:
+            assert isinstance(direction, Direction)
+            direction.reset_parameters()
 
     def forward(
         self,
@@ -135,7 +145,8 @@ class OrderedMemory(nn.Module):
             ValueError: a size, length, number of slots or state that does not fit; says which.
         """
         num_slots = self.num_slots if num_slots is None else num_slots
-        _check_positive(num_slots=num_slots)
+        check_positive(num_slots=num_slots)
+        _check_state_type(state)
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, state, lengths, num_slots)
         if not isinstance(x, Tensor):
@@ -169,7 +180,7 @@ class OrderedMemory(nn.Module):
     ) -> Recurrence:
         """One direction over (T, B, input_size); the result is in the order of the tokens."""
         direction = self.directions[index]
-        assert isinstance(direction, _Direction)
+        assert isinstance(direction, Direction)
         if lengths is not None:
             # Whatever stands in the padding (NaN included) must reach no gradient.
             padding = torch.arange(len(inputs), device=inputs.device).unsqueeze(1) >= lengths
@@ -179,8 +190,11 @@ class OrderedMemory(nn.Module):
         projected = direction.norm(direction.projection(inputs))
         if state is None:
             state = initial_state(projected.shape[1], num_slots, projected)
+        else:
+            state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
         maps = direction.maps()
-        run = select_backend(self.backend, projected, maps)
+        # No engine need know of an empty batch.
+        run = select_backend("reference" if projected.shape[1] == 0 else self.backend, projected, maps)
         masks = direction.mask_drawer(projected[0], num_slots)
         if self.recompute_every is not None and torch.is_grad_enabled():
             result = _run_in_stretches(run, self.recompute_every, projected, state, maps, lengths, masks)
@@ -246,16 +260,20 @@ class OrderedMemory(nn.Module):
         )
 
     def _check_inputs(self, inputs: Tensor) -> None:
-        steps, batch_size, features = inputs.shape
+        steps, _, features = inputs.shape
         if features != self.input_size:
             raise ValueError(f"x must have {self.input_size} features (input_size), got {features}")
-        if steps == 0 or batch_size == 0:
-            raise ValueError(f"x must have at least one step and one sequence, got T={steps}, B={batch_size}")
+        if steps == 0:
+            raise ValueError("x must have at least one step, got T=0")
+        projection = self.directions[0].projection
+        if isinstance(projection, nn.Linear):
+            check_device("x", inputs, projection.weight)
+            check_dtype("x", inputs, projection.weight)
 
     def _check_state(
         self, state: OrderedMemoryState | None, inputs: Tensor, num_slots: int
     ) -> Sequence[OrderedMemoryState | None]:
-        """The state of each direction, after checking its shapes."""
+        """The state of each direction, after checking it."""
         if state is None:
             return [None] * len(self.directions)
         leading = (2, inputs.shape[1]) if self.bidirectional else (inputs.shape[1],)
@@ -267,21 +285,31 @@ class OrderedMemory(nn.Module):
                     f"state.{name} must have shape {shape} for batch size {inputs.shape[1]} and "
                     f"num_slots={num_slots}, got {tuple(tensor.shape)}"
                 )
+            check_device(f"state.{name}", tensor, inputs)
+            check_dtype(f"state.{name}", tensor, inputs)
         if not self.bidirectional:
             return [OrderedMemoryState(*state)]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
 
 
-class _Direction(nn.Module):
+class Direction(nn.Module):
     """The parameters of one direction."""
 
-    def __init__(self, layer: OrderedMemory) -> None:
+    def __init__(
+        self, layer: OrderedMemory, *, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> None:
         super().__init__()
-        self.projection = nn.Linear(layer.input_size, layer.slot_size)
-        self.norm = nn.LayerNorm(layer.slot_size)
-        self.score = SCORES[layer.score](layer.slot_size, layer.attention_dropout)
-        self.cell = CELLS[layer.cell](layer.slot_size, layer.cell_dropout)
+        size = layer.slot_size
+        self.projection = nn.Linear(layer.input_size, size, device=device, dtype=dtype)
+        self.norm = nn.LayerNorm(size, device=device, dtype=dtype)
+        self.score = SCORES[layer.score](size, layer.attention_dropout, device=device, dtype=dtype)
+        self.cell = CELLS[layer.cell](size, layer.cell_dropout, device=device, dtype=dtype)
         self.threshold = layer.occupancy_threshold
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
 
     def maps(self) -> Maps:
         """The learned maps in the form that the recurrence takes."""
@@ -329,11 +357,13 @@ def _check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Te
     if lengths is None:
         return None
     steps, batch_size = inputs.shape[:2]
-    values = torch.as_tensor(lengths, device="cpu")
-    if values.is_floating_point() or values.dtype == torch.bool or values.dim() != 1:
+    values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
+    if values.numel() == 0:
+        values = values.to(torch.int64)  # an empty list has no dtype of its own
+    if values.dtype not in INTEGERS or values.dim() != 1 or values.device.type != "cpu":
         raise ValueError(
-            f"lengths must be one integer for each sequence, "
-            f"got shape {tuple(values.shape)} and dtype {values.dtype}"
+            "lengths must be one integer for each sequence, on the CPU, "
+            f"got shape {tuple(values.shape)}, dtype {values.dtype}, device {values.device}"
         )
     if len(values) != batch_size:
         raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
@@ -345,16 +375,15 @@ def _check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Te
     return values.to(inputs.device, torch.int64)
 
 
-def _check_positive(**arguments: int) -> None:
-    for name, value in arguments.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-
-
-def _check_fraction(**arguments: float) -> None:
-    for name, value in arguments.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+def _check_state_type(state: OrderedMemoryState | None) -> None:
+    if state is None:
+        return
+    if (
+        not isinstance(state, tuple | list)
+        or len(state) != 3
+        or not all(isinstance(t, Tensor) for t in state)
+    ):
+        raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
 
 
 def _check_name(argument: str, value: str, known: dict[str, type]) -> None:

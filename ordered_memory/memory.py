@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.attention import (
+    NO_SCORE_MASKS,
     OCCUPANCY_THRESHOLD,
     AdditiveScore,
     NormalizedScore,
@@ -125,9 +126,9 @@ def step(
         The new state (the output of the step is `state.candidate[:, -1]`) and p, (B, N).
     """
     masks = masks or StepMasks()
-    cell_masks = masks.cell or NO_MASKS
+    score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_MASKS
 
-    p = masked_attention(maps.score(x, state.candidate, masks.score), state.occupancy, maps.threshold)
+    p = masked_attention(maps.score(x, state.candidate, score_masks), state.occupancy, maps.threshold)
     forward = forward_mask(p)  # →π: from which slot on the token's subtree is written
     backward = backward_mask(p).unsqueeze(-1)  # ←π: up to which slot the memory takes the last candidate
 

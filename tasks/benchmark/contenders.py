@@ -180,7 +180,7 @@ class _Ours(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=self.autocast):
-            summaries: Tensor = self.layer(batch.inputs, lengths=batch.lengths).state.candidate[:, -1]
+            summaries: Tensor = self.layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
         return summaries
 
 

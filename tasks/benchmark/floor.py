@@ -159,7 +159,9 @@ def _run(layer: OrderedMemory, batches: Sequence[Batch]) -> list[Counts]:
     with torch.no_grad():
         return [
             count(
-                layer(batch.inputs, lengths=batch.lengths).attention, batch.lengths, layer.occupancy_threshold
+                layer(batch.inputs, lengths=batch.lengths.cpu()).attention,
+                batch.lengths,
+                layer.occupancy_threshold,
             )
             for batch in batches
         ]

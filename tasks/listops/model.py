@@ -64,7 +64,7 @@ class ListOpsModel(nn.Module):
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
         if isinstance(self.encoder, OrderedMemory):
-            out = self.encoder(embedded, lengths=batch.lengths, num_slots=num_slots)
+            out = self.encoder(embedded, lengths=batch.lengths.cpu(), num_slots=num_slots)
             summary, attention = out.state.candidate[:, -1], out.attention
         else:
             summary, attention = last_hidden(self.encoder, embedded, batch.lengths), None

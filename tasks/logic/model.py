@@ -85,7 +85,7 @@ class LogicModel(nn.Module):
             return encoder(self.input_dropout(self.embedding(batch.trees.words)), batch.trees), None
         embedded = self.input_dropout(self.embedding(batch.tokens))
         if isinstance(encoder, OrderedMemory):
-            out = encoder(embedded, lengths=batch.lengths, num_slots=num_slots)
+            out = encoder(embedded, lengths=batch.lengths.cpu(), num_slots=num_slots)
             return out.state.candidate[:, -1], out.attention
         if isinstance(encoder, nn.LSTM | ONLSTM):
             return last_hidden(encoder, embedded, batch.lengths), None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.cells import NO_MASKS, GatedRecursiveCell
+from ordered_memory.cells import GatedRecursiveCell
 from tasks.logic.tree_batching import TreeBatch
 
 
@@ -65,9 +65,7 @@ class TreeCell(TreeModel):
         return nodes
 
     def compose(self, left: Tensor, right: Tensor) -> Tensor:
-        drawn = self.cell.draw_masks(len(left), 1, left)
-        masks = NO_MASKS if drawn is None else drawn.slot(0)
-        nodes: Tensor = self.norm(self.cell.compose(self.cell.prepare(left, masks), left, right, masks))
+        nodes: Tensor = self.norm(self.cell(left, right))
         return nodes
 
 

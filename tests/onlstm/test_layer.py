@@ -1,8 +1,11 @@
 """ONLSTM beside nn.LSTM, whose conventions it has, and beside loops in NumPy, whose numbers it has."""
 
+import copy
 import itertools
+import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -273,6 +276,11 @@ def test_bad_arguments_raise_what_nn_lstm_raises(arguments):
         lambda: (torch.randn(4, 3, 5), (torch.zeros(3, 6), torch.zeros(3, 6))),
         lambda: (torch.randn(4, 5), (torch.zeros(1, 1, 6), torch.zeros(1, 1, 6))),
         lambda: (torch.randn(0, 3, 5),),
+        lambda: (torch.randn(0, 0, 5),),
+        lambda: (torch.randn(0, 5),),
+        lambda: (torch.randn(4, 3, 5, device="meta"),),
+        lambda: (torch.zeros(4, 3, 5, dtype=torch.int64),),
+        lambda: (torch.zeros(4, 3, 5, dtype=torch.complex64),),
         lambda: (torch.randn(4, 3, 5, dtype=torch.float64),),
         lambda: (pack_padded_sequence(torch.randn(4, 3, 6), [4, 2, 1]),),
         lambda: (
@@ -287,12 +295,52 @@ def test_bad_input_raises_what_nn_lstm_raises(make):
     assert error_of(lambda: ONLSTM(5, 6)(*make())) == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.complex64, torch.int64, torch.bool])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_state_of_another_dtype_is_refused_as_nn_lstm_refuses_it(dtype, which):
+    state = [torch.zeros(1, 3, 6), torch.zeros(1, 3, 6)]
+    state[which] = state[which].to(dtype)
+    x = torch.randn(4, 3, 5)
+    assert error_of(lambda: nn.LSTM(5, 6)(x, tuple(state))) is RuntimeError
+    message = re.escape(f"hx[{which}] must have dtype torch.float32, got {dtype}")
+    with pytest.raises(RuntimeError, match=message):
+        ONLSTM(5, 6)(x, tuple(state))
+    with pytest.raises(RuntimeError, match=message):
+        ONLSTMCell(5, 6)(x[0], tuple(one[0] for one in state))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_state_on_another_device_is_refused(which):
+    state = [torch.zeros(1, 3, 6), torch.zeros(1, 3, 6)]
+    state[which] = state[which].to("meta")
+    message = re.escape(f"hx[{which}] must be on cpu, got a tensor on meta")
+    with pytest.raises(RuntimeError, match=message):
+        ONLSTM(5, 6)(torch.randn(4, 3, 5), tuple(state))
+    with pytest.raises(RuntimeError, match=message):
+        ONLSTMCell(5, 6)(torch.randn(3, 5), tuple(one[0] for one in state))
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True, "num_layers": 2}])
+def test_an_empty_batch_gives_what_nn_lstm_gives(backend, options):
+    results = []
+    for make in (nn.LSTM, partial(ONLSTM, chunk_size=2, backend=backend)):
+        layer = make(5, 6, **options)
+        x = torch.randn((0, 4, 5) if layer.batch_first else (4, 0, 5), requires_grad=True)
+        output, (h, c) = layer(x)
+        output.sum().backward()
+        assert all((parameter.grad == 0).all() for parameter in layer.parameters())
+        results.append([tensor.shape for tensor in (output, h, c, x.grad)])
+        layer(x, (h, c))
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"chunk_size": 4}, "hidden_size=6 must be divisible by chunk_size=4"),
         ({"chunk_size": 0}, "chunk_size must be greater than zero, got 0"),
-        ({"weight_dropout": 2}, "weight_dropout should be a number in range [0, 1], got 2"),
+        ({"weight_dropout": 2}, "weight_dropout must lie in [0, 1], got 2"),
         ({"proj_size": 2}, "proj_size must be 0"),
         ({"backend": "fast"}, "backend must be one of"),
     ],
@@ -408,10 +456,27 @@ def test_gradients_under_autocast_follow_those_of_float32(backend):
         assert 0 < (one - other).norm() < 0.03 * other.norm() or torch.equal(one, other)
 
 
-def test_works_under_autocast_and_inference_mode_and_on_copies():
-    import copy
-    import pickle
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("state", [None, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_gives_the_dtypes_of_nn_lstm(backend, state, dtype):
+    x = torch.randn(4, 3, 5, dtype=dtype)
+    hx = None if state is None else (torch.zeros(1, 3, 6, dtype=state), torch.zeros(1, 3, 6, dtype=state))
+    with torch.autocast("cpu", torch.bfloat16):
+        theirs, (their_h, their_c) = nn.LSTM(5, 6)(x, hx)
+        output, (h, c), distances = ONLSTM(5, 6, chunk_size=2, backend=backend)(x, hx, distances=True)
+    assert [t.dtype for t in (output, h, c)] == [t.dtype for t in (theirs, their_h, their_c)]
+    assert distances.forget.dtype == torch.float32
 
+
+def test_autocast_leaves_float64_alone():
+    layer, x = ONLSTM(5, 6, dtype=torch.float64), torch.randn(4, 3, 5, dtype=torch.float64)
+    expected, _ = layer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x)[0], expected)
+
+
+def test_works_under_autocast_and_inference_mode_and_on_copies():
     layer = ONLSTM(5, 6, 2, chunk_size=2)
     x = torch.randn(4, 3, 5)
     expected = layer(x)[0]
@@ -423,3 +488,52 @@ def test_works_under_autocast_and_inference_mode_and_on_copies():
         assert (layer(x)[0].float() - expected).abs().max() < 0.05
     layer.flatten_parameters()
     assert repr(layer) == "ONLSTM(5, 6, num_layers=2, chunk_size=2)"
+
+
+@pytest.mark.parametrize(("bias", "bidirectional"), [(True, True), (False, False)])
+def test_what_code_for_nn_lstm_reads_off_it_is_there(bias, bidirectional):
+    options = {"num_layers": 2, "bias": bias, "bidirectional": bidirectional}
+    ours, theirs = ONLSTM(5, 6, **options), nn.LSTM(5, 6, **options)
+    for name in (
+        "mode",
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+        "proj_size",
+    ):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    names = {parameter: name for name, parameter in ours.named_parameters()}
+    their_names = {parameter: name for name, parameter in theirs.named_parameters()}
+    assert [[names[w] for w in one] for one in ours.all_weights] == [
+        [their_names[w] for w in one] for one in theirs.all_weights
+    ]
+
+
+@pytest.mark.parametrize("make", [partial(ONLSTM, num_layers=2, bidirectional=True), ONLSTMCell])
+def test_the_forget_bias_reaches_the_forget_gate_of_every_layer_and_nothing_else(make):
+    module = make(5, 6, chunk_size=2)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    module.set_forget_bias(1.5)
+    after = module.state_dict()
+    for name, value in after.items():
+        if name.startswith("bias_ih"):
+            total = value + after[name.replace("_ih", "_hh")]
+            assert (total[6:12] == 1.5).all()
+        rows = [row for row in range(len(value)) if not (name.startswith("bias") and 6 <= row < 12)]
+        assert torch.equal(value[rows], before[name][rows]), name
+    with pytest.raises(ValueError, match="bias=False"):
+        make(5, 6, bias=False).set_forget_bias(1.0)
+
+
+@pytest.mark.parametrize("make", [partial(ONLSTM, num_layers=2), ONLSTMCell])
+def test_reset_parameters_draws_what_construction_draws(make):
+    torch.manual_seed(3)
+    module = make(5, 6)
+    expected = copy.deepcopy(module.state_dict())
+    torch.manual_seed(3)
+    module.reset_parameters()
+    assert all(torch.equal(value, expected[name]) for name, value in module.state_dict().items())

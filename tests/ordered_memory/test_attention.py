@@ -1,9 +1,12 @@
+import re
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordered_memory import AdditiveScore, NormalizedScore, masked_attention
+from ordered_memory import AdditiveScore, GatedRecursiveCell, NormalizedScore, TreeRNNCell, masked_attention
+from ordered_memory.attention import NO_SCORE_MASKS
 
 occupancies = st.lists(st.floats(0, 1), min_size=2, max_size=8).map(sorted)
 
@@ -67,3 +70,36 @@ def test_dropout_masks_act_on_query_key_and_hidden(score):
         only = type(masks)(*(mask if name == site else None for name, mask in masks._asdict().items()))
         assert not torch.allclose(module(x, candidate, only), plain), site
     assert module.eval().draw_masks(2, 5, x) is None
+
+
+@pytest.mark.parametrize("score", [AdditiveScore, NormalizedScore])
+def test_a_score_on_its_own_drops_in_training_and_in_training_only(score):
+    module = score(6, dropout=0.5)
+    x, candidate = torch.randn(2, 6), torch.randn(2, 5, 6)
+    torch.manual_seed(1)
+    masks = module.draw_masks(2, 5, x)
+    torch.manual_seed(1)
+    dropped = module(x, candidate)
+    assert torch.equal(dropped, module(x, candidate, masks))
+    assert not torch.equal(dropped, module(x, candidate))
+    assert torch.equal(module(x, candidate, NO_SCORE_MASKS), module.eval()(x, candidate))
+
+
+@pytest.mark.parametrize("cell", [GatedRecursiveCell, TreeRNNCell])
+@pytest.mark.parametrize("leading", [(), (3,), (2, 5)])
+def test_a_cell_on_its_own_drops_in_training_and_in_training_only(cell, leading):
+    module = cell(6, dropout=0.5)
+    memory, candidate = torch.randn(*leading, 6), torch.randn(*leading, 6)
+    assert not torch.equal(module(memory, candidate), module(memory, candidate))
+    expected = module.compose(module.prepare(memory), memory, candidate)
+    assert torch.equal(module.eval()(memory, candidate), expected)
+
+
+@pytest.mark.parametrize("module", [AdditiveScore, NormalizedScore, GatedRecursiveCell, TreeRNNCell])
+def test_arguments_of_scores_and_cells_are_checked_by_name(module):
+    with pytest.raises(ValueError, match=re.escape("dropout must lie in [0, 1], got 1.5")):
+        module(6, dropout=1.5)
+    with pytest.raises(ValueError, match="slot_size must be an integer of at least 1, got 0"):
+        module(0)
+    assert {p.dtype for p in module(6, dtype=torch.float64).parameters()} == {torch.float64}
+    assert all(p.is_meta for p in module(6, device="meta").parameters())

@@ -3,11 +3,13 @@
 import copy
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
+from ordered_memory.backends import BACKENDS
 from tests.tolerances import assert_close
 
 F64 = torch.float64
@@ -229,7 +231,14 @@ X = torch.zeros(2, 5, 4, dtype=F64)
     ("call", "message"),
     [
         (lambda m: m(torch.zeros(2, 5, 3, dtype=F64)), "x must have 4 features (input_size), got 3"),
-        (lambda m: m(torch.zeros(2, 0, 4, dtype=F64)), "at least one step"),
+        (lambda m: m(torch.zeros(2, 0, 4, dtype=F64)), "x must have at least one step, got T=0"),
+        (lambda m: m(torch.zeros(0, 0, 4, dtype=F64)), "x must have at least one step, got T=0"),
+        (lambda m: m(X.float()), "x must have dtype torch.float64, got torch.float32"),
+        (lambda m: m(X.to(torch.int64)), "x must have dtype torch.float64, got torch.int64"),
+        (lambda m: m(X.to("meta")), "x must be on cpu, got a tensor on meta"),
+        (lambda m: m(X, lengths=torch.tensor([5, 1], device="meta")), "on the CPU, got shape (2,), dtype"),
+        (lambda m: m(X, lengths=torch.tensor([True, True])), "one integer for each sequence"),
+        (lambda m: m(X, lengths=torch.tensor([[5, 1]])), "got shape (1, 2)"),
         (lambda m: m(torch.zeros(4, dtype=F64)), "x must have 2 or 3 axes, got 1"),
         (lambda m: m(X, lengths=[5, 0]), "lengths must lie in 1..5 (T), got lengths[1] = 0"),
         (lambda m: m(X, lengths=[6, 5]), "lengths must lie in 1..5 (T), got lengths[0] = 6"),
@@ -246,9 +255,83 @@ def test_bad_calls_are_named(call, message):
         call(make())
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", OrderedMemoryState._fields)
+def test_a_state_of_another_dtype_or_device_is_refused(name, bidirectional):
+    layer = make(bidirectional=bidirectional)
+    state = layer(X).state.detach()
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex128):
+        bad = state._replace(**{name: getattr(state, name).to(dtype)})
+        message = re.escape(f"state.{name} must have dtype torch.float64, got {dtype}")
+        with pytest.raises(ValueError, match=message):
+            layer(X, bad)
+    bad = state._replace(**{name: getattr(state, name).to("meta")})
+    with pytest.raises(ValueError, match=f"state.{name} must be on cpu, got a tensor on meta"):
+        layer(X, bad)
+
+
 def test_wrong_type_of_input_is_named():
     with pytest.raises(TypeError, match="x must be a tensor or a PackedSequence, got list"):
         make()([1, 2, 3])
+    for state in ((X, X), (X, X, None)):
+        with pytest.raises(TypeError, match="state must be an OrderedMemoryState or None, got tuple"):
+            make()(X, state)
+
+
+@pytest.mark.parametrize("lengths", [(5, 1), np.array([5, 1], dtype=np.uint8), torch.tensor([5, 1]).int()])
+def test_lengths_may_be_any_integers_on_the_host(lengths):
+    layer = make()
+    assert torch.equal(layer(X, lengths=lengths).output, layer(X, lengths=[5, 1]).output)
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"recompute_every": 2}])
+def test_an_empty_batch_gives_empty_results_and_zero_gradients(backend, options):
+    layer = make(cell_dropout=0.5, attention_dropout=0.5, backend=backend, **options)
+    x = torch.randn(0, 5, 4, dtype=F64, requires_grad=True)
+    for lengths in (None, []):
+        out = layer(x, lengths=lengths)
+    leading = (2,) if layer.bidirectional else ()
+    assert out.output.shape == (0, 5, 12 if leading else 6)
+    assert out.attention.shape == (*leading, 0, 5, 5)
+    assert [t.shape for t in out.state] == [(*leading, 0, *rest) for rest in ((5, 6), (5, 6), (6,))]
+    out.output.sum().backward()
+    assert x.grad.shape == x.shape
+    assert all((p.grad == 0).all() for p in layer.parameters())
+    assert layer(x, out.state).output.shape == out.output.shape
+
+
+@pytest.mark.parametrize("score", ["additive", "normalized"])
+@pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_reset_parameters_draws_what_construction_draws(score, cell, dtype):
+    torch.manual_seed(3)
+    layer = make(score=score, cell=cell, bidirectional=True, dtype=dtype)
+    expected = copy.deepcopy(layer.state_dict())
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    torch.manual_seed(3)
+    layer.reset_parameters()
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_a_layer_made_on_meta_is_filled_in_place():
+    layer = make(device="meta").to_empty(device="cpu")
+    layer.reset_parameters()
+    assert layer(X).output.isfinite().all()
+
+
+@pytest.mark.parametrize("score", ["additive", "normalized"])
+@pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+def test_a_whole_layer_its_output_and_its_state_come_back_from_a_file(tmp_path, score, cell):
+    layer = make(score=score, cell=cell, bidirectional=True)
+    with torch.no_grad():
+        out = layer(X)
+    torch.save((layer, out), tmp_path / "f")
+    again, read = torch.load(tmp_path / "f", weights_only=True)
+    assert torch.equal(again(X, read.state).output, layer(X, out.state).output)
+    assert torch.equal(read.output, out.output)
 
 
 def test_state_is_a_plain_named_tuple():

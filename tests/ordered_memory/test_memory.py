@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from ordered_memory import OrderedMemory, OrderedMemoryState, step
-from ordered_memory.memory import StepMasks, initial_state, recur
+from ordered_memory import OrderedMemory, OrderedMemoryState
+from ordered_memory.memory import StepMasks, initial_state, recur, step
 from tests.oracle import run_sequence
 
 BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
@@ -134,3 +134,15 @@ def test_gradients_of_five_steps_in_float64(score, cell):
 
     arguments = [tensor.requires_grad_() for tensor in (*inputs, *parameters)]
     assert torch.autograd.gradcheck(function, arguments, eps=1e-6, atol=1e-5)
+
+
+@BOTH_SCORES
+@BOTH_CELLS
+def test_without_masks_the_definition_drops_nothing_even_in_training(score, cell):
+    arguments = {"score": score, "cell": cell}
+    layer = random_layer(cell_dropout=0.5, attention_dropout=0.5, **arguments)
+    x = torch.randn(4, 2, 5, dtype=torch.float64)
+    maps = layer.train().directions[0].maps()
+    training = recur(x, initial_state(2, 4, x[0]), maps).output
+    layer.eval()
+    assert torch.equal(recur(x, initial_state(2, 4, x[0]), maps).output, training)
