@@ -70,6 +70,8 @@ class LanguageModelling:
         UserError: too little text for the number of columns.
     """
 
+    batch_options: tuple[str, ...] = ("batch_size", "bptt")
+
     def __init__(self, config: LanguageModelConfig, train: Tensor, validation: Tensor) -> None:
         self.config, self.train, self.validation = config, train, validation
         self._states: dict[bool, list[State]] = {}

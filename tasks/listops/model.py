@@ -81,4 +81,4 @@ def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[Li
     Raises:
         UserError: no such file, or not a ListOps checkpoint.
     """
-    return load_trained(path, ListOpsConfig, ListOpsModel, occupancy_threshold)
+    return load_trained(path, ListOpsConfig, ListOpsModel, occupancy_threshold=occupancy_threshold)

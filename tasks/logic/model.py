@@ -107,7 +107,7 @@ def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[Lo
     Raises:
         UserError: no such file, or not a checkpoint of this task.
     """
-    return load_trained(path, LogicConfig, LogicModel, occupancy_threshold)
+    return load_trained(path, LogicConfig, LogicModel, occupancy_threshold=occupancy_threshold)
 
 
 def _build_encoder(config: LogicConfig) -> nn.Module:

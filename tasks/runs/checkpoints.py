@@ -35,9 +35,15 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """The JSON in a checkpoint's header.
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of this project.
+        UserError: there is no such file, or it is not a checkpoint of weights.
     """
-    metadata: dict[str, Any] = _read(path)[1]
+    metadata = _read(path)[1]
+    if not isinstance(metadata, dict):
+        raise UserError(f"{path}: not a checkpoint of this project (its header is no JSON object)")
+    if metadata.keys() == {"dict"}:
+        raise UserError(
+            f"{path}: holds the state of a run in training; the weights are in its best.safetensors"
+        )
     return metadata
 
 
@@ -45,22 +51,34 @@ def load_weights(path: Path, model: nn.Module) -> None:
     """Read what `save_weights` wrote into a model of the same shape.
 
     Raises:
-        UserError: no such file, not a checkpoint, or a parameter is missing or of another shape.
+        UserError: no such file, not a checkpoint, a parameter is missing or of another shape, or a number is
+            not finite.
     """
     tensors, _ = _read(path)
-    check_shapes(path, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, model)
+    check_weights(path, tensors, model)
     model.load_state_dict(tensors)
 
 
-def check_shapes(path: Path, found: dict[str, tuple[int, ...]], model: nn.Module) -> None:
-    """Raise a UserError unless the shapes found in a checkpoint are those of the model."""
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> None:
+    """Raise a UserError unless the weights found in a checkpoint are finite and fit the model.
+
+    Args:
+        path: of the checkpoint, for errors.
+        tensors: its weights by name.
+        model: that they are for.
+    """
+    expected, found = (
+        {name: tuple(tensor.shape) for name, tensor in state.items()}
+        for state in (model.state_dict(), tensors)
+    )
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise UserError(
                 f"{path}: checkpoint of another shape: {name} is {found.get(name, 'missing')} in the file, "
                 f"{expected.get(name, 'missing')} in the model"
             )
+        if not tensors[name].isfinite().all():
+            raise UserError(f"{path}: {name} has numbers that are not finite")
 
 
 class SafetensorsIO(CheckpointIO):
@@ -77,7 +95,12 @@ class SafetensorsIO(CheckpointIO):
         self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         tensors, skeleton = _read(Path(path))
-        checkpoint: dict[str, Any] = _put_back_tensors(skeleton, tensors)
+        if not isinstance(skeleton, dict) or skeleton.keys() != {"dict"}:
+            raise UserError(f"{path}: not the state of a run in training, which --resume needs")
+        try:
+            checkpoint: dict[str, Any] = _put_back_tensors(skeleton, tensors)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
         return checkpoint
 
     def remove_checkpoint(self, path: str | Path) -> None:
@@ -91,9 +114,20 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
             header = file.metadata() or {}
         return tensors, json.loads(header["json"])
     except FileNotFoundError:
-        raise UserError(f"{path}: no such checkpoint") from None
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
+    except (SafetensorError, KeyError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
+
+
+def _how_to_make(path: Path) -> str:
+    """The command that makes a missing checkpoint, where its place in runs/TASK/PRESET-… tells."""
+    match path.parts:
+        case (*_, "runs", task, run, _):
+            preset = run.split("-", 1)[0]
+            return (
+                f"; python -m tasks.{task} train --preset {preset} --run-dir {path.parent} --resume makes it"
+            )
+    return ""
 
 
 def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -130,7 +164,8 @@ def random_state(device: torch.device) -> Tensor:
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
     """Put back what `random_state` returned."""
+    state = state.cpu().clone()  # PyTorch reads a view from the start of its storage
     if device.type == "cuda":
-        torch.cuda.set_rng_state(state.cpu(), device)
+        torch.cuda.set_rng_state(state, device)
     else:
-        torch.set_rng_state(state.cpu())
+        torch.set_rng_state(state)

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import os
+import shlex
 import sys
 import textwrap
 import typing
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import tyro
 
 from ordered_memory.backends.registry import BackendError
-from tasks.runs.errors import UserError
+from tasks.runs.errors import Interrupted, UserError, is_out_of_memory
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 Config = TypeVar("Config")
@@ -76,6 +77,15 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         return EXIT_BROKEN_PIPE
     except OSError as error:
         return _fail(program, f"{error.filename or 'file system'}: {error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _fail(program, f"not enough memory for these sizes ({str(error) or type(error).__name__})")
+    except Interrupted as interruption:
+        print(interruption, file=sys.stderr)
+        if interruption.resumable:
+            print(f"to go on: {_resuming(program, arguments)}", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return 0
@@ -210,6 +220,12 @@ def _documents(cls: type[Any]) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(string))):
                 documents[name] = " ".join(string.split())
     return documents
+
+
+def _resuming(program: str, arguments: Sequence[str] | None) -> str:
+    """The command that goes on where this one was interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return f"{program} {shlex.join(words if '--resume' in words else [*words, '--resume'])}"
 
 
 def _fail(program: str, message: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.runs.options import check_at_least, check_positive
+from tasks.runs.options import check_at_least, check_below_one, check_positive
 
 
 @dataclass
@@ -21,6 +21,11 @@ class RunConfig:
     """Seed of the data, their order, the initial weights and dropout."""
     save_every: int = 200
     """Steps between checkpoints within an epoch; every epoch ends with a checkpoint."""
+    log_every: int = 50
+    """Steps between points of TensorBoard's curves within an epoch."""
+    threads: int | None = None
+    """CPU threads of each process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core). Use 1 where
+    other programs keep the cores busy: threads that wait for a core slow each other down."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """Kind of device to train on."""
     devices: int = 1
@@ -32,7 +37,7 @@ class RunConfig:
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
-        check_at_least(1, self, "save_every", "devices")
+        check_at_least(1, self, "save_every", "log_every", "threads", "devices")
         check_at_least(0, self, "seed")
 
     @property
@@ -72,7 +77,7 @@ class AdamConfig(TrainingConfig):
     """Adam, with a learning rate that falls when validation accuracy no longer rises."""
 
     adam_betas: tuple[float, float] = (0.0, 0.999)
-    """Decay rates of Adam's averages of the gradient and of its square."""
+    """Decay rates of Adam's averages of the gradient and of its square, both in [0, 1)."""
     adam_epsilon: float = 1e-9
     """Added to the denominator of Adam's step."""
     patience: int = 2
@@ -83,4 +88,5 @@ class AdamConfig(TrainingConfig):
     def check(self) -> None:
         super().check()
         check_positive(self, "learning_rate_decay", "adam_epsilon")
+        check_below_one(self, "learning_rate_decay", "adam_betas")
         check_at_least(0, self, "patience")

@@ -1,5 +1,34 @@
-"""The error that the command line shows as one line."""
+"""Exceptions that the command line shows as one line."""
+
+from __future__ import annotations
+
+import re
 
 
 class UserError(ValueError):
     """Something the user can put right. The message is one line that says what is wrong, and where."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C or SIGTERM.
+
+    Args:
+        message: what has been saved, in one line.
+        resumable: whether there is a checkpoint to go on from.
+    """
+
+    def __init__(self, message: str, *, resumable: bool) -> None:
+        super().__init__(message)
+        self.resumable = resumable
+
+
+_OUT_OF_MEMORY = re.compile(
+    "can't allocate memory|out of memory|Storage size calculation overflowed|integer multiplication overflow"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is Python's, NumPy's or PyTorch's way to say that memory does not suffice."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
+    )

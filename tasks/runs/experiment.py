@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,14 +13,16 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from tasks.runs.checkpoints import load_weights, read_metadata
-from tasks.classifiers.encoders import EncoderConfig
-from tasks.runs.optimization import Optimization
-from tasks.runs.run_directory import RunDirectory, config_from_dict, write_json
-from tasks.runs.trainer import Trainer, build_fabric
 from tasks.runs.config import TrainingConfig
+from tasks.runs.errors import Interrupted, UserError
+from tasks.runs.optimization import Optimization
+from tasks.runs.progress import finished_text
+from tasks.runs.run_directory import RunDirectory, config_from_dict, write_json
 from tasks.runs.task import Task
+from tasks.runs.threads import use_threads
+from tasks.runs.trainer import Trainer, build_fabric
 
-AnyConfig = TypeVar("AnyConfig", bound=EncoderConfig)
+AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 
@@ -54,7 +57,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         prepare: loads the data and builds the model, PyTorch's generator being seeded.
     Raises:
         UserError: bad options or data, a directory that holds another run or is in use.
-        KeyboardInterrupt: stopped; the run directory holds a checkpoint.
+        Interrupted: stopped by Ctrl-C or SIGTERM; says what has been saved.
     """
     config.check()
     run = RunDirectory(config.directory)
@@ -62,36 +65,61 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
     main = fabric.is_global_zero
     if main and not config.resume:
         run.check_free()
-    torch.manual_seed(config.seed)
-    prepared = prepare()
-    with run.locked() if main else nullcontext():
-        fabric.launch()  # a directory in use is refused before there are other processes
-        trainer = Trainer(
-            config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
-        )
-        trainer.restore()
+    if main:
+        use_threads(config, config.devices)
+    trainer = None
+    try:
+        torch.manual_seed(config.seed)
+        prepared = prepare()
+        with run.locked() if main else nullcontext():
+            fabric.launch()  # a directory in use is refused before there are other processes
+            if config.threads is not None:
+                torch.set_num_threads(config.threads)  # launching several processes changes it
+            trainer = Trainer(
+                config, prepared.task, prepared.model, prepared.optimization, fabric, run, prepared.metadata
+            )
+            _run(trainer, prepared)
+    except KeyboardInterrupt:
         if main:
-            run.write_config(config)  # only now: a checkpoint that is refused keeps the options that it has
-            parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
-            print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
-        fabric.barrier()
-        trainer.fit()
-        if main:
-            results = run.read_results()
-            if results is None or not run.report.exists():
-                results = prepared.test(run, fabric)
-                write_json(run.results, results)
-            print(f"{prepared.results_text(results)}\nreport: {run.report}")
+            raise _interrupted(run, trainer) from None
     if torch.distributed.is_initialized():
-        torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+
+
+def _run(trainer: Trainer, prepared: Prepared) -> None:
+    """Restore, train, test, report."""
+    run, config, fabric = trainer.run, trainer.config, trainer.fabric
+    trainer.restore()
+    if fabric.is_global_zero:
+        run.write_config(config)  # only now: a checkpoint that is refused keeps the options that it has
+        parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
+        print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
+    fabric.barrier()
+    if not trainer.progress.finished and trainer.progress.step and fabric.is_global_zero:
+        print(f"going on from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
+    progress = trainer.fit()
+    if fabric.is_global_zero:
+        print(finished_text(progress, config), flush=True)
+        results = run.read_results()
+        if results is None or not run.report.exists():
+            print("testing the best weights and writing the report", flush=True)
+            results = prepared.test(run, fabric)
+            write_json(run.results, results)
+        print(f"{prepared.results_text(results)}\nreport: {run.report}")
+    fabric.barrier()
+
+
+def _interrupted(run: RunDirectory, trainer: Trainer | None) -> Interrupted:
+    if trainer is None or trainer.saved_step is None:
+        return Interrupted("interrupted before the first checkpoint: nothing was saved", resumable=False)
+    return Interrupted(f"interrupted; {run.last} has step {trainer.saved_step:,}", resumable=True)
 
 
 def load_trained(
     path: Path,
     config_class: type[AnyConfig],
     build: Callable[[AnyConfig], AnyModel],
-    occupancy_threshold: float | None = None,
+    **options: Any,
 ) -> tuple[AnyModel, AnyConfig]:
     """The model in a best.safetensors, in evaluation mode, and what it was trained with.
 
@@ -99,14 +127,33 @@ def load_trained(
         path: of the file.
         config_class: of the task.
         build: makes a model from its configuration.
-        occupancy_threshold: to use in place of the one that it was trained with.
+        options: fields of the configuration to replace; None keeps that of the training.
     Raises:
-        UserError: no such file, or not a checkpoint of this task.
+        UserError: no such file, not a checkpoint of this task, or an option out of range.
     """
-    config = config_from_dict(config_class, read_metadata(path), path)
-    if occupancy_threshold is not None:
-        config.occupancy_threshold = occupancy_threshold
+    config = read_config(config_class, read_metadata(path), path)
+    given = {name: value for name, value in options.items() if value is not None}
+    config = dataclasses.replace(config, **given)
+    config.check()
     model = build(config)
     load_weights(path, model)
     model.eval()
     return model, config
+
+
+def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyConfig:
+    """The configuration of a run, checked.
+
+    Args:
+        config_class: of the task.
+        values: what a config.json or the metadata of a best.safetensors holds.
+        path: of the file, for errors.
+    Raises:
+        UserError: not the configuration of such a run; names the file and the option.
+    """
+    config = config_from_dict(config_class, values, path)
+    try:
+        config.check()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return config

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType
+
+NOTICE = b"\nstopping after this step, with a checkpoint; again to stop at once\n"
 
 
 class Interruption:
-    """Within the block, the first SIGINT or SIGTERM sets `requested`; a second one interrupts at once."""
+    """Within the block, the first SIGINT or SIGTERM sets `requested`; a second one interrupts at once.
 
-    def __init__(self) -> None:
+    Args:
+        announce: whether the first one is answered on standard error.
+    """
+
+    def __init__(self, *, announce: bool = True) -> None:
         self.requested = False
+        self.announce = announce
         self._previous: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Interruption:
@@ -28,3 +37,6 @@ class Interruption:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        if self.announce:
+            with suppress(OSError):
+                os.write(2, NOTICE)  # print is not to be called while it is interrupted

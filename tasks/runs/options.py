@@ -2,36 +2,79 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tasks.runs.errors import UserError
 
+LARGEST = 2**63 - 1
+"""What PyTorch and NumPy take as a size or a seed."""
+
 
 def check_at_least(smallest: int, options: Any, *names: str) -> None:
-    """Raise a UserError that names the first of these options that is smaller; None passes."""
+    """Raise a UserError unless these options are at least so large, finite, and fit into 64 bits.
+
+    Args:
+        smallest: the least allowed value.
+        options: a dataclass.
+        names: of its fields; None passes.
+    """
     bound = "must not be negative" if smallest == 0 else f"must be at least {smallest}"
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not value >= smallest:
+    for name, value in _given(options, names):
+        if not value >= smallest:
             raise UserError(f"{flag(name)} {bound}, got {value}")
+        _check_size(name, value)
 
 
 def check_positive(options: Any, *names: str) -> None:
-    """Raise a UserError that names the first of these options that is not positive; None passes."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not value > 0:
+    """Raise a UserError unless these options are positive and finite.
+
+    Args:
+        options: a dataclass.
+        names: of its fields; None passes.
+    """
+    for name, value in _given(options, names):
+        if not value > 0:
             raise UserError(f"{flag(name)} must be positive, got {value}")
+        _check_size(name, value)
 
 
 def check_fraction(options: Any, *names: str) -> None:
-    """Raise a UserError that names the first of these options that does not lie in [0, 1]; None passes."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not 0 <= value <= 1:
+    """Raise a UserError unless these options lie in [0, 1].
+
+    Args:
+        options: a dataclass.
+        names: of its fields; None passes.
+    """
+    for name, value in _given(options, names):
+        if not 0 <= value <= 1:
             raise UserError(f"{flag(name)} must lie in [0, 1], got {value}")
+
+
+def check_below_one(options: Any, *names: str) -> None:
+    """Raise a UserError unless these options lie in [0, 1).
+
+    Args:
+        options: a dataclass.
+        names: of its fields, numbers or tuples of them; None passes.
+    """
+    for name, value in _given(options, names):
+        if not all(0 <= number < 1 for number in (value if isinstance(value, tuple) else (value,))):
+            raise UserError(f"{flag(name)} must lie in [0, 1), got {value}")
 
 
 def flag(name: str) -> str:
     """How the field `batch_size` is written: --batch-size."""
     return f"--{name.replace('_', '-')}"
+
+
+def _given(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+    values = ((name, getattr(options, name)) for name in names)
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _check_size(name: str, value: float) -> None:
+    if isinstance(value, int) and value > LARGEST:
+        raise UserError(f"{flag(name)} must be at most {LARGEST}, got {value}")
+    if not math.isfinite(value):
+        raise UserError(f"{flag(name)} must be finite, got {value}")

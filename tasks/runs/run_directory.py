@@ -17,14 +17,14 @@ import json
 import types
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from tasks.runs.errors import UserError
-from tasks.runs.files import write_atomically
+from tasks.runs.files import remove_leftovers, write_atomically
 
 Config = TypeVar("Config")
 
@@ -47,8 +47,11 @@ class RunDirectory:
         self.report = path / "report.html"
 
     def check_free(self) -> None:
-        """Raise a UserError if there is a run in this directory already."""
-        if self.config.exists() or self.last.exists():
+        """Raise a UserError if there is a run in this directory already.
+
+        A configuration alone is none: the process ended before it had saved anything.
+        """
+        if any(path.exists() for path in (self.last, self.best, self.results)):
             raise UserError(
                 f"{self.path}: holds a run already; --resume continues it, --run-dir names another place"
             )
@@ -69,6 +72,7 @@ class RunDirectory:
         except Timeout:
             raise UserError(f"{self.path}: another process is training here") from None
         try:
+            remove_leftovers(self.path)
             yield
         finally:
             lock.release()
@@ -96,13 +100,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; a UserError names the file and line of what is not."""
+    """Read JSON.
+
+    Raises:
+        UserError: no such file, or not JSON; names the file, and the line where there is one.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
+        raise UserError(f"{path}: not JSON that can be read ({error})") from None
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
@@ -111,7 +123,7 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
-def config_from_dict(cls: type[Config], values: dict[str, Any], where: Path) -> Config:
+def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
     """The inverse of `config_to_dict`.
 
     Args:
@@ -121,22 +133,64 @@ def config_from_dict(cls: type[Config], values: dict[str, Any], where: Path) -> 
     Returns:
         An instance; fields that the file lacks have their defaults.
     Raises:
-        UserError: the file has an option that the dataclass lacks.
+        UserError: not a JSON object, an option that the dataclass lacks, or a value that is not of the type
+            that the dataclass declares.
     """
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: expected a JSON object, got {_shortened(values)}")
     hints = typing.get_type_hints(cls)
-    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
+    fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    converted = {}
+    for name, value in values.items():
+        if name not in fields:
             raise UserError(f"{where}: unknown option {name!r}")
-    return cls(**{name: _from_json(value, hints[name]) for name, value in values.items()})
+        try:
+            converted[name] = _from_json(value, hints[name])
+        except TypeError:
+            expected = _describe(hints[name])
+            raise UserError(f"{where}: {name}: expected {expected}, got {_shortened(value)}") from None
+    return cls(**converted)
 
 
 def _from_json(value: Any, hint: Any) -> Any:
-    if typing.get_origin(hint) is typing.Annotated:
-        return _from_json(value, typing.get_args(hint)[0])
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is not None and Path in options:
+    """A JSON value as the annotated type; TypeError where it is none."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is typing.Annotated:
+        return _from_json(value, arguments[0])
+    if origin is types.UnionType or origin is typing.Union:
+        for option in arguments:
+            with suppress(TypeError):
+                return _from_json(value, option)
+    elif origin is typing.Literal:
+        if any(type(value) is type(option) and value == option for option in arguments):
+            return value
+    elif origin is tuple and isinstance(value, list):
+        if arguments[-1] is ...:
+            arguments = arguments[:1] * len(value)
+        if len(arguments) == len(value):
+            return tuple(_from_json(*pair) for pair in zip(value, arguments, strict=True))
+    elif origin is list and isinstance(value, list):
+        return [_from_json(item, arguments[0]) for item in value]
+    elif origin is dict and isinstance(value, dict):
+        return {key: _from_json(item, arguments[1]) for key, item in value.items()}
+    elif hint is Path and isinstance(value, str) and "\0" not in value:
         return Path(value)
-    if isinstance(value, list) and any(typing.get_origin(option) is tuple for option in options):
-        return tuple(value)
-    return value
+    elif hint is float and type(value) is int and abs(value) < 2**1000:
+        return value
+    elif type(value) is hint:
+        return value
+    raise TypeError
+
+
+def _describe(hint: Any) -> str:
+    """A type as its annotation is written: "int", "float | None", "'cpu' or 'cuda'"."""
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -52,6 +52,9 @@ class Losses(NamedTuple):
 class Task(Protocol):
     """What the loop needs to know of a task."""
 
+    batch_options: tuple[str, ...]
+    """The options that decide, with the seed, which examples a batch of an epoch has."""
+
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Any]:
         """What says which examples each batch of an epoch has: a function of the arguments and the seed."""
 
@@ -68,7 +71,7 @@ class Task(Protocol):
         """What is reported of an epoch, by name: the loss first."""
 
     def selection_score(self, scores: Scores) -> float:
-        """What the best epoch has most of."""
+        """Model-selection score; higher is better."""
 
     def state(self) -> dict[str, Tensor]:
         """What this process takes from one training batch to the next, for a checkpoint."""

@@ -7,54 +7,46 @@ rest. Model selection sees validation data only.
 from __future__ import annotations
 
 import math
-import sys
+import os
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
-from torch.utils.tensorboard.writer import SummaryWriter
-from tqdm import tqdm
 
 from tasks.runs.checkpoints import (
     SafetensorsIO,
-    check_shapes,
+    check_weights,
     random_state,
     save_weights,
     set_random_state,
 )
+from tasks.runs.config import TrainingConfig
+from tasks.runs.curves import Curves
 from tasks.runs.errors import UserError
 from tasks.runs.interruption import Interruption
 from tasks.runs.optimization import Optimization
 from tasks.runs.options import flag
-from tasks.runs.run_directory import RunDirectory, config_to_dict
-from tasks.runs.config import TrainingConfig
+from tasks.runs.progress import Progress, epoch_text, left_text, progress_bar
+from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict
 from tasks.runs.task import Scores, Task
 
-
-@dataclass
-class Progress:
-    """Where training stands; goes into every checkpoint."""
-
-    epoch: int = 1
-    step_in_epoch: int = 0
-    step: int = 0
-    seconds: float = 0.0
-    loss_sum: float = 0.0
-    correct: float = 0.0
-    examples: int = 0
-    best: float | None = None
-    best_epoch: int = 0
-    finished: bool = False
-    history: list[dict[str, Any]] = field(default_factory=list)
+MOST_PROCESSES = max(8, os.cpu_count() or 1)
+"""On one machine."""
 
 
 def build_fabric(config: TrainingConfig) -> Fabric:
-    """Lightning Fabric as configured; processes start at `launch`."""
+    """Lightning Fabric as configured; processes start at `launch`.
+
+    Raises:
+        UserError: this machine has no such devices.
+    """
+    if config.devices > MOST_PROCESSES:
+        raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
     try:
         return Fabric(
             accelerator=config.accelerator,
@@ -63,7 +55,7 @@ def build_fabric(config: TrainingConfig) -> Fabric:
             precision=config.precision,
             plugins=[SafetensorsIO()],
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, MisconfigurationException) as error:
         raise UserError(
             f"cannot train with --accelerator {config.accelerator} --devices {config.devices}: {error}"
         ) from None
@@ -71,11 +63,18 @@ def build_fabric(config: TrainingConfig) -> Fabric:
 
 @torch.no_grad()
 def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
-    """Loss and accuracy in evaluation mode, the batches shared out among the processes."""
+    """Loss and accuracy in evaluation mode.
+
+    Args:
+        task: losses of a batch.
+        model: on the device of `fabric`.
+        batches: on the CPU; each process computes its share of them.
+        fabric: launched.
+    """
     was_training = model.training
     model.eval()
     sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
-    for i, batch in enumerate(batches):
+    for i, batch in enumerate(progress_bar(batches, desc="validating", unit="batch")):
         if i % fabric.world_size == fabric.global_rank:
             loss, correct, _ = task.losses(model, fabric.to_device(batch))
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
@@ -113,6 +112,7 @@ class Trainer:
         self.bare_model, self.optimization = model, optimization
         self.model, self.optimizer = fabric.setup(model, optimization.optimizer)
         self.progress = Progress()
+        self.saved_step: int | None = None
         self.device: torch.device = fabric.device
 
     def restore(self) -> None:
@@ -126,11 +126,18 @@ class Trainer:
         if not self.run.last.exists():
             return
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
-        check_shapes(
-            self.run.last,
-            {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()},
-            self.bare_model,
-        )
+        try:
+            check_weights(self.run.last, checkpoint["model"], self.bare_model)
+            self._load(checkpoint)
+        except UserError:
+            raise
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise UserError(f"{self.run.last}: not a checkpoint of this run ({error})") from None
+        self.saved_step = self.progress.step
+        if self.fabric.is_global_zero:
+            self.run.write_metrics(self.progress.history)
+
+    def _load(self, checkpoint: dict[str, Any]) -> None:
         state: dict[str, Any] = {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -139,17 +146,17 @@ class Trainer:
         if checkpoint.get("precision"):  # the scale of a float16 loss
             state["precision"] = self.fabric.strategy.precision
         rest = self.fabric.load(self.run.last, state)
-        self.progress = Progress(**rest["progress"])
-        for name, value in self._batches().items():
-            before = rest.get("batches", {}).get(name, value)
+        self.progress = config_from_dict(Progress, rest["progress"], self.run.last)
+        for name, value in self._batch_options().items():
+            before = rest["batches"].get(name, value)
             if self.progress.step_in_epoch and value != before:
                 raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
         rank, states = self.fabric.global_rank, rest["random_states"]
         if len(states) == self.fabric.world_size:
-            set_random_state(self.device, states[rank])
+            # The generators of a CPU and a GPU have states of different sizes, which mean nothing to each other.
+            if len(states[rank]) == len(random_state(self.device)):
+                set_random_state(self.device, states[rank])
             self.task.load_state({name: of[rank].to(self.device) for name, of in rest["task"].items()})
-        if self.fabric.is_global_zero:
-            self.run.write_metrics(self.progress.history)
 
     def fit(self) -> Progress:
         """Train to the end, from where `restore` has put it.
@@ -157,26 +164,34 @@ class Trainer:
         Returns:
             The progress at the end; best.safetensors holds the weights of its best epoch.
         Raises:
-            KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; a checkpoint has been written.
+            KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; `saved_step` is the step of the checkpoint.
             UserError: the loss is no longer finite.
         """
-        if self.progress.epoch <= self.config.epochs and not self._out_of_time():
+        if self.progress.epoch <= self.config.epochs and not self.progress.out_of_time(self.config):
             self.progress.finished = False  # more epochs or minutes than when it finished
-        with Interruption() as interruption, self._tensorboard() as writer:
-            if not self.progress.finished and self.fabric.is_global_zero:
-                self.run.results.unlink(missing_ok=True)  # of weights that will be others
+        if self.progress.finished:
+            return self.progress
+        main = self.fabric.is_global_zero
+        if main:
+            self.run.results.unlink(missing_ok=True)  # of weights that will be others
+        directory = self.run.tensorboard if main else None
+        with (
+            Interruption(announce=main) as interruption,
+            Curves(directory, self.task, self.config.log_every, self.progress.step) as curves,
+        ):
             while not self.progress.finished:
-                out_of_time = self._train_epoch(interruption)
-                self._end_epoch(writer, out_of_time)
+                out_of_time = self._train_epoch(interruption, curves)
+                self._end_epoch(curves, out_of_time)
         return self.progress
 
-    def _train_epoch(self, interruption: Interruption) -> bool:
+    def _train_epoch(self, interruption: Interruption, curves: Curves) -> bool:
         """The rest of the current epoch, or of the minutes; whether those are over, for all processes."""
-        progress = self.progress
-        batches = self.task.training_batches(progress.epoch, self.config.batch_size * self.fabric.world_size)
+        progress, config = self.progress, self.config
+        batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
         sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
         started, seconds_before = time.monotonic(), progress.seconds
+        curves.begin_epoch(sums, progress.examples)
         with self._bar(len(batches)) as bar:
             while progress.step_in_epoch < len(batches):
                 of_batch, examples = self._train_batch(batches[progress.step_in_epoch])
@@ -186,16 +201,17 @@ class Trainer:
                 progress.examples += examples
                 progress.seconds = seconds_before + time.monotonic() - started
                 self._show(bar, sums)
-                stop = self._agree(interruption.requested, self._out_of_time())
-                if stop or progress.step % self.config.save_every == 0:
+                curves.add_step(progress.step, sums, progress.examples, self._learning_rate())
+                stop = self._agree(interruption.requested, progress.out_of_time(config))
+                save = stop == _INTERRUPTED or progress.step % config.save_every == 0
+                if stop or save:
                     progress.loss_sum, progress.correct = sums.tolist()
-                if stop == _INTERRUPTED:
-                    self._save()
-                    raise KeyboardInterrupt
                 if stop == _OUT_OF_TIME:
                     return True
-                if progress.step % self.config.save_every == 0:
+                if save:
                     self._save()
+                if stop == _INTERRUPTED:
+                    raise KeyboardInterrupt
         progress.loss_sum, progress.correct = sums.tolist()
         return False
 
@@ -220,8 +236,8 @@ class Trainer:
         sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * share.counted
         return _sum_of_all(self.fabric, sums), share.examples
 
-    def _end_epoch(self, writer: SummaryWriter | None, out_of_time: bool) -> None:
-        """Validate, keep the best weights, lower the learning rate or whatever, write everything down."""
+    def _end_epoch(self, curves: Curves, out_of_time: bool) -> None:
+        """Validate, keep the best weights, step the scheduler, log, save."""
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
@@ -234,7 +250,7 @@ class Trainer:
             "step": progress.step,
             **{f"train_{name}": value for name, value in task.metrics(train).items()},
             **{f"validation_{name}": value for name, value in task.metrics(validation).items()},
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": self._learning_rate(),
             "seconds": round(progress.seconds, 1),
         }
         progress.history.append(row)
@@ -252,8 +268,8 @@ class Trainer:
             if improved:
                 save_weights(self.run.best, evaluated, self.metadata)
             self.run.write_metrics(progress.history)
-            _log(writer, row)
-            _print_row(row, config.epochs, improved)
+            curves.add_epoch(row)
+            print(epoch_text(progress, config), flush=True)
         self._save()
 
     def _save(self) -> None:
@@ -268,25 +284,27 @@ class Trainer:
             "progress": asdict(self.progress),
             "random_states": _gather(self.fabric, random_state(self.device)),
             "task": task_state,
-            "batches": self._batches(),
+            "batches": self._batch_options(),
         }
         self.fabric.save(self.run.last, state)
+        self.saved_step = self.progress.step
 
-    def _batches(self) -> dict[str, Any]:
+    def _batch_options(self) -> dict[str, Any]:
         """What decides which examples a batch of an epoch has."""
-        values: dict[str, Any] = {"devices": self.fabric.world_size, "seed": self.config.seed}
-        for name in ("batch_size", "bptt"):
-            values[name] = getattr(self.config, name, None)
-        return values
+        return {
+            "devices": self.fabric.world_size,
+            "seed": self.config.seed,
+            **{name: getattr(self.config, name) for name in self.task.batch_options},
+        }
+
+    def _learning_rate(self) -> float:
+        rate: float = self.optimizer.param_groups[0]["lr"]
+        return rate
 
     def _check_loss(self, loss: float = 0.0) -> None:
         """Raise a UserError rather than replace good weights by bad ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
             raise UserError(f"the loss is no number at step {self.progress.step}: lower --learning-rate")
-
-    def _out_of_time(self) -> bool:
-        limit = self.config.max_minutes
-        return limit is not None and self.progress.seconds >= 60 * limit
 
     def _agree(self, interrupted: bool, out_of_time: bool) -> int:
         """Whether to stop and why: the same answer in every process."""
@@ -295,25 +313,20 @@ class Trainer:
             return code
         return int(_gather(self.fabric, torch.tensor(code)).max())
 
-    def _tensorboard(self) -> _Writer:
-        return _Writer(self.run.tensorboard if self.fabric.is_global_zero else None, self.progress.step)
-
     def _bar(self, steps: int) -> Any:
-        return tqdm(
+        return progress_bar(
             total=steps,
             initial=self.progress.step_in_epoch,
             desc=f"epoch {self.progress.epoch}",
             unit="batch",
-            disable=not (self.fabric.is_global_zero and sys.stderr.isatty()),
-            leave=False,
         )
 
     def _show(self, bar: Any, sums: Tensor) -> None:
         bar.update()
         if not bar.disable and self.progress.step % 10 == 0:
             so_far = Scores(*(sums / self.progress.examples).tolist())
-            shown = {name: f"{value:.3f}" for name, value in self.task.metrics(so_far).items()}
-            bar.set_postfix(shown, refresh=False)
+            shown = [f"{name} {value:.3f}" for name, value in self.task.metrics(so_far).items()]
+            bar.set_postfix_str(", ".join([*shown, left_text(self.progress, self.config)]), refresh=False)
 
 
 _INTERRUPTED, _OUT_OF_TIME = 2, 1
@@ -334,36 +347,3 @@ def _gather(fabric: Fabric, value: Tensor) -> Tensor:
     gathered = [torch.empty_like(value) for _ in range(fabric.world_size)]
     torch.distributed.all_gather(gathered, value)
     return torch.stack(gathered)
-
-
-class _Writer:
-    """TensorBoard's writer in the main process, closed at the end; nothing in the others."""
-
-    def __init__(self, directory: Path | None, step: int) -> None:
-        self.writer = None
-        if directory is not None:
-            # Curves beyond the checkpoint belong to steps that are about to be taken again.
-            self.writer = SummaryWriter(str(directory), purge_step=step + 1)
-
-    def __enter__(self) -> SummaryWriter | None:
-        return self.writer
-
-    def __exit__(self, *exception: object) -> None:
-        if self.writer is not None:
-            self.writer.close()
-
-
-def _log(writer: SummaryWriter | None, row: dict[str, Any]) -> None:
-    if writer is not None:
-        for name in row.keys() - {"epoch", "step"}:
-            writer.add_scalar(name.replace("_", "/", 1), row[name], row["step"])
-        writer.flush()
-
-
-def _print_row(row: dict[str, Any], epochs: int, improved: bool) -> None:
-    parts = [f"epoch {row['epoch']}/{epochs}", f"{row['seconds']:.0f} s"]
-    for part in ("train", "validation"):
-        metrics = [name for name in row if name.startswith(f"{part}_")]
-        values = (f"{name.removeprefix(f'{part}_')} {row[name]:.4f}" for name in metrics)
-        parts.append(f"{part} {' '.join(values)}")
-    print("  ".join(parts) + ("  best" if improved else ""), flush=True)

@@ -6,7 +6,6 @@ from torch import nn
 
 from tasks.runs.checkpoints import SafetensorsIO, load_weights, read_metadata, save_weights
 from tasks.runs.errors import UserError
-from tasks.runs.files import atomic_path, write_atomically
 
 
 def test_any_nested_state_comes_back_as_it_was(tmp_path):
@@ -46,18 +45,3 @@ def test_what_is_no_checkpoint_is_said(tmp_path):
         read_metadata(tmp_path / "text")
     with pytest.raises(UserError, match="no such checkpoint"):
         read_metadata(tmp_path / "nothing")
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
-    path = tmp_path / "file"
-    write_atomically(path, "old")
-
-    def interrupted():
-        with atomic_path(path) as temporary:
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
