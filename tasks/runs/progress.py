@@ -1,0 +1,97 @@
+"""Where training stands, and how it is told in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from tasks.runs.config import TrainingConfig
+
+
+@dataclass
+class Progress:
+    """Where training stands; goes into every checkpoint."""
+
+    epoch: int = 1
+    """The current one, from 1; one more than the last when finished."""
+    step_in_epoch: int = 0
+    """Steps taken in this epoch."""
+    step: int = 0
+    """Steps taken in all."""
+    seconds: float = 0.0
+    """Time spent on training steps."""
+    loss_sum: float = 0.0
+    """Sum of the losses of this epoch's examples, nats."""
+    correct: float = 0.0
+    """Right answers in this epoch."""
+    examples: int = 0
+    """Examples seen in this epoch."""
+    best: float | None = None
+    """Best selection score."""
+    best_epoch: int = 0
+    """The epoch that has it."""
+    finished: bool = False
+    """Whether the epochs or minutes are over."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """The rows of metrics.jsonl."""
+
+    def out_of_time(self, config: TrainingConfig) -> bool:
+        """Whether the minutes of training are over."""
+        return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
+
+
+def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:
+    """A tqdm bar on the terminal of the main process; elsewhere nothing is shown."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    is_main = not distributed or torch.distributed.get_rank() == 0
+    return tqdm(iterable, disable=not (is_main and sys.stderr.isatty()), leave=False, **options)
+
+
+def epoch_text(progress: Progress, config: TrainingConfig) -> str:
+    """The line of an epoch that has just ended: its time, its metrics, what is left to do."""
+    row = progress.history[-1]
+    before = progress.history[-2]["seconds"] if len(progress.history) > 1 else 0.0
+    parts = [f"epoch {row['epoch']}", f"{row['seconds'] - before:.1f} s"]
+    for part in ("train", "validation"):
+        metrics = [name for name in row if name.startswith(f"{part}_")]
+        values = (f"{name.removeprefix(f'{part}_')} {row[name]:.4f}" for name in metrics)
+        parts.append(f"{part} {' '.join(values)}")
+    if progress.best_epoch == row["epoch"]:
+        parts.append("best")
+    if not progress.finished:
+        parts.append(f"({left_text(progress, config)})")
+    return "  ".join(parts)
+
+
+def left_text(progress: Progress, config: TrainingConfig) -> str:
+    """What will end the run, and when: the epochs or the minutes, whichever are over first."""
+    done = progress.epoch - 1
+    epochs = config.epochs - done
+    by_epochs = epochs * progress.seconds / max(1, done)
+    if config.max_minutes is not None:
+        by_minutes = 60 * config.max_minutes - progress.seconds
+        if not done or by_minutes < by_epochs:
+            return f"{max(0.0, by_minutes) / 60:.1f} of {config.max_minutes:g} min left"
+    counted = f"{epochs} of {config.epochs} epochs left"
+    return f"{counted}, about {_duration(by_epochs)}" if done else counted
+
+
+def finished_text(progress: Progress, config: TrainingConfig) -> str:
+    """Why training has ended, and which epoch was the best."""
+    if progress.out_of_time(config):
+        reason = f"{config.max_minutes:g} minutes of training are over (--max-minutes)"
+    else:
+        reason = f"{progress.epoch - 1} epochs are done (--epochs)"
+    return f"finished: {reason}; best epoch {progress.best_epoch}"
+
+
+def _duration(seconds: float) -> str:
+    minutes = seconds / 60
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,157 @@
+"""Files are written whole or not at all, and nothing else is touched."""
+
+import errno
+import fcntl
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tasks.runs.files import atomic_path, remove_leftovers, write_atomically
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def interrupted():
+        with atomic_path(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def leftover(directory, name=".file.0123456789abcdef.part"):
+    path = directory / name
+    path.write_text("half")
+    return path
+
+
+def test_a_pipe_is_written_and_stays_a_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(path.read_bytes()))
+    reader.start()
+    write_atomically(path, "content")
+    reader.join()
+    assert received == [b"content"]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_device_stays_a_device(tmp_path):
+    controller, terminal = os.openpty()  # one that nothing can rename
+    device, link = Path(os.ttyname(terminal)), tmp_path / "link"
+    link.symlink_to(device)
+    for path in (device, link):
+        write_atomically(path, "content")
+        assert os.read(controller, 100) == b"content"
+        assert stat.S_ISCHR(device.stat().st_mode)
+    assert link.is_symlink()
+    assert list(tmp_path.iterdir()) == [link]
+    os.close(controller)
+    os.close(terminal)
+
+
+def test_what_stands_behind_an_open_file_is_not_replaced(tmp_path):
+    with (tmp_path / "out").open("w") as file:
+        write_atomically(Path(f"/proc/self/fd/{file.fileno()}"), "content")
+        assert os.fstat(file.fileno()).st_ino == (tmp_path / "out").stat().st_ino
+    assert (tmp_path / "out").read_text() == "content"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_a_link_and_leads_to_the_new_content(tmp_path, exists):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "file", tmp_path / "link"
+    if exists:
+        target.write_text("old")
+    link.symlink_to(Path("there", "file"))
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert sorted(tmp_path.iterdir()) == [link, target.parent]
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_the_mode_of_a_file_is_kept_and_that_of_a_new_one_is_the_usual(tmp_path):
+    path, plain = tmp_path / "file", tmp_path / "plain"
+    plain.write_text("")
+    write_atomically(path, "old")
+    assert path.stat().st_mode == plain.stat().st_mode
+    path.chmod(0o640)
+    write_atomically(path, "new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_under_a_guessed_temporary_name_is_not_followed(tmp_path, monkeypatch):
+    names = iter(["0" * 16, "1" * 16])
+    monkeypatch.setattr("tasks.runs.files.secrets.token_hex", lambda _: next(names))
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".file.0000000000000000.part").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_atomically(tmp_path / "file", "content")
+    assert victim.read_text() == "precious"
+
+
+def test_leftovers_of_the_dead_go_and_files_of_the_living_stay(tmp_path):
+    foreign = tmp_path / ".file.notes.part"
+    foreign.write_text("somebody's")
+    leftover(tmp_path)
+    with atomic_path(tmp_path / "other") as living:
+        living.write_text("half")
+        remove_leftovers(tmp_path)
+        assert sorted(tmp_path.iterdir()) == sorted([living, foreign])
+    assert sorted(tmp_path.iterdir()) == sorted([foreign, tmp_path / "other"])
+
+
+def test_a_temporary_file_taken_for_a_leftover_before_it_is_locked(tmp_path, monkeypatch):
+    flock, calls = fcntl.flock, 0
+
+    def late(descriptor, operation):
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            for path in tmp_path.iterdir():
+                path.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr("tasks.runs.files.fcntl.flock", late)
+    write_atomically(tmp_path / "file", "content")
+    assert calls == 2
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fill():
+        with atomic_path(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        fill()
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path):
+    for path in (tmp_path / "nowhere" / "file", tmp_path):
+        with pytest.raises(OSError, match=r"directory") as caught:
+            write_atomically(path, "content")
+        assert caught.value.filename in (str(path), path)
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path):
+    path = tmp_path / ("é" * 127)
+    write_atomically(path, "content")
+    assert path.read_text() == "content"

@@ -1,0 +1,90 @@
+"""Several processes: a run that is stopped or killed and resumed equals an uninterrupted one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+OPTIONS = [
+    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
+    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *("--batch-size", "16", "--epochs", "2", "--save-every", "2"),
+    *("--devices", "2", "--strategy", "ddp", "--accelerator", "cpu"),
+]
+
+# `python -m tasks.listops` that sends itself a signal after a step; its second process starts as usual.
+STOPS = """
+import os, sys
+from tasks.runs.trainer import Trainer
+step, number = int(os.environ["STOP_AT"]), int(os.environ["STOP_BY"])
+train_batch = Trainer._train_batch
+def stopping(self, batch):
+    found = train_batch(self, batch)
+    if self.progress.step + 1 == step and self.fabric.global_rank == int(os.environ["STOP_RANK"]):
+        os.kill(os.getpid(), number)
+    return found
+Trainer._train_batch = stopping
+from tasks.listops.__main__ main
+sys.exit(main())
+""".replace("__main__ main", "__main__ import main")
+
+
+def train(directory, *options, script=None, **environment):
+    start = ["-m", "tasks.listops"] if script is None else [str(script)]
+    return subprocess.run(
+        [sys.executable, *start, "train", "--run-dir", str(directory), *OPTIONS, *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def outcome(directory):
+    """Everything a run ends with, but for the time it took."""
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    weights = (directory / "best.safetensors").read_bytes()[-2000:]
+    return rows, json.loads((directory / "results.json").read_text()), weights
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "whole"
+    result = train(directory)
+    assert result.returncode == 0, result.stderr
+    return outcome(directory)
+
+
+@pytest.mark.parametrize(
+    ("number", "rank", "status"),
+    [
+        (signal.SIGTERM, 0, 130),
+        pytest.param(signal.SIGINT, 1, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, 0, -signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_a_stopped_run_of_two_processes_goes_on_as_if_it_had_not(
+    tmp_path, uninterrupted, number, rank, status
+):
+    script = tmp_path / "stops.py"
+    script.write_text(STOPS)
+    stop = {"STOP_AT": "3", "STOP_BY": str(int(number)), "STOP_RANK": str(rank)}
+    result = train(tmp_path / "run", script=script, **stop)
+    assert result.returncode == status, result.stderr
+    if status == 130:
+        assert "last.safetensors has step 3" in result.stderr
+        assert result.stderr.count("to go on: python -m tasks.listops train") == 1
+        assert "Traceback" not in result.stderr
+    assert not (tmp_path / "run" / "results.json").exists()
+    result = train(tmp_path / "run", "--resume")
+    assert result.returncode == 0, result.stderr
+    assert "going on from step" in result.stdout
+    assert outcome(tmp_path / "run") == uninterrupted
