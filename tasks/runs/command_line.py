@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import itertools
 import os
 import shlex
 import sys
@@ -194,7 +195,9 @@ def _grouped(cls: type[Any], default: Any) -> Any:
             members = described
         elif described:
             title = base.__name__.removesuffix("Config").lower()
-            group: Any = dataclasses.make_dataclass(base.__name__, described, namespace={"__doc__": base.__doc__})
+            group: Any = dataclasses.make_dataclass(
+                base.__name__, described, namespace={"__doc__": base.__doc__}
+            )
             boxed: Any = typing.Annotated[group, tyro.conf.arg(name=title, help=_sentence(base))]
             groups.append((f"{_GROUP}{title}", boxed, dataclasses.field(default_factory=group)))
     return dataclasses.make_dataclass(cls.__name__, [*members, *groups], namespace={"__doc__": cls.__doc__})
@@ -215,7 +218,7 @@ def _documents(cls: type[Any]) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     body = typing.cast(ast.ClassDef, definition).body
     documents = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in itertools.pairwise(body):
         match field, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(string))):
                 documents[name] = " ".join(string.split())

@@ -21,9 +21,9 @@ _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{16}\.part", re.DOTALL)
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
 
-    A crash, a full disk or a signal inside the block leaves what stood at `path` before. A symbolic link stays
-    a link: the file that it leads to is replaced. A file keeps its permissions. What is no regular file, such as
-    a device or a pipe, is written in place, and so is a file that is open already, such as /dev/stdout.
+    A crash, a full disk or a signal inside the block leaves what stood at `path` before. A symbolic link
+    stays a link: the file that it leads to is replaced. A file keeps its permissions. What is no regular
+    file, such as a device or a pipe, is written in place, and so is what is open already (/dev/stdout).
 
     Args:
         path: the file to write, in a directory that exists.

@@ -177,9 +177,7 @@ def _from_json(value: Any, hint: Any) -> Any:
         return {key: _from_json(item, arguments[1]) for key, item in value.items()}
     elif hint is Path and isinstance(value, str) and "\0" not in value:
         return Path(value)
-    elif hint is float and type(value) is int and abs(value) < 2**1000:
-        return value
-    elif type(value) is hint:
+    elif (hint is float and type(value) is int and abs(value) < 2**1000) or type(value) is hint:
         return value
     raise TypeError
 

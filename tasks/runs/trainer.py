@@ -153,7 +153,7 @@ class Trainer:
                 raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
         rank, states = self.fabric.global_rank, rest["random_states"]
         if len(states) == self.fabric.world_size:
-            # The generators of a CPU and a GPU have states of different sizes, which mean nothing to each other.
+            # The state of a CPU's generator means nothing to a GPU's: their sizes differ.
             if len(states[rank]) == len(random_state(self.device)):
                 set_random_state(self.device, states[rank])
             self.task.load_state({name: of[rank].to(self.device) for name, of in rest["task"].items()})
