@@ -1,7 +1,8 @@
-"""Trees that know nothing of a sentence but its length: what any parser has to beat."""
+"""Trees that depend on the length of a sentence alone: what any parser has to beat."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
 import numpy as np
@@ -49,7 +50,7 @@ def right_branching(n: int) -> Tree:
 
 
 def balanced(n: int) -> Tree:
-    """The tree of halves, the left one the larger where their number of leaves is odd.
+    """The tree that halves every span; of an odd number of leaves the left part has one more.
 
     Args:
         n: leaves, at least 1.
@@ -78,9 +79,8 @@ def balanced(n: int) -> Tree:
 def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
     """A tree for each length, every binary tree over its leaves equally likely.
 
-    Rémy's algorithm: grow the tree leaf by leaf, each time in place of a random node and beside it.
-    Sampling a zero-potential TreeCRF gives the same distribution, but in time and memory of T³, from the
-    global generator; this takes T.
+    Rémy's algorithm: grow the tree leaf by leaf, each new leaf beside a random node. Takes time O(T), and
+    nothing from the global generator; sampling a zero-potential TreeCRF gives the same distribution in O(T³).
 
     Args:
         lengths: leaves of each tree, at least 1.
@@ -94,7 +94,7 @@ def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
         [0, (0, 1)]
     """
     rng = np.random.default_rng(seed)
-    return [_random_tree(len(_leaf_range(int(n))), rng) for n in lengths]
+    return [_random_tree(len(_leaf_range(operator.index(n))), rng) for n in lengths]
 
 
 def _random_tree(n: int, rng: np.random.Generator) -> Tree:
@@ -123,5 +123,5 @@ def _random_tree(n: int, rng: np.random.Generator) -> Tree:
 
 def _leaf_range(n: int) -> range:
     if n < 1:
-        raise ValueError(f"a tree needs at least one leaf, got n = {n}")
+        raise ValueError(f"expected at least one leaf, got n = {n}")
     return range(n)

@@ -6,13 +6,46 @@ them, but T × T tensors for T - 1 spans took ten times as long on 10,000 ListOp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
-from ordered_memory.trees import Tree, leaves, spans
+from ordered_memory.trees import Span, Tree, leaves, spans
 
 Level = Literal["corpus", "sentence"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+
+class Convention(NamedTuple):
+    """What an F1 counts; as text, what a report says of it.
+
+    Args:
+        level: "corpus" pools the counts of all sentences, "sentence" averages the scores of each.
+        whole_sentence: whether the span of the whole sentence counts.
+    Example:
+        >>> str(Convention("corpus", whole_sentence=True))
+        'corpus level, with the whole-sentence span'
+    """
+
+    level: Level
+    whole_sentence: bool
+
+    def __str__(self) -> str:
+        return f"{self.level} level, {'with' if self.whole_sentence else 'without'} the whole-sentence span"
+
+
+CORPUS_LEVEL = Convention("corpus", whole_sentence=True)
+"""EVALB's for trees without unary nodes, such as those of ListOps and logic; see `span_f1` for others."""
+SENTENCE_LEVEL = Convention("sentence", whole_sentence=False)
+"""That of ON-LSTM's evaluation."""
+CONVENTIONS = (CORPUS_LEVEL, SENTENCE_LEVEL)
+ONE_TOKEN = "Spans of one token never count."
+"""Holds under every convention."""
+EVALB_DIFFERENCE = (
+    "EVALB also counts constituents over one word and every node of a unary chain, so its numbers for a "
+    "treebank with such nodes differ."
+)
+"""What a report says beside `CORPUS_LEVEL` where the true trees may have unary nodes."""
 
 
 class SpanF1(NamedTuple):
@@ -44,42 +77,42 @@ class SpanF1(NamedTuple):
 def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, whole_sentence: bool) -> SpanF1:
     """Score predicted trees against gold ones. Spans of one token never count.
 
-    `level="corpus", whole_sentence=True` is EVALB's convention: counts of all sentences are pooled.
-    `level="sentence", whole_sentence=False` is that of ON-LSTM's evaluation: the mean of each sentence's
-    scores. At either level, where nothing was predicted precision is 1, where there is nothing to find
-    recall is 1, so a sentence of one word scores 1; where precision and recall are 0, F1 is 0.
+    With P and G the sets of predicted and gold spans,
+
+        precision = |P ∩ G| / |P|,  recall = |P ∩ G| / |G|,  F1 = 2 |P ∩ G| / (|P| + |G|),
+
+    of all sentences together or of each. If P is empty precision is 1, if G is empty recall is 1, if both are
+    F1 is 1: a sentence of one word scores 1.
+
+    `level="corpus", whole_sentence=True` gives EVALB's unlabelled numbers if every constituent has two
+    children or more. In the Penn Treebank that is not so, and EVALB (with COLLINS.prm) gives other numbers.
+    It counts every node above the part-of-speech tags: those over one word, and each one of a unary chain;
+    here a span counts once, and only if it has two words. And it deletes an outermost node by its label only
+    (TOP, in other parameter files ROOT or S1), so one of another label counts, too.
+
+    `level="sentence", whole_sentence=False` is the convention of ON-LSTM's evaluation.
 
     Args:
-        predicted: trees.
+        predicted: trees, each over the leaves 0..n - 1 of its sentence.
         gold: trees over the same leaves, in the same order; need not be binary.
         level: "corpus" pools the counts, "sentence" averages precision, recall and F1.
         whole_sentence: whether the span of the whole sentence counts.
     Returns:
         The scores and their conventions.
     Raises:
-        ValueError: no sentences, unequal numbers of trees, other leaves, or an unknown level.
+        TypeError: something is not a tree (a string or an nltk.Tree, for instance); says which and where.
+        ValueError: something is not a tree, there are no sentences, the numbers of trees or of their leaves
+            differ, or the level is unknown.
     Example:
         >>> span_f1([((0, 1), 2)], [(0, (1, 2))], level="corpus", whole_sentence=True).f1
         0.5
     """
-    if level not in ("corpus", "sentence"):
-        raise ValueError(f"level must be 'corpus' or 'sentence', got {level!r}")
-    if len(predicted) != len(gold):
-        raise ValueError(f"{len(predicted)} predicted trees for {len(gold)} gold ones")
-    if not gold:
-        raise ValueError("no sentences to score")
-    counts = [_count(i, *pair, whole_sentence) for i, pair in enumerate(zip(predicted, gold, strict=True))]
-    matched, found, wanted = (sum(column) for column in zip(*counts, strict=True))
-    if level == "corpus":
-        precision, recall, f1 = _scores(matched, found, wanted)
-    else:
-        each = [_scores(*count) for count in counts]
-        precision, recall, f1 = (sum(column) / len(each) for column in zip(*each, strict=True))
-    return SpanF1(precision, recall, f1, len(gold), level, whole_sentence, matched, found, wanted)
+    convention = Convention(level, whole_sentence)
+    return _score(_read(predicted, "predicted"), _read(gold, "gold"), convention)
 
 
 def baselines(lengths: Sequence[int], seed: int = 0) -> dict[str, list[Tree]]:
-    """Trees that know nothing of the sentence but its length: what any parser has to beat.
+    """Trees that depend on the length of a sentence alone: what any parser has to beat.
 
     Args:
         lengths: tokens of each sentence, at least 1.
@@ -101,31 +134,39 @@ def baselines(lengths: Sequence[int], seed: int = 0) -> dict[str, list[Tree]]:
 
 
 def compare(
-    predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, whole_sentence: bool, seed: int = 0
-) -> dict[str, SpanF1]:
-    """`span_f1` of a model's trees and of every baseline.
+    predicted: Sequence[Tree],
+    gold: Sequence[Tree],
+    *,
+    conventions: Sequence[Convention] = CONVENTIONS,
+    seed: int = 0,
+) -> dict[Convention, dict[str, SpanF1]]:
+    """Score a model's trees and those of every baseline. Each tree is read once, whatever the conventions.
 
     Args:
-        predicted, gold, level, whole_sentence: see `span_f1`.
+        predicted, gold: see `span_f1`.
+        conventions: by default both of `CONVENTIONS`.
         seed: of the random trees.
     Returns:
-        By name: "model", then the baselines.
+        By convention, then by name: "model", then the baselines.
     Raises:
-        ValueError: as `span_f1`.
+        TypeError, ValueError: as `span_f1`.
     Example:
-        >>> scores = compare([(0, (1, 2))], [(0, (1, 2))], level="sentence", whole_sentence=False)
+        >>> scores = compare([(0, (1, 2))], [(0, (1, 2))])[SENTENCE_LEVEL]
         >>> scores["model"].f1, scores["left-branching"].f1
         (1.0, 0.0)
     """
-    systems = {"model": predicted, **baselines([len(leaves(tree)) for tree in gold], seed)}
+    wanted = _read(gold, "gold")
+    found = {"model": _read(predicted, "predicted")}
+    for name, trees in baselines([tree.size for tree in wanted], seed).items():
+        found[name] = _read(trees, name)
     return {
-        name: span_f1(trees, gold, level=level, whole_sentence=whole_sentence)
-        for name, trees in systems.items()
+        convention: {name: _score(trees, wanted, convention) for name, trees in found.items()}
+        for convention in conventions
     }
 
 
-def format_report(scores: dict[str, SpanF1], *, punctuation: str) -> str:
-    """A table that says what was measured as well as what came out.
+def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuation: str) -> str:
+    """Tables that say what was measured as well as what came out.
 
     Args:
         scores: from `compare`.
@@ -133,9 +174,10 @@ def format_report(scores: dict[str, SpanF1], *, punctuation: str) -> str:
     Returns:
         Several lines of text.
     Example:
-        >>> print(format_report(compare([0], [0], level="corpus", whole_sentence=True), punctuation="kept"))
-        unlabelled span F1: 1 sentences, corpus level, with the whole-sentence span,
-        spans of one token never count, punctuation: kept
+        >>> scores = compare([0], [0], conventions=[CORPUS_LEVEL])
+        >>> print(format_report(scores, punctuation="kept"))
+        unlabelled span F1 of 1 sentences, corpus level, with the whole-sentence span;
+        punctuation: kept. Spans of one token never count.
                               F1  precision  recall
                    model  1.0000     1.0000  1.0000
           left-branching  1.0000     1.0000  1.0000
@@ -143,39 +185,80 @@ def format_report(scores: dict[str, SpanF1], *, punctuation: str) -> str:
                 balanced  1.0000     1.0000  1.0000
                   random  1.0000     1.0000  1.0000
     """
-    first = next(iter(scores.values()))
-    lines = [
-        f"unlabelled span F1: {first.sentences:,} sentences, {first.level} level, "
-        f"{'with' if first.whole_sentence else 'without'} the whole-sentence span,",
-        f"spans of one token never count, punctuation: {punctuation}",
-        f"{'':16}      F1  precision  recall",
-    ]
-    lines += [
-        f"{name:>16}  {score.f1:.4f}     {score.precision:.4f}  {score.recall:.4f}"
-        for name, score in scores.items()
-    ]
-    return "\n".join(lines)
+    tables = []
+    for convention, rows in scores.items():
+        sentences = next(iter(rows.values())).sentences
+        lines = [
+            f"unlabelled span F1 of {sentences:,} sentences, {convention};",
+            f"punctuation: {punctuation}. {ONE_TOKEN}",
+            f"{'':16}      F1  precision  recall",
+        ]
+        lines += [
+            f"{name:>16}  {score.f1:.4f}     {score.precision:.4f}  {score.recall:.4f}"
+            for name, score in rows.items()
+        ]
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
 
 
-def _count(index: int, predicted: Tree, gold: Tree, whole_sentence: bool) -> tuple[int, int, int]:
+class _Spans(NamedTuple):
+    """A tree, read.
+
+    Args:
+        size: its leaves.
+        spans: of its constituents of two leaves or more.
+    """
+
+    size: int
+    spans: frozenset[Span]
+
+
+def _read(trees: Sequence[Tree], argument: str) -> list[_Spans]:
+    return [_read_tree(tree, f"{argument}[{i}]") for i, tree in enumerate(trees)]
+
+
+def _read_tree(tree: Tree, name: str) -> _Spans:
+    found = spans(tree, name)
+    # The root comes last; a tree without spans has one leaf.
+    first, last = found[-1] if found else leaves(tree) * 2
+    if first != 0:
+        raise ValueError(f"expected {name} to have the leaves 0, 1, …, got {first} as the first")
+    return _Spans(last + 1, frozenset(found))
+
+
+def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Convention) -> SpanF1:
+    level, whole_sentence = convention
+    if level not in LEVELS:
+        raise ValueError(f"expected level to be one of {', '.join(LEVELS)}, got {level!r}")
+    if len(predicted) != len(gold):
+        raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")
+    if not gold:
+        raise ValueError("expected one sentence or more, got none")
+    counts = [_count(i, *pair, whole_sentence) for i, pair in enumerate(zip(predicted, gold, strict=True))]
+    matched, found, wanted = (sum(column) for column in zip(*counts, strict=True))
+    if level == "corpus":
+        precision, recall, f1 = _ratios(matched, found, wanted)
+    else:
+        each = [_ratios(*count) for count in counts]
+        precision, recall, f1 = (sum(column) / len(each) for column in zip(*each, strict=True))
+    return SpanF1(precision, recall, f1, len(gold), level, whole_sentence, matched, found, wanted)
+
+
+def _count(index: int, predicted: _Spans, gold: _Spans, whole_sentence: bool) -> tuple[int, int, int]:
     """Matched, predicted and gold spans of one sentence."""
-    ours, theirs = leaves(predicted), leaves(gold)
-    if ours != theirs:
+    if predicted.size != gold.size:
         raise ValueError(
-            f"sentence {index}: the predicted tree has {len(ours)} leaves, the gold tree {len(theirs)}"
-            if len(ours) != len(theirs)
-            else f"sentence {index}: the two trees have different leaves"
+            f"expected trees over the same leaves, got {predicted.size} leaves in predicted[{index}] and "
+            f"{gold.size} in gold[{index}]"
         )
-    found, wanted = set(spans(predicted)), set(spans(gold))
-    if not whole_sentence:
-        whole = {(0, len(theirs) - 1)}
-        found, wanted = found - whole, wanted - whole
+    whole = set() if whole_sentence else {(0, gold.size - 1)}
+    found, wanted = predicted.spans - whole, gold.spans - whole
     return len(found & wanted), len(found), len(wanted)
 
 
-def _scores(matched: int, found: int, wanted: int) -> tuple[float, float, float]:
+def _ratios(matched: int, found: int, wanted: int) -> tuple[float, float, float]:
     precision = matched / found if found else 1.0
     recall = matched / wanted if wanted else 1.0
-    # The harmonic mean of the two, from counts: swapping the trees gives the same number exactly.
+    # From counts: swapping the trees gives the same number exactly.
     f1 = 2 * matched / (found + wanted) if found + wanted else 1.0
     return precision, recall, f1

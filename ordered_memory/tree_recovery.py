@@ -1,17 +1,29 @@
-"""Tree recovery: the trees that a model's attention, distances or span scores stand for."""
+"""Tree recovery: trees from a model's attention, distances or span scores."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any, Literal
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 import torch_struct
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from ordered_memory.trees import Span, Tree, from_chart, reduce_topmost
+from ordered_memory.trees import Span, Tree, fold, from_chart, leaves, reduce_topmost
+
+Variant = Literal["prpn", "unbiased"]
+Decoding = Literal["prpn", "unbiased", "cky"]
+Direction = Literal["forward", "backward"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
+"""The most sentences of a batch, and of those times the cube of their length: some 200 MB."""
 
 
 def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
@@ -23,23 +35,23 @@ def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
 
     Args:
         pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0 (y_t - 1); that of the
-            first token says nothing and is not looked at.
+            first token means nothing and is ignored.
         num_slots: N.
     Returns:
         A binary tree over the tokens.
     Raises:
         ValueError: no tokens, a tensor of other than one axis, or a pointer outside 0..N-1.
-        TypeError: a pointer that is no integer.
+        TypeError: a pointer is not an integer.
     Example:
         >>> shift_reduce([0, 2, 1, 2], num_slots=3)
         ((0, (1, 2)), 3)
     """
     values = _one_per_token(pointers, "pointers")
     if not values:
-        raise ValueError("pointers must have an entry for each token, got none")
+        raise ValueError("expected pointers to have an entry for each token, got none")
     for place, pointer in enumerate(values[1:], start=1):
         if not 0 <= operator.index(pointer) < num_slots:
-            raise ValueError(f"pointers must lie in 0..{num_slots - 1}, got pointers[{place}] = {pointer}")
+            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{place}] = {pointer}")
     subtrees: list[Tree] = [0]
     head = num_slots
     for token, pointer in enumerate(values[1:], start=1):
@@ -53,29 +65,142 @@ def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
     return subtrees[0]
 
 
-def from_attention(attention: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[Tree]:
+def from_attention(
+    attention: Tensor,
+    lengths: Sequence[int] | Tensor | None = None,
+    *,
+    batch_first: bool = False,
+    direction: Direction = "forward",
+) -> list[Tree]:
     """The tree of each sequence of a batch, by `shift_reduce` on its sharpest slots.
 
+    The backward direction reads each sequence from its end: its tree is that of the reversed sequence, turned
+    round.
+
     Args:
-        attention: p, (B, T, N), as `OrderedMemory(batch_first=True)` returns it.
+        attention: p as `OrderedMemory` returns it: (T, B, N), or (B, T, N) with `batch_first`; of a
+            bidirectional layer (2, T, B, N) or (2, B, T, N), or one direction of it.
         lengths: tokens of each sequence, (B,), in 1..T; None for T.
+        batch_first: the layer's.
+        direction: "forward" or "backward": which of two directions to take, and which way it was read.
     Returns:
-        B binary trees.
+        B binary trees over the tokens from left to right.
     Raises:
-        ValueError: attention has not three axes, or the lengths do not fit it.
+        ValueError: attention has other axes, the lengths do not fit it, or the direction is unknown; or it is
+            zero inside a sequence, as it is in padding: `lengths` or `batch_first` is not the layer's.
     Example:
-        >>> from_attention(torch.eye(3)[[2, 2, 2]].unsqueeze(0))
+        >>> attention = torch.eye(3)[[2, 2, 2]].unsqueeze(0)  # one sequence of three tokens
+        >>> from_attention(attention, batch_first=True)
         [((0, 1), 2)]
+        >>> from_attention(attention, batch_first=True, direction="backward")
+        [(0, (1, 2))]
     """
+    _check_one_of("direction", direction, DIRECTIONS)
+    if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
+        attention = attention[DIRECTIONS.index(direction)]
     if attention.dim() != 3:
-        raise ValueError(f"attention must be (B, T, N), got shape {tuple(attention.shape)}")
-    batch_size, steps, num_slots = attention.shape
-    pointers = attention.argmax(-1).tolist()
+        layout = "(B, T, N)" if batch_first else "(T, B, N)"
+        raise ValueError(
+            f"expected attention to be {layout} or (2, {layout[1:]}, got shape {tuple(attention.shape)}"
+        )
+    batch = attention if batch_first else attention.transpose(0, 1)
+    batch_size, steps, num_slots = batch.shape
     sizes = _sizes(lengths, batch_size, steps)
-    return [shift_reduce(row[:size], num_slots) for row, size in zip(pointers, sizes, strict=True)]
+    pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
+    trees: list[Tree] = []
+    for i, size in enumerate(sizes):
+        # The token that is read first finds an empty memory, and attends to nothing.
+        first = 1 if direction == "forward" else 0
+        inside = attended[i][first : first + size - 1]
+        if not all(inside):
+            raise ValueError(
+                f"expected attention inside every sequence, got zeros at token {first + inside.index(False)} "
+                f"of sequence {i}, whose length is {size}: check lengths and batch_first (here {batch_first})"
+            )
+        trees.append(_read(pointers[i][:size], lambda row: shift_reduce(row, num_slots), direction))
+    return trees
 
 
-def greedy(distances: Sequence[float] | Tensor, variant: Literal["prpn", "unbiased"]) -> Tree:
+def from_distances(
+    distances: Tensor,
+    lengths: Sequence[int] | Tensor | None = None,
+    *,
+    decoding: Decoding,
+    temperature: float = 1.0,
+    batch_first: bool = False,
+    direction: Direction = "forward",
+) -> list[Tree]:
+    """The tree of each sequence of a batch, from ON-LSTM's distances of one layer.
+
+    Args:
+        distances: d, (T, B), or (B, T) with `batch_first`: `distances.forget[i]` of what `onlstm.ONLSTM`
+            returns. What stands after the end of a sequence is ignored.
+        lengths: tokens of each sequence, (B,), in 1..T; None for T.
+        decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
+        temperature: τ > 0 of "cky", in master-gate entries.
+        batch_first: the layer's.
+        direction: "backward" for a direction that read each sequence from its end.
+    Returns:
+        B binary trees over the tokens from left to right.
+    Raises:
+        ValueError: distances have other axes or are not numbers, the lengths do not fit them, the temperature
+            is not positive, or a name is unknown.
+    Example:
+        >>> d = torch.tensor([[3.0, 1.0, 2.0]])  # one sequence of three tokens
+        >>> [from_distances(d, decoding=decoding, batch_first=True)[0] for decoding in DECODINGS]
+        [(0, (1, 2)), ((0, 1), 2), ((0, 1), 2)]
+    """
+    _check_one_of("decoding", decoding, DECODINGS)
+    _check_one_of("direction", direction, DIRECTIONS)
+    if distances.dim() != 2:
+        layout = "(B, T)" if batch_first else "(T, B)"
+        raise ValueError(f"expected distances to be {layout}, got shape {tuple(distances.shape)}")
+    batch = (distances if batch_first else distances.T).detach()
+    sizes = _sizes(lengths, *batch.shape)
+    rows = [batch[i, :size] for i, size in enumerate(sizes)]
+    if direction == "backward":
+        rows = [row.flip(0) for row in rows]
+    if decoding == "cky":
+        trees = _most_probable(rows, temperature)
+    else:
+        trees = [greedy(row, decoding) for row in rows]
+    return trees if direction == "forward" else [_mirror(tree) for tree in trees]
+
+
+def to_distances(tree: Tree) -> Tensor:
+    """Distances from which "unbiased" and, at a low temperature, "cky" read a binary tree back.
+
+    d_t is larger the higher up tokens t - 1 and t part: one more than the depth of the deepest split, minus
+    the depth of the smallest constituent with both. The first token, before which nothing parts, has 0.
+    Of a tree that is not binary they hold as much as distances can.
+
+    Args:
+        tree: binary or not.
+    Returns:
+        (T,) float32, whole numbers.
+    Raises:
+        TypeError, ValueError: not a tree.
+    Example:
+        >>> to_distances(((0, 1), (2, (3, 4)))).tolist()
+        [0.0, 2.0, 3.0, 2.0, 1.0]
+    """
+    leaves(tree)
+    depths: list[int] = []  # of the smallest constituent with a token and the one before it
+    pending: list[tuple[Tree, int, int]] = [
+        (tree, 0, 0)
+    ]  # node, its depth, what it parts from at which depth
+    while pending:
+        node, depth, parted_at = pending.pop()
+        if isinstance(node, tuple):
+            parts = [(part, depth + 1, depth if i else parted_at) for i, part in enumerate(node)]
+            pending += reversed(parts)
+        else:
+            depths.append(parted_at)
+    deepest = max(depths[1:], default=0)
+    return torch.tensor([0.0, *(deepest + 1.0 - depth for depth in depths[1:])])
+
+
+def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
     """Split the sentence top-down at its largest distance, then each part in the same way.
 
     ON-LSTM, §5.2: `prpn` is the paper's ((x_<i), (x_i, (x_>i))) with i = argmax d. It prefers
@@ -95,10 +220,11 @@ def greedy(distances: Sequence[float] | Tensor, variant: Literal["prpn", "unbias
         ((0, (1, 2)), ((0, 1), 2))
     """
     d = np.array([float(distance) for distance in _one_per_token(distances, "distances")])
-    if variant not in ("prpn", "unbiased"):
-        raise ValueError(f"variant must be 'prpn' or 'unbiased', got {variant!r}")
+    _check_one_of("variant", variant, VARIANTS)
     if not d.size or np.isnan(d).any():
-        raise ValueError(f"distances must be one number for each token, got {d.tolist()}")
+        raise ValueError(
+            f"expected distances to be one number for each token, got {reprlib.repr(d.tolist())}"
+        )
     split = _split_prpn if variant == "prpn" else _split_unbiased
     done: list[Tree] = []
     todo: list[Span | None] = [(0, d.size)]
@@ -113,12 +239,44 @@ def greedy(distances: Sequence[float] | Tensor, variant: Literal["prpn", "unbias
     return done[0]
 
 
+def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
+    """Scores of spans such that the tree of the highest total is the most probable one given distances.
+
+    Let a tree be drawn top-down, a span i..j (inclusive) being split before its token k, i < k ≤ j,
+    with probability softmax_k(d_k / τ) over d_{i+1..j}. Then
+
+        log P(tree) = Σ_{spans i..j split before k} d_k / τ - logsumexp_{i<k≤j} d_k / τ.
+
+    A binary tree uses each of the n - 1 places to split at exactly once, so the first terms have the same sum
+    in all trees, and what is left is a sum over the tree's spans: score(i, j) = -logsumexp_{i<k≤j} d_k / τ.
+    For τ → 0 all probability goes to the tree that greedy "unbiased" finds.
+
+    Args:
+        distances: d, (B, T); what stands after the end of a sentence has no influence on its spans.
+        temperature: τ > 0, in master-gate entries.
+    Returns:
+        (B, T, T) float64: entry (i, j) for i < j, else 0; for `cky`.
+    Raises:
+        ValueError: the temperature is not positive.
+    Example:
+        >>> span_scores(torch.tensor([[0.0, 1.0, 2.0]]))[0, 1].tolist()
+        [0.0, 0.0, -2.0]
+    """
+    if not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature}")
+    size = distances.shape[1]
+    above = torch.ones(size, size, dtype=torch.bool, device=distances.device).triu(1)
+    d = (distances.double() / temperature)[:, None, :].expand(-1, size, -1)
+    sums = d.masked_fill(~above, -torch.inf).logcumsumexp(-1)
+    return torch.where(above, -sums, 0.0)
+
+
 def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[Tree]:
     """The binary tree of the highest total span score, by dynamic programming through torch-struct.
 
     Args:
         scores: (B, T, T), any real dtype: entry (i, j) is the score of the span i..j, both inclusive.
-            Entries below the diagonal or beyond a sentence's length are not looked at.
+            Entries below the diagonal or beyond a sentence's length are ignored.
         lengths: tokens of each sentence, (B,), in 1..T; None for T.
     Returns:
         B binary trees. Among equals one is chosen, always the same.
@@ -129,7 +287,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
         [(0, (1, 2))]
     """
     if scores.dim() != 3 or scores.shape[1] != scores.shape[2]:
-        raise ValueError(f"scores must be (B, T, T), got shape {tuple(scores.shape)}")
+        raise ValueError(f"expected scores to be (B, T, T), got shape {tuple(scores.shape)}")
     sizes = _sizes(lengths, *scores.shape[:2])
     if not sizes:
         return []
@@ -138,7 +296,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
         ends = torch.tensor(sizes, device=scores.device)
         potentials = _within(scores.detach(), ends)
         if not bool(potentials.isfinite().all()):
-            raise ValueError("scores must be finite")
+            raise ValueError("expected scores to be finite, got NaN or infinity")
         charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
     return [from_chart(chart, size) for chart, size in zip(charts.squeeze(-1).cpu(), sizes, strict=True)]
 
@@ -148,24 +306,66 @@ class _TreeCRF(torch_struct.TreeCRF):  # type: ignore[misc]
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 - as its base class has it
 
 
+def _most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]:
+    """`cky` on `span_scores` of sentences, in batches of like lengths that bound its memory."""
+    if not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature}")
+    order = sorted(range(len(distances)), key=lambda i: len(distances[i]), reverse=True)
+    found: dict[int, Tree] = {}
+    while order:
+        longest = len(distances[order[0]])
+        fitting = max(1, min(SENTENCES_PER_CKY, CELLS_PER_CKY // longest**3))
+        chosen, order = order[:fitting], order[fitting:]
+        padded = pad_sequence([distances[i] for i in chosen], batch_first=True)
+        trees = cky(span_scores(padded, temperature), [len(distances[i]) for i in chosen])
+        found.update(zip(chosen, trees, strict=True))
+    return [found[i] for i in range(len(distances))]
+
+
+def _read(row: Sequence[Any], decode: Callable[[Sequence[Any]], Tree], direction: Direction) -> Tree:
+    """The tree over the tokens from left to right of a sequence that was read in this direction."""
+    return decode(row) if direction == "forward" else _mirror(decode(row[::-1]))
+
+
+def _mirror(tree: Tree) -> Tree:
+    """The tree of the reversed sequence."""
+    last = len(leaves(tree)) - 1
+
+    def leaf(position: int) -> Tree:
+        return last - position
+
+    def join(parts: list[Tree]) -> Tree:
+        return tuple(reversed(parts))
+
+    return fold(tree, leaf, join)
+
+
+def _check_one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"expected {name} to be one of {', '.join(known)}, got {value!r}")
+
+
 def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
-    """Plain numbers: taken one by one from a tensor that requires gradients they would warn."""
+    """Plain numbers. (Taken one by one from a tensor that requires gradients, they would warn.)"""
     if not isinstance(values, Tensor):
         return list(values)
     if values.dim() != 1:
-        raise ValueError(f"{name} must be (T,), one number for each token, got shape {tuple(values.shape)}")
+        raise ValueError(
+            f"expected {name} to be (T,), one number for each token, got shape {tuple(values.shape)}"
+        )
     numbers: list[Any] = values.tolist()
     return numbers
 
 
 def _sizes(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
     """The tokens of each sequence of a batch, checked."""
-    sizes = [longest] * batch_size if lengths is None else [int(length) for length in lengths]
+    given = [longest] * batch_size if lengths is None else lengths
+    sizes = [operator.index(length) for length in given]
     if len(sizes) != batch_size:
-        raise ValueError(f"lengths must have an entry for each of {batch_size} sequences, got {len(sizes)}")
+        raise ValueError(f"expected lengths of {batch_size} sequences, got {len(sizes)}")
     for place, size in enumerate(sizes):
         if not 1 <= size <= longest:
-            raise ValueError(f"lengths must lie in 1..{longest}, got {size} for sequence {place}")
+            raise ValueError(f"expected lengths in 1..{longest}, got lengths[{place}] = {size}")
     return sizes
 
 

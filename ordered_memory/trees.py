@@ -1,13 +1,17 @@
-"""Trees over the tokens of a sentence: conversions, and the ways to read them off a model.
+"""Trees over the tokens of a sentence: the type, and its forms as `nltk.Tree` and as chart.
 
 A tree is a nested tuple of leaf positions 0, 1, …, n - 1 in order, such as `((0, 1), 2)`; a single leaf is
 the tree `0`. Trees are binary unless they come from a treebank. Nothing here recurses, so a tree may
 be as deep as its sentence is long.
+
+Strings and `nltk.Tree` are refused wherever a tree is taken: `brackets.from_brackets` and `from_nltk`
+convert them.
 """
 
 from __future__ import annotations
 
-import itertools
+import operator
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +25,8 @@ Tree = int | tuple["Tree", ...]
 Span = tuple[int, int]
 Value = TypeVar("Value")
 
+LONGEST_PATH = 8
+
 
 # ---- what a tree consists of
 
@@ -33,7 +39,7 @@ def leaves(tree: Tree) -> list[int]:
     Returns:
         One position (tokens, from 0) for each leaf.
     Raises:
-        ValueError: a constituent without children.
+        TypeError, ValueError: not a tree, as `fold`.
     Example:
         >>> leaves((0, (1, 2)))
         [0, 1, 2]
@@ -43,15 +49,16 @@ def leaves(tree: Tree) -> list[int]:
     return found
 
 
-def spans(tree: Tree) -> list[Span]:
+def spans(tree: Tree, name: str = "tree") -> list[Span]:
     """The first and last leaf of every constituent of two leaves or more, children before parents.
 
     Args:
         tree: binary or not; a constituent with the span of its only child counts once.
+        name: what errors call the tree.
     Returns:
         Pairs (i, j), both inclusive, without duplicates.
     Raises:
-        ValueError: the leaves are not consecutive, or a constituent has no children.
+        TypeError, ValueError: not a tree, as `fold`.
     Example:
         >>> spans(((0, 1), (2, 3)))
         [(0, 1), (2, 3), (0, 3)]
@@ -59,15 +66,12 @@ def spans(tree: Tree) -> list[Span]:
     found: dict[Span, None] = {}
 
     def join(children: list[Span]) -> Span:
-        for left, right in itertools.pairwise(children):
-            if right[0] != left[1] + 1:
-                raise ValueError(f"leaves must be consecutive, but {right[0]} follows {left[1]}")
         span = (children[0][0], children[-1][1])
         if span[0] < span[1]:
             found[span] = None
         return span
 
-    fold(tree, lambda leaf: (leaf, leaf), join)
+    fold(tree, lambda leaf: (leaf, leaf), join, name)
     return list(found)
 
 
@@ -79,7 +83,7 @@ def depth(tree: Tree) -> int:
     Returns:
         Constituents; 0 for a single leaf.
     Raises:
-        ValueError: a constituent without children.
+        TypeError, ValueError: not a tree, as `fold`.
     Example:
         >>> depth(((0, 1), 2)), depth(0)
         (2, 0)
@@ -88,51 +92,106 @@ def depth(tree: Tree) -> int:
 
 
 def fold(
-    tree: Any,
-    leaf: Callable[[Any], Value],
-    join: Callable[[list[Value]], Value],
-    is_inner: Callable[[Any], bool] = lambda node: not isinstance(node, int),
+    tree: Tree, leaf: Callable[[int], Value], join: Callable[[list[Value]], Value], name: str = "tree"
 ) -> Value:
-    """A value for the tree from those of its leaves, children before parents, left before right.
+    """Compute a value for a tree bottom-up, children before parents, left before right.
 
     Args:
-        tree: binary or not, or nested in another way, if `is_inner` says how.
-        leaf: the value of a leaf, such as its position.
+        tree: binary or not. Leaves may be integers of any type, NumPy's for instance; `leaf` gets an int.
+        leaf: the value of a leaf, from its position.
         join: the value of a constituent, from those of its children.
-        is_inner: whether a node has children, which iterating over it yields.
+        name: what errors call the tree.
     Returns:
         The value of the whole tree.
     Raises:
-        ValueError: a constituent without children.
+        TypeError: a node is neither an integer nor a tuple.
+        ValueError: a constituent has no children, or the leaves are not consecutive. Says where.
     Example:
         >>> fold(((0, 1), 2), lambda position: 1, sum)  # how many leaves
         3
     """
+    previous: int | None = None
+
+    def checked_leaf(node: Any, where: Callable[[], str]) -> Value:
+        nonlocal previous
+        position = _position(node, where)
+        if position < 0:
+            raise ValueError(f"expected leaf positions from 0, got {where()} = {position}")
+        if previous is not None and position != previous + 1:
+            raise ValueError(f"expected consecutive leaves, got {where()} = {position} after {previous}")
+        previous = position
+        return leaf(position)
+
+    return _fold(tree, checked_leaf, join, lambda node: isinstance(node, tuple), name)
+
+
+def _position(node: Any, where: Callable[[], str]) -> int:
+    """A leaf as an int. Python can count with booleans, but they are not positions."""
+    if type(node) is int:
+        return node
+    try:
+        if not isinstance(node, bool) and getattr(node, "dtype", None) != torch.bool:
+            return operator.index(node)
+    except TypeError:
+        pass
+    kind = type(node)
+    hint = ""
+    if isinstance(node, str):
+        hint = "; from_brackets reads text"
+    elif kind.__module__.partition(".")[0] == "nltk":
+        hint = "; from_nltk converts nltk.Tree"
+    raise TypeError(
+        f"expected {where()} to be an integer or a tuple, got {kind.__name__} {reprlib.repr(node)}{hint}"
+    )
+
+
+def _fold(
+    tree: Any,
+    leaf: Callable[[Any, Callable[[], str]], Value],
+    join: Callable[[list[Value]], Value],
+    is_inner: Callable[[Any], bool],
+    name: str,
+) -> Value:
+    """`fold` for nodes of any type; `leaf` is also given what says where the leaf is."""
+    open_nodes: list[tuple[int, Iterator[Any], list[Value]]] = []  # identity, children to come, values so far
+    open_ids: set[int] = set()
+
+    def where() -> str:
+        indices = [f"[{len(values)}]" for _, _, values in open_nodes]
+        return name + "".join(indices if len(indices) <= LONGEST_PATH else [*indices[:LONGEST_PATH], "…"])
+
+    def enter(node: Any) -> None:
+        if id(node) in open_ids:
+            raise ValueError(f"expected a tree, got {where()}, which contains itself")
+        open_ids.add(id(node))
+        open_nodes.append((id(node), iter(node), []))
+
     if not is_inner(tree):
-        return leaf(tree)
-    frames: list[tuple[Iterator[Any], list[Value]]] = [(iter(tree), [])]
+        return leaf(tree, where)
+    enter(tree)
     while True:
-        children, values = frames[-1]
+        identity, children, values = open_nodes[-1]
         for child in children:
             if is_inner(child):
-                frames.append((iter(child), []))
+                enter(child)
                 break
-            values.append(leaf(child))
+            values.append(leaf(child, where))
         else:
+            open_nodes.pop()
+            open_ids.remove(identity)
             if not values:
-                raise ValueError("a constituent has no children")
-            frames.pop()
+                raise ValueError(f"expected one child or more, got none: {where()} has no children")
             value = join(values)
-            if not frames:
+            if not open_nodes:
                 return value
-            frames[-1][1].append(value)
+            open_nodes[-1][2].append(value)
 
 
 # ---- conversions
 
 
 def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
-    """The tree over some of its leaves, numbered anew: punctuation or brackets dropped, for instance.
+    """The tree over some of its leaves, renumbered: without punctuation or parentheses, for instance.
 
     Constituents that lose all leaves vanish, and one that is left with a single part becomes that part.
 
@@ -142,95 +201,31 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
     Returns:
         A tree with the leaves 0, 1, … in the old order.
     Raises:
-        ValueError: no leaf is left, or a position is no leaf.
+        TypeError: not a tree.
+        ValueError: not a tree, no leaf is left, or a position is not a leaf.
     Example:
         >>> keep_leaves(((0, 1), ((2, 3), 4)), [0, 2, 4])
         (0, (1, 2))
     """
     numbers = {position: number for number, position in enumerate(sorted(set(kept)))}
-    missing = numbers.keys() - set(leaves(tree))
-    if missing or not numbers:
-        raise ValueError(f"leaves to keep must be some of the tree's, got {sorted(missing) or 'none'}")
+    if not numbers:
+        raise ValueError("expected one leaf or more to keep, got none")
 
     def join(parts: list[Tree | None]) -> Tree | None:
         left = tuple(part for part in parts if part is not None)
         return (left[0] if len(left) == 1 else left) if left else None
 
-    result = fold(tree, numbers.get, join)
-    assert result is not None
+    found: set[int] = set()
+
+    def leaf(position: int) -> Tree | None:
+        found.add(position)
+        return numbers.get(position)
+
+    result = fold(tree, leaf, join)
+    missing = numbers.keys() - found
+    if missing or result is None:
+        raise ValueError(f"expected kept to be leaves of the tree, got {sorted(missing)} besides")
     return result
-
-
-def to_brackets(tree: Tree, tokens: Sequence[str]) -> str:
-    """The tree as text, one space between any two of parentheses and tokens.
-
-    Args:
-        tree: leaves index `tokens`.
-        tokens: the words; none may be "(" or ")" if the text is to be read again.
-    Returns:
-        For example "( ( a b ) c )".
-    Raises:
-        ValueError: the tree has other leaves than there are tokens.
-    Example:
-        >>> to_brackets(((0, 1), 2), ["a", "b", "c"])
-        '( ( a b ) c )'
-    """
-    _check_tokens(tree, tokens)
-    words: list[str] = []
-    pending: list[Tree | None] = [tree]
-    while pending:
-        node = pending.pop()
-        if node is None:
-            words.append(")")
-        elif isinstance(node, int):
-            words.append(tokens[node])
-        else:
-            words.append("(")
-            pending += [None, *reversed(node)]
-    return " ".join(words)
-
-
-def from_brackets(text: str) -> tuple[Tree, list[str]]:
-    """Read what `to_brackets` writes.
-
-    Args:
-        text: parentheses and tokens, separated by spaces.
-    Returns:
-        The tree and its tokens.
-    Raises:
-        ValueError: unbalanced or empty parentheses, or more than one tree; says at which word of the
-            text, parentheses counted, from 0.
-    Example:
-        >>> from_brackets("( ( a b ) c )")
-        (((0, 1), 2), ['a', 'b', 'c'])
-    """
-    tokens: list[str] = []
-    open_nodes: list[list[Tree]] = [[]]
-    opened_at: list[int] = []
-    for place, word in enumerate(text.split()):
-        if len(open_nodes) == 1 and open_nodes[0]:
-            raise ValueError(f"{word!r} at word {place} follows the end of the tree")
-        if word == "(":
-            open_nodes.append([])
-            opened_at.append(place)
-        elif word == ")":
-            if len(open_nodes) == 1:
-                raise ValueError(f"')' at word {place} closes nothing")
-            if not open_nodes[-1]:
-                raise ValueError(f"')' at word {place} closes an empty constituent")
-            node = tuple(open_nodes.pop())
-            opened_at.pop()
-            open_nodes[-1].append(node)
-        else:
-            open_nodes[-1].append(len(tokens))
-            tokens.append(word)
-    if opened_at:
-        raise ValueError(
-            f"{len(opened_at)} '(' not closed at the end, the last of them at word {opened_at[-1]}"
-        )
-    if not open_nodes[0]:
-        raise ValueError("no tree: the text is empty")
-    return open_nodes[0][0], tokens
 
 
 def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
@@ -243,16 +238,17 @@ def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
     Returns:
         An nltk.Tree; a one-word sentence becomes a constituent of one leaf.
     Raises:
-        ValueError: the tree has other leaves than there are tokens.
+        TypeError: not a tree.
+        ValueError: not a tree, or as many tokens as it has leaves are not given.
         ModuleNotFoundError: nltk is not installed.
     Example:
         >>> str(to_nltk(((0, 1), 2), ["a", "b", "c"], "X"))
         '(X (X a b) c)'
     """
     make = _nltk().Tree
-    _check_tokens(tree, tokens)
+    check_tokens(tree, tokens)
     return fold(
-        (tree,) if isinstance(tree, int) else tree,
+        tree if isinstance(tree, tuple) else (tree,),
         lambda leaf: tokens[leaf],
         lambda children: make(label, children),
     )
@@ -266,7 +262,8 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
     Returns:
         The tree and its tokens.
     Raises:
-        ValueError: a constituent without children.
+        TypeError: not an nltk.Tree.
+        ValueError: a constituent has no children, or contains itself.
         ModuleNotFoundError: nltk is not installed.
     Example:
         >>> import nltk
@@ -274,16 +271,18 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
         (((0, 1), 2), ['the', 'cat', 'sat'])
     """
     kind = _nltk().Tree
+    if not isinstance(tree, kind):
+        raise TypeError(f"expected tree to be an nltk.Tree, got {type(tree).__name__} {reprlib.repr(tree)}")
     tokens: list[str] = []
 
-    def leaf(word: Any) -> Tree:
+    def leaf(word: Any, where: Callable[[], str]) -> Tree:
         tokens.append(str(word))
         return len(tokens) - 1
 
     def join(children: list[Tree]) -> Tree:
         return children[0] if len(children) == 1 else tuple(children)
 
-    return fold(tree, leaf, join, lambda node: isinstance(node, kind)), tokens
+    return _fold(tree, leaf, join, lambda node: isinstance(node, kind), "tree"), tokens
 
 
 def to_chart(tree: Tree, length: int | None = None) -> Tensor:
@@ -296,18 +295,17 @@ def to_chart(tree: Tree, length: int | None = None) -> Tensor:
         (T, T) bool: entry (i, j) says whether leaves i to j, both inclusive, are a constituent. Single
         leaves are, as they are in TreeCRF's argmax: the diagonal is true for the n leaves and false beyond.
     Raises:
-        ValueError: T < n, or other leaves.
+        TypeError: not a tree.
+        ValueError: not a tree, leaves other than 0..n - 1, or T < n.
     Example:
         >>> to_chart((0, (1, 2))).int().tolist()
         [[1, 0, 1], [0, 1, 1], [0, 0, 1]]
     """
-    positions = leaves(tree)
-    size = len(positions)
-    if positions != list(range(size)):
-        raise ValueError(f"the {size} leaves of the tree must be 0..{size - 1} in order")
+    size = len(leaves(tree))
+    check_tokens(tree, range(size))
     length = size if length is None else length
     if length < size:
-        raise ValueError(f"length must be at least the {size} leaves of the tree, got {length}")
+        raise ValueError(f"expected length to be at least {size}, the leaves of the tree, got {length}")
     chart = torch.zeros(length, length, dtype=torch.bool)
     chart.diagonal()[:size] = True
     found = spans(tree)
@@ -321,25 +319,25 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
 
     Args:
         chart: (T, T) bool or numbers; entry (i, j) is non-zero for the constituents i..j.
-            Entries below the diagonal or beyond the length are not looked at.
+            Entries below the diagonal or beyond the length are ignored.
         length: n in 1..T, the leaves of the tree; None for T.
     Returns:
         The tree, binary if the chart is.
     Raises:
-        ValueError: the whole sentence is no constituent, two constituents cross, the chart is not square,
+        ValueError: the whole sentence is not a constituent, two constituents cross, the chart is not square,
             or the length does not fit it.
     Example:
         >>> from_chart(torch.tensor([[1, 0, 1], [0, 1, 1], [0, 0, 1]]))
         (0, (1, 2))
     """
     if chart.dim() != 2 or chart.shape[0] != chart.shape[1]:
-        raise ValueError(f"chart must be (T, T), got shape {tuple(chart.shape)}")
+        raise ValueError(f"expected chart to be (T, T), got shape {tuple(chart.shape)}")
     size = len(chart) if length is None else length
     if not 1 <= size <= len(chart):
-        raise ValueError(f"length must lie in 1..{len(chart)}, the side of the chart, got {size}")
+        raise ValueError(f"expected length in 1..{len(chart)}, the side of the chart, got {size}")
     marked = chart[:size, :size].triu(1).nonzero().tolist()
     if size > 1 and [0, size - 1] not in marked:
-        raise ValueError(f"the chart has no constituent over all {size} leaves")
+        raise ValueError(f"expected a constituent over all {size} leaves, got none in the chart")
     opening = iter(sorted(((i, j) for i, j in marked), key=lambda span: (span[0], -span[1])))
     following = next(opening, None)
     unfinished: list[tuple[Span, list[Tree]]] = []
@@ -347,7 +345,9 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
     for leaf in range(size):
         while following is not None and following[0] == leaf:
             if unfinished and following[1] > unfinished[-1][0][1]:
-                raise ValueError(f"constituents {unfinished[-1][0]} and {following} cross")
+                raise ValueError(
+                    f"expected a tree, got constituents {unfinished[-1][0]} and {following} that cross"
+                )
             unfinished.append((following, []))
             following = next(opening, None)
         tree = leaf
@@ -361,19 +361,32 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
     return tree
 
 
-# ---- helpers
-
-
 def reduce_topmost(subtrees: list[Tree]) -> None:
-    """Join the two topmost subtrees of a stack."""
+    """Join the two topmost subtrees of a stack.
+
+    Args:
+        subtrees: two or more; changed in place.
+    """
     right, left = subtrees.pop(), subtrees.pop()
     subtrees.append((left, right))
 
 
-def _check_tokens(tree: Tree, tokens: Sequence[Any]) -> None:
+def check_tokens(tree: Tree, tokens: Sequence[Any]) -> None:
+    """Raise unless the tree has the leaves 0..n - 1 of n tokens.
+
+    Args:
+        tree: binary or not.
+        tokens: n of them.
+    Raises:
+        TypeError: not a tree.
+        ValueError: not a tree, or other leaves.
+    """
     found = leaves(tree)
     if found != list(range(len(tokens))):
-        raise ValueError(f"the tree must have the leaves 0..{len(tokens) - 1} of {len(tokens)} tokens")
+        raise ValueError(
+            f"expected a tree with the leaves 0..{len(tokens) - 1} of {len(tokens)} tokens, got the leaves "
+            f"{found[0]}..{found[-1]}"
+        )
 
 
 def _nltk() -> Any:

@@ -131,7 +131,7 @@ def run_parse(config: ParseConfig) -> None:
     if prediction.attention is None:
         print("this model has no slots and so no tree")
         return
-    tree = from_attention(prediction.attention)[0]
+    tree = from_attention(prediction.attention, batch_first=True)[0]
     print(f"\n{draw_tree(tree, tokens)}")
     print("the tree is the true one" if tree == true_tree(tokens) else "the tree is not the true one")
     save_attention(config.heat_map, prediction.attention[0].numpy(), tokens)

@@ -117,7 +117,7 @@ def evaluate(
         prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
         predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
         if prediction.attention is not None:
-            read = from_attention(prediction.attention.float().cpu(), batch.lengths)
+            read = from_attention(prediction.attention.float().cpu(), batch.lengths, batch_first=True)
             for index, one in zip(indices, read, strict=True):
                 trees[index] = one
         on_batch(len(indices))

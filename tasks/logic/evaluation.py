@@ -153,7 +153,7 @@ def induced_trees(attention: torch.Tensor, batch: Batch) -> list[Tree]:
     Returns:
         2B trees.
     """
-    trees = from_attention(attention, batch.lengths)
+    trees = from_attention(attention, batch.lengths, batch_first=True)
     is_word = (batch.tokens != PARENTHESES[0]) & (batch.tokens != PARENTHESES[1]) & (batch.tokens != 0)
     return [
         keep_leaves(tree, torch.nonzero(row).flatten().tolist())

@@ -10,13 +10,14 @@ import torch
 import tyro
 from tqdm import tqdm
 
+from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
+from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import PRESETS
 from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.model import Trained, load_model
-from tasks.parsing.decoding import DECODINGS, Decoding, decode
-from tasks.parsing.evaluation import CORPUS_LEVEL, SENTENCE_LEVEL, evaluate
+from tasks.language_model.ptb_spelling import coverage, spell
+from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.figure import distances_text, save_distances
-from tasks.parsing.ptb_spelling import coverage, spell
 from tasks.parsing.reading import read_sentences
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, read_treebank
@@ -113,7 +114,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     spelt = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
         **{name: value for name, value in gold._asdict().items() if name != "sentences"},
-        "conventions": {"f1_corpus": CORPUS_LEVEL, "f1_sentence": SENTENCE_LEVEL},
+        "conventions": {"f1_corpus": str(CORPUS_LEVEL), "f1_sentence": str(SENTENCE_LEVEL)},
         "coverage": coverage(spelt, trained.vocabulary),
         "config": config_to_dict(config),
         **evaluation.summary(),

@@ -1,4 +1,4 @@
-"""How well induced trees agree with the true ones: span F1, recall by label, depth; baselines, ceilings."""
+"""Induced trees against the true ones: span F1, recall by label, depth; baselines and ceilings."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from ordered_memory.span_f1 import baselines, span_f1
+from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, baselines, span_f1
+from ordered_memory.tree_recovery import DECODINGS, VARIANTS, Decoding, from_distances, to_distances
 from ordered_memory.trees import Tree, depth, spans
-from tasks.parsing.decoding import DECODINGS, decode, true_distances
 from tasks.parsing.treebank import Sentence
 
 LABELS = ("ADJP", "NP", "PP", "INTJ", "VP", "SBAR")
 SHORT = 10
 """Words of a sentence that counts as short, as in WSJ10."""
-
-CORPUS_LEVEL = "corpus level, with the whole-sentence span"
-SENTENCE_LEVEL = "sentence level, without the whole-sentence span"
 
 
 class Source(NamedTuple):
@@ -57,7 +55,7 @@ class Evaluation:
         return {"all": everything, "short": short} if short else {"all": everything}
 
     def summary(self) -> dict[str, Any]:
-        """Everything that was measured, as JSON values: what the groups are, and a row for each source."""
+        """Every measurement as JSON values: the groups, and a row for each source."""
         groups = {name: [self.sentences[i] for i in chosen] for name, chosen in self.groups().items()}
         rows = [
             {"name": source.name, "layer": source.layer, "decoding": source.decoding}
@@ -73,7 +71,7 @@ class Evaluation:
 def evaluate(
     sentences: Sequence[Sentence], distances: Sequence[Tensor], layers: Sequence[int], temperature: float
 ) -> Evaluation:
-    """Read trees off the distances in every way.
+    """Read trees off the distances with every decoding.
 
     Args:
         sentences: with the true trees.
@@ -89,16 +87,31 @@ def evaluate(
         for decoding in DECODINGS:
             source = Source(f"layer {layer}, {decoding}", layer, decoding)
             trees[source] = decode(of_layer, decoding, temperature)
-    ideal = [true_distances(sentence.tree) for sentence in sentences]
-    for variant in ("prpn", "unbiased"):
+    ideal = [to_distances(sentence.tree) for sentence in sentences]
+    for variant in VARIANTS:
         trees[Source(f"true tree, {variant}", None, "ceiling")] = decode(ideal, variant)
     for name, of_baseline in baselines([len(sentence.words) for sentence in sentences]).items():
         trees[Source(name, None, name)] = of_baseline
     return Evaluation(sentences, trees, distances)
 
 
+def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float = 1.0) -> list[Tree]:
+    """`tree_recovery.from_distances` of sentences that are not padded.
+
+    Args:
+        distances: d of each sentence, (words,).
+        decoding: how.
+        temperature: of CKY, in master-gate entries.
+    Returns:
+        A binary tree for each sentence.
+    """
+    padded = pad_sequence(list(distances), batch_first=True)
+    lengths = [len(d) for d in distances]
+    return from_distances(padded, lengths, decoding=decoding, temperature=temperature, batch_first=True)
+
+
 def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """What sentences are scored, as JSON values."""
+    """Counts of the sentences that are scored, as JSON values."""
     lengths = [len(sentence.words) for sentence in sentences]
     labels = Counter(label for sentence in sentences for label, _, _ in sentence.labelled_spans)
     return {
@@ -116,13 +129,13 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
         predicted: one for each sentence.
         sentences: with the true trees.
     Returns:
-        F1 by both conventions, recall by label, and two mean depths: of the deepest word, and of all words,
-        averaged within each sentence first, as the authors' evaluation does.
+        F1 under both conventions, recall by label, and two mean depths: of the deepest word, and of all
+        words, averaged within each sentence first, as in the authors' evaluation.
     """
     gold = [sentence.tree for sentence in sentences]
     return {
-        "f1_corpus": span_f1(predicted, gold, level="corpus", whole_sentence=True).f1,
-        "f1_sentence": span_f1(predicted, gold, level="sentence", whole_sentence=False).f1,
+        "f1_corpus": span_f1(predicted, gold, **CORPUS_LEVEL._asdict()).f1,
+        "f1_sentence": span_f1(predicted, gold, **SENTENCE_LEVEL._asdict()).f1,
         "label_recall": label_recall(predicted, sentences),
         "depth": sum(map(depth, predicted)) / len(predicted),
         "depth_of_words": sum(map(_word_depth, predicted, sentences)) / len(predicted),
@@ -132,8 +145,8 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
 def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, float | None]:
     """The fraction of labelled constituents whose span is predicted.
 
-    Constituents of two words or more count, the whole sentence too; one with the label and span of another in
-    its sentence does not count again.
+    Constituents of two words or more count, the whole sentence included; of several with the same label and
+    span one counts.
 
     Args:
         predicted: one tree for each sentence.

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from onlstm.language_model import LanguageModel
 from tasks.classifiers.batching import evaluation_batches
 from tasks.language_model.model import Trained
-from tasks.parsing.ptb_spelling import spell
+from tasks.language_model.ptb_spelling import spell
 from tasks.runs.errors import UserError
 
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048

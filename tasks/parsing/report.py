@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tasks.parsing.evaluation import CORPUS_LEVEL, LABELS, SENTENCE_LEVEL, SHORT, Evaluation, Source
+from ordered_memory.span_f1 import CORPUS_LEVEL, EVALB_DIFFERENCE, ONE_TOKEN, SENTENCE_LEVEL
+from tasks.parsing.evaluation import LABELS, SHORT, Evaluation, Source
 from tasks.parsing.figure import distances_figure
 from tasks.reporting.report import Example, Report, Table, write_report
 
@@ -26,17 +27,18 @@ COLUMNS = {
     "depth_of_words": "of words",
 }
 CONVENTIONS = (
-    f"F1 corpus: {CORPUS_LEVEL}, as EVALB. F1 sentence: {SENTENCE_LEVEL}, as the authors' evaluation, "
-    "where a sentence of one or two words scores 1. Spans of one word never count. Depth: constituents above "
-    "the deepest word; of words: above a word on average, as the authors' evaluation counts."
+    f"F1 corpus: {CORPUS_LEVEL}. {EVALB_DIFFERENCE} F1 sentence: {SENTENCE_LEVEL}, as in the authors' "
+    "evaluation; a sentence of one or two words scores 1. "
+    f"{ONE_TOKEN} Depth: constituents above the deepest word; of words: above a word on average, as in the "
+    "authors' evaluation."
 )
 CEILINGS = (
-    "True tree: what a decoding makes of distances that are read off the true trees, the most it can reach; "
-    "true trees are not binary."
+    "True tree: what a decoding makes of distances read off the true trees, the most it can reach: they are "
+    "not binary."
 )
 RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two words or more whose span is predicted, in all "
-    "sentences. The whole-sentence span counts; of constituents that share a span every label counts once."
+    "sentences together. The whole-sentence span counts; every label of a span counts once."
 )
 PUBLISHED = {
     "ON-LSTM on the WSJ test section": 0.477,
@@ -67,7 +69,7 @@ def results_text(results: dict[str, Any]) -> str:
     for row in rows:
         cells = [_fixed(row[name][key], key) for name in groups for key in COLUMNS]
         lines.append(f"{row['name']:>{width}}" + "".join(f"  {cell:>11}" for cell in cells))
-    lines += [*_wrap(CONVENTIONS), *_wrap(CEILINGS), "", "recall by label, of so many constituents"]
+    lines += [*_wrap(CONVENTIONS), *_wrap(CEILINGS), "", "recall by label; first the number of constituents"]
     counts = groups["all"]["labels"]
     lines.append(" " * width + "".join(f"  {label:>7}" for label in LABELS))
     lines.append(" " * width + "".join(f"  {counts[label]:>7,}" for label in LABELS))

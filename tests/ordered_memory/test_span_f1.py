@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
-from ordered_memory.span_f1 import compare, format_report, span_f1
+from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, compare, format_report, span_f1
 from ordered_memory.trees import to_chart
 
 CONVENTIONS = [(level, whole) for level in ("corpus", "sentence") for whole in (True, False)]
-EVALB = {"level": "corpus", "whole_sentence": True}
-ON_LSTM = {"level": "sentence", "whole_sentence": False}
+EVALB = CORPUS_LEVEL._asdict()
+ON_LSTM = SENTENCE_LEVEL._asdict()
 
 corpora = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
@@ -122,15 +122,20 @@ def test_unary_chains_and_repeated_spans_count_once():
 @pytest.mark.parametrize(
     ("predicted", "gold", "arguments", "message"),
     [
-        ([0], [0, 0], EVALB, "1 predicted trees for 2 gold ones"),
-        ([], [], EVALB, "no sentences"),
+        ([0], [0, 0], EVALB, "as many predicted as gold trees, got 1 and 2"),
+        ([], [], EVALB, "one sentence or more, got none"),
         (
             [0, (0, 1)],
             [0, ((0, 1), 2)],
             EVALB,
-            "sentence 1: the predicted tree has 2 leaves",
+            r"got 2 leaves in predicted\[1\] and 3 in gold\[1\]",
         ),
-        ([(1, 2)], [(0, 1)], EVALB, "sentence 0: the two trees have different leaves"),
+        (
+            [(1, 2)],
+            [(0, 1)],
+            EVALB,
+            r"predicted\[0\] to have the leaves 0, 1, …, got 1 as the first",
+        ),
         ([0], [0], {"level": "word", "whole_sentence": True}, "got 'word'"),
     ],
 )
@@ -142,7 +147,9 @@ def test_what_cannot_be_scored_is_named(predicted, gold, arguments, message):
 def test_comparison_scores_every_baseline_on_the_same_sentences():
     lengths = [5, 3, 8]
     gold = [right_branching(n) for n in lengths]
-    scores = compare([balanced(n) for n in lengths], gold, **ON_LSTM)
+    by_convention = compare([balanced(n) for n in lengths], gold)
+    assert list(by_convention) == [CORPUS_LEVEL, SENTENCE_LEVEL]
+    scores = by_convention[SENTENCE_LEVEL]
     assert list(scores) == ["model", "left-branching", "right-branching", "balanced", "random"]
     assert scores["right-branching"].f1 == 1
     assert scores["balanced"] == scores["model"]
@@ -151,6 +158,9 @@ def test_comparison_scores_every_baseline_on_the_same_sentences():
 
 
 def test_report_states_its_conventions():
-    text = format_report(compare([(0, 1)] * 3, [(0, 1)] * 3, **ON_LSTM), punctuation="dropped")
-    for fact in ("3 sentences", "sentence level", "without the whole", "never count", "punctuation: dropped"):
+    text = format_report(compare([(0, 1)] * 3, [(0, 1)] * 3), punctuation="dropped")
+    for fact in (
+        *("3 sentences", "sentence level, without the whole", "corpus level, with the whole"),
+        *("never count", "punctuation: dropped"),
+    ):
         assert fact in text

@@ -1,22 +1,19 @@
 """From sentences to distances, trees and scores: padding, every binary tree, examples by hand."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from onlstm.language_model import LanguageModel
 from ordered_memory.baseline_trees import right_branching
-from ordered_memory.tree_recovery import greedy
-from ordered_memory.trees import Tree, depth, leaves
+from ordered_memory.tree_recovery import DECODINGS, greedy
+from ordered_memory.trees import depth, leaves
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
-from tasks.parsing.decoding import DECODINGS, decode, most_probable, span_scores, true_distances
-from tasks.parsing.evaluation import LABELS, evaluate, label_recall, score
+from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
 from tasks.parsing.figure import distances_figure, distances_text
 from tasks.parsing.reading import forget_distances, read_sentences
 from tasks.parsing.treebank import Sentence
@@ -95,82 +92,13 @@ def test_distances_that_are_not_numbers():
 # ---- decoding
 
 
-def binary_trees(first: int, last: int) -> list[Tree]:
-    """Every binary tree over the leaves first..last."""
-    if first == last:
-        return [first]
-    return [
-        (left, right)
-        for split in range(first + 1, last + 1)
-        for left in binary_trees(first, split - 1)
-        for right in binary_trees(split, last)
-    ]
-
-
-@pytest.mark.parametrize("decoding", ["unbiased", "cky"])
-def test_distances_of_a_tree_give_the_tree_back(decoding):
-    for size in range(1, 7):
-        trees = binary_trees(0, size - 1)
-        assert decode([true_distances(tree) for tree in trees], decoding, 1e-2) == trees
-
-
-def log_probability(tree: Tree, d: list[float], temperature: float) -> float:
-    """Of drawing the tree from top to bottom, each split by a softmax over its span."""
-    if isinstance(tree, int):
-        return 0.0
-    left, right = tree
-    first, split, last = leaves(left)[0], leaves(right)[0], leaves(right)[-1]
-    weights = [math.exp(d[k] / temperature) for k in range(first + 1, last + 1)]
-    here = math.log(math.exp(d[split] / temperature) / sum(weights))
-    return here + log_probability(left, d, temperature) + log_probability(right, d, temperature)
-
-
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
-def test_cky_finds_the_most_probable_of_all_trees(temperature):
-    for n in range(1, 7):
-        trees = binary_trees(0, n - 1)
-        for d in (2 * torch.randn(10, n, dtype=torch.float64)).unbind():
-            probabilities = [log_probability(tree, d.tolist(), temperature) for tree in trees]
-            assert math.isclose(sum(map(math.exp, probabilities)), 1.0)
-            assert most_probable([d], temperature) == [trees[int(np.argmax(probabilities))]]
-
-
-def test_span_scores_differ_from_log_probabilities_by_what_all_trees_share():
-    d = torch.randn(5, dtype=torch.float64)
-    scores = span_scores(d[None], 0.7)[0]
-
-    def total(tree):
-        if isinstance(tree, int):
-            return 0.0
-        return scores[leaves(tree)[0], leaves(tree)[-1]].item() + sum(map(total, tree))
-
-    shared = d[1:].sum().item() / 0.7
-    for tree in binary_trees(0, 4):
-        assert math.isclose(total(tree) + shared, log_probability(tree, d.tolist(), 0.7))
-
-
-def test_a_low_temperature_is_greedy_unbiased():
-    sentences = [torch.randperm(n).double() for n in (1, 2, 3, 7, 12, 12, 20, 31)]
-    assert most_probable(sentences, 1e-6) == [greedy(d, "unbiased") for d in sentences]
-
-
-def test_cky_in_batches_is_cky_alone():
+def test_sentences_of_all_lengths_are_decoded_in_their_order():
     sentences = [torch.randn(n) for n in (1, 6, 3, 25, 6, 2, 11)]
-    assert most_probable(sentences) == [most_probable([d])[0] for d in sentences]
-
-
-def test_span_scores_do_not_depend_on_padding_and_do_not_overflow():
-    d = torch.tensor([[0.0, 400.0, 800.0]])
-    padded = torch.cat([d, torch.full((1, 2), 1e6)], 1)
-    torch.testing.assert_close(span_scores(padded, 0.01)[:, :3, :3], span_scores(d, 0.01))
-    assert span_scores(d, 1e-6).isfinite().all()
-    assert span_scores(d)[0].tolist() == [[0.0, -400.0, -800.0], [0.0, 0.0, -800.0], [0.0, 0.0, 0.0]]
-
-
-def test_a_temperature_that_is_not_positive():
-    for temperature in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="temperature must be positive, got"):
-            span_scores(torch.zeros(1, 3), temperature)
+    for decoding in DECODINGS:
+        found = decode(sentences, decoding)
+        assert found == [decode([d], decoding)[0] for d in sentences]
+        if decoding != "cky":
+            assert found == [greedy(d, decoding) for d in sentences]
 
 
 # ---- scores

@@ -5,8 +5,6 @@ import zipfile
 import pytest
 
 from ordered_memory.trees import leaves
-from tasks.language_model.vocabulary import Vocabulary
-from tasks.parsing.ptb_spelling import coverage, spell
 from tasks.parsing.treebank import cut_label, read_treebank, read_trees
 from tasks.runs.errors import UserError
 
@@ -184,26 +182,3 @@ def test_a_member_that_is_damaged_is_named(tmp_path):
         archive.writestr("x/a.mrg", f"{CAT}\n(S")
     with pytest.raises(UserError, match=r"all\.zip/x/a\.mrg, line 2: "):
         read_treebank(tmp_path / "all.zip")
-
-
-NUMBERS = ["61", "8.45", "1,650", r"1\/2", "3-4", "7:30", "-5", "1988", "%"]
-NO_NUMBERS = ["30-year", "1980s", "n't", "--", "...", "p53", "$", "and/or"]
-
-
-def test_numbers_become_n_and_words_lower_case():
-    vocabulary = Vocabulary(["<eos>", "<unk>", "N", "the", "n't", "nov.", "u.s.", "30-year"])
-    assert spell(NUMBERS, vocabulary) == ["N"] * len(NUMBERS)
-    assert spell(NO_NUMBERS, vocabulary) == NO_NUMBERS
-    assert spell(["The", "Nov.", "U.S.", "30-Year", "Elsevier"], vocabulary) == [
-        *("the", "nov.", "u.s.", "30-year", "elsevier")
-    ]
-
-
-def test_words_that_the_vocabulary_has_stay_as_they_are():
-    vocabulary = Vocabulary(["<eos>", "The", "the", "61", "N", "%"])
-    assert spell(["The", "61", "%", "62"], vocabulary) == ["The", "61", "%", "N"]
-    assert spell(["61"], Vocabulary(["<eos>"])) == ["61"]
-
-
-def test_coverage_counts_words_each_time():
-    assert coverage([["a", "a", "b"], ["c"]], Vocabulary(["<eos>", "<unk>", "a"])) == 0.5

@@ -1,0 +1,146 @@
+"""Trees in brackets: text such as `( ( a b ) c )`, with or without labels."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Sequence
+
+from ordered_memory.trees import Tree, check_tokens
+
+WORD = re.compile(r"[^\s()]+", re.ASCII)
+"""A word in brackets. White space is ASCII's: a no-break space may stand within a word."""
+TOKEN = re.compile(rf"[()]|{WORD.pattern}", re.ASCII)
+LABEL = re.compile(r"\([^\s()]", re.ASCII)
+LABELLED = re.compile(r"ww|wc+")
+"""A label with a word, or with constituents."""
+
+
+def to_brackets(tree: Tree, tokens: Sequence[str]) -> str:
+    """The tree as text, with one space between parentheses and tokens.
+
+    Args:
+        tree: leaves index `tokens`.
+        tokens: the words, without parentheses and ASCII white space.
+    Returns:
+        For example "( ( a b ) c )"; `from_brackets` reads it.
+    Raises:
+        TypeError: not a tree.
+        ValueError: not a tree, as many tokens as it has leaves are not given, or a token could not be read
+            again.
+    Example:
+        >>> to_brackets(((0, 1), 2), ["a", "b", "c"])
+        '( ( a b ) c )'
+    """
+    check_tokens(tree, tokens)
+    for place, token in enumerate(tokens):
+        if not isinstance(token, str) or not WORD.fullmatch(token):
+            raise ValueError(
+                f"expected words without parentheses and white space, got tokens[{place}] = "
+                f"{reprlib.repr(token)}"
+            )
+    pieces: list[str] = []
+    pending: list[Tree | None] = [tree]
+    while pending:
+        node = pending.pop()
+        if node is None:
+            pieces.append(")")
+        elif isinstance(node, tuple):
+            pieces.append("(")
+            pending += [None, *reversed(node)]
+        else:
+            pieces.append(tokens[node])
+    return " ".join(pieces)
+
+
+def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str]]:
+    """Read a tree in brackets, with or without labels.
+
+    Parentheses need no spaces around them: `((a b) c)` is `( ( a b ) c )`. In `(S (NP the cat) sat)` a word
+    after "(" may be a label or the first leaf, which only the caller can know.
+
+    Args:
+        text: one tree of parentheses and words.
+        labels: True: the first word after each "(" is a label. Labels are dropped, and a constituent with one
+            child is replaced by that child. False: every word is a leaf. None: as False, but what looks like
+            the Penn Treebank is refused: each "(" right before a label and each word in a bracket of its own.
+            (A tree over one word, such as `(NP (NN cats))`, looks like `(a (b c))` and is read.)
+    Returns:
+        The tree and its tokens.
+    Raises:
+        TypeError: the text is not a string.
+        ValueError: parentheses do not match or are empty, there is more than one tree, or it looks labelled.
+            Says at which token of the text, parentheses counted, from 0.
+    Example:
+        >>> from_brackets("((a b) c)")
+        (((0, 1), 2), ['a', 'b', 'c'])
+        >>> from_brackets("(S (NP (DT the) (NN cat)) (VP (VBD sat)))", labels=True)
+        (((0, 1), 2), ['the', 'cat', 'sat'])
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected text to be a str, got {type(text).__name__} {reprlib.repr(text)}")
+    if labels is None and _looks_labelled(text):
+        raise ValueError(
+            f"expected a tree without labels, got {reprlib.repr(text)}, which looks labelled: labels=True "
+            "drops the labels, labels=False takes every word for a leaf"
+        )
+    words: list[str] = []
+    open_nodes: list[list[Tree]] = [[]]
+    opened_at: list[int] = []
+    after_opening = False
+    for place, token in enumerate(TOKEN.findall(text)):
+        is_label = labels is True and after_opening and token not in ("(", ")")
+        after_opening = token == "("
+        if len(open_nodes) == 1 and open_nodes[0]:
+            raise ValueError(f"expected one tree, got {token!r} at token {place}, after its end")
+        if token == "(":
+            open_nodes.append([])
+            opened_at.append(place)
+        elif token == ")":
+            if len(open_nodes) == 1:
+                raise ValueError(
+                    f"expected matching parentheses, got ')' at token {place}, which closes nothing"
+                )
+            if not open_nodes[-1]:
+                raise ValueError(f"expected words, got an empty constituent that ends at token {place}")
+            node = tuple(open_nodes.pop())
+            opened_at.pop()
+            open_nodes[-1].append(node[0] if labels and len(node) == 1 else node)
+        elif not is_label:
+            open_nodes[-1].append(len(words))
+            words.append(token)
+    if opened_at:
+        raise ValueError(
+            f"expected matching parentheses, got {len(opened_at)} '(' never closed, the last at token "
+            f"{opened_at[-1]}"
+        )
+    if not open_nodes[0]:
+        raise ValueError("expected a tree, got no words")
+    return open_nodes[0][0], words
+
+
+def _looks_labelled(text: str) -> bool:
+    """Whether every word may be a label or stand in brackets of its own, as in the Penn Treebank.
+
+    Right-branching trees do too, such as `(a (b c))`: with labels that would be a tree over one word.
+    """
+    if not LABEL.search(text):
+        return False
+    shapes: list[str] = []  # of open brackets, a letter for each part: w(ord), c(onstituent)
+    branches = False
+    for token in TOKEN.findall(text):
+        if token == "(":
+            shapes.append("")
+        elif not shapes:
+            return False
+        elif token != ")":
+            shapes[-1] += "w"
+        else:
+            shape = shapes.pop()
+            outermost = not shapes
+            if not LABELLED.fullmatch(shape) and not (outermost and shape == "c"):
+                return False
+            branches |= shape.count("c") > 1 or shape == "c"
+            if shapes:
+                shapes[-1] += "c"
+    return branches and not shapes
