@@ -19,7 +19,7 @@ def test_it_loads_in_one_line_answers_and_parses():
     with torch.inference_mode():
         out = model(Dataset.from_texts([EXPRESSION]).batch([0]), config.num_slots)
     assert int(out.logits.argmax()) == 7
-    assert from_attention(out.attention)[0] == tree(tokens)
+    assert from_attention(out.attention, batch_first=True)[0] == tree(tokens)
 
 
 def test_it_is_as_good_as_said_on_expressions_it_has_not_seen():
