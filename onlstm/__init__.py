@@ -1,22 +1,15 @@
-"""ON-LSTM (Shen et al., *Ordered Neurons*, ICLR 2019): an LSTM whose gates induce trees."""
+"""ON-LSTM (Shen et al., *Ordered Neurons*, ICLR 2019): an LSTM whose gates induce trees.
+
+>>> from onlstm import ONLSTM
+>>> lstm = ONLSTM(input_size=16, hidden_size=32, chunk_size=8)
+"""
 
 from torch.serialization import add_safe_globals
 
 from onlstm.cell import ONLSTMCell
-from onlstm.functional import MasterGates, Recurrence, Weights, master_gates, recur, step
 from onlstm.layer import ONLSTM, Distances
 
-# Whole modules in a file are data and nothing else, as nn.LSTM's: torch.load may read them with care.
-add_safe_globals([ONLSTM, ONLSTMCell])
+# A whole module and its distances can be read by `torch.load(weights_only=True)`.
+add_safe_globals([ONLSTM, ONLSTMCell, Distances])
 
-__all__ = [
-    "ONLSTM",
-    "Distances",
-    "MasterGates",
-    "ONLSTMCell",
-    "Recurrence",
-    "Weights",
-    "master_gates",
-    "recur",
-    "step",
-]
+__all__ = ["ONLSTM", "Distances", "ONLSTMCell"]

@@ -1,4 +1,4 @@
-"""`ONLSTMCell`: what `nn.LSTMCell` takes and returns, with neurons in order.
+"""`ONLSTMCell`: a drop-in replacement for `nn.LSTMCell` with ordered neurons.
 
 Axes: B batch, H hidden units, C chunk size.
 """
@@ -16,16 +16,20 @@ State = tuple[Tensor, Tensor]
 
 
 class ONLSTMCell(nn.Module):
-    """One ON-LSTM step in place of `nn.LSTMCell`.
+    """One ON-LSTM step: a drop-in replacement for `nn.LSTMCell`.
+
+    ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`.
 
     Args:
-        input_size: features of a token.
-        hidden_size: H.
-        bias: whether there are b_ih and b_hh.
-        device, dtype: of the parameters.
-        chunk_size: C, divides H.
+        input_size: number of features of a token.
+        hidden_size: H, number of units.
+        bias: whether there are biases b_ih and b_hh.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+        chunk_size: C, units per entry of a master gate; must divide H.
     Raises:
-        TypeError, ValueError: an argument of another type or out of range.
+        TypeError: an argument has the wrong type.
+        ValueError: an argument is out of range, or `chunk_size` does not divide `hidden_size`.
     Example:
         >>> hidden, cell = ONLSTMCell(10, 20, chunk_size=4)(torch.randn(3, 10))
         >>> hidden.shape
@@ -64,16 +68,16 @@ class ONLSTMCell(nn.Module):
         set_forget_bias(self, self.hidden_size, value)
 
     def forward(self, input: Tensor, hx: State | None = None) -> State:
-        """One step.
+        """Read one token of each sequence.
 
         Args:
-            input: (B, input_size) or (input_size,).
-            hx: (h, c), (B, H) or (H,) each; None for zeros.
+            input: (B, input_size), or (input_size,) without a batch axis.
+            hx: state (h, c), (B, H) each, or (H,) without a batch axis; None for zeros.
         Returns:
-            The next h and c.
+            The next state (h, c), of the same shapes.
         Raises:
-            ValueError: input without one or two axes.
-            RuntimeError: another number of features, or a state that does not fit.
+            ValueError: `input` does not have one or two axes.
+            RuntimeError: `input` has another number of features, or `hx` another shape, dtype or device.
         """
         if input.dim() not in (1, 2):
             raise ValueError(f"ONLSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")

@@ -1,4 +1,4 @@
-"""`ONLSTM`: what `nn.LSTM` takes and returns, with neurons in order.
+"""`ONLSTM`: a drop-in replacement for `nn.LSTM` with ordered neurons.
 
 Axes: B batch, T time, P tokens of a packed batch, H hidden units, C chunk size, M = H / C entries of a master
 gate, L layers, D directions.
@@ -7,7 +7,7 @@ gate, L layers, D directions.
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -23,15 +23,16 @@ State = tuple[Tensor, Tensor]
 
 
 class Distances(NamedTuple):
-    """How far each token opens the hierarchy, in every layer and direction.
+    """The forget and input distances of every token, layer and direction.
 
     ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
-    distance says that a constituent ends before the token. With a PackedSequence both are packed as it is,
+    distance says that a constituent ends before the token. For a PackedSequence both are packed like it,
     (L · D, P).
 
     Args:
-        forget: (L · D, T, B), or (L · D, B, T) with `batch_first`, or (L · D, T) without a batch axis.
-        input: likewise.
+        forget: (L · D, T, B), or (L · D, B, T) with `batch_first`, or (L · D, T) without a batch axis; values
+            in [0, M].
+        input: the same shape and range.
     """
 
     forget: Tensor
@@ -39,28 +40,34 @@ class Distances(NamedTuple):
 
 
 class ONLSTM(nn.Module):
-    """An ON-LSTM of several layers in place of `nn.LSTM`.
+    """A multi-layer ON-LSTM: a drop-in replacement for `nn.LSTM`.
 
     ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. Parameters have the names and the
     initial distribution of nn.LSTM's; a gate matrix has 4H + 2M rows: i, f, ĉ and o as there, then the logits
     of the two master gates.
 
+    The forget gate has rows H to 2H of every bias, as in nn.LSTM, but here these are not the second quarter:
+    the common `bias[n // 4 : n // 2] = 1` sets other rows. Use `set_forget_bias`.
+
     Args:
-        input_size: features of a token.
-        hidden_size: H.
-        num_layers: L.
-        bias: whether there are b_ih and b_hh.
-        batch_first: input and output are (B, T, ·), not (T, B, ·).
-        dropout: probability of dropping an output of a layer other than the last, in [0, 1].
-        bidirectional: also read each sequence from its end.
-        proj_size: must be 0; it stands here because nn.LSTM has it in this place.
-        device, dtype: of the parameters.
-        chunk_size: C, units for each entry of a master gate; divides H.
-        weight_dropout: probability of dropping a recurrent weight (DropConnect), one mask for each layer and
-            call, so for whole sequences, in [0, 1].
-        backend: how the recurrence is computed, a name from `onlstm.backends`, or "auto": the fastest.
+        input_size: number of features of a token.
+        hidden_size: H, number of units.
+        num_layers: L, number of layers.
+        bias: whether there are biases b_ih and b_hh.
+        batch_first: input and output are (B, T, ·) instead of (T, B, ·).
+        dropout: probability of dropping an output of any layer but the last, in [0, 1].
+        bidirectional: also read each sequence from its end to its start.
+        proj_size: must be 0: ON-LSTM has no projections. nn.LSTM has this argument here.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+        chunk_size: C, units per entry of a master gate; must divide H.
+        weight_dropout: probability of dropping a recurrent weight (DropConnect), in [0, 1]. One mask is drawn
+            per layer, direction and call.
+        backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from
+            `onlstm.backends.BACKENDS`. All give the same results.
     Raises:
-        TypeError, ValueError: an argument of another type or out of range, as nn.LSTM raises them.
+        TypeError: an argument has the wrong type.
+        ValueError: an argument is out of range, or `chunk_size` does not divide `hidden_size`.
     Example:
         >>> lstm = ONLSTM(10, 20, num_layers=2, chunk_size=5)
         >>> output, (h_n, c_n) = lstm(torch.randn(7, 3, 10))
@@ -159,23 +166,29 @@ class ONLSTM(nn.Module):
     ) -> tuple[Any, ...]:
         """Read a batch of sequences.
 
+        Under autocast the output and the state have the autocast dtype, as those of nn.LSTM; the recurrence
+        itself and the distances keep the dtype of the parameters.
+
         Args:
             input: (T, B, input_size), or (B, T, input_size) with `batch_first`, or (T, input_size) for one
-                sequence without a batch axis, or a PackedSequence, of whatever order.
-            hx: (h_0, c_0), (L · D, B, H) each, or (L · D, H) without a batch axis; None for zeros.
-            distances: also return those of every layer.
+                sequence without a batch axis, or a PackedSequence. B may be 0, T may not.
+            hx: initial state (h_0, c_0), (L · D, B, H) each, or (L · D, H) without a batch axis; None for
+                zeros.
+            distances: also return the distances of every layer and direction.
         Returns:
-            output, (h_n, c_n) as nn.LSTM; with `distances` a `Distances` besides.
+            output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry.
         Raises:
-            ValueError: input without two or three axes.
-            RuntimeError: another number of features, or a state of another shape; as nn.LSTM.
+            TypeError: `input` is neither a tensor nor a PackedSequence.
+            ValueError: `input` does not have two or three axes, or has another dtype than the parameters.
+            RuntimeError: `input` has another number of features, is on another device or has T = 0, or `hx`
+                has another shape, dtype or device. These are the types that nn.LSTM raises.
         """
         packed = input if isinstance(input, PackedSequence) else None
         if packed is not None:
             tokens, batch_sizes = packed.data, packed.batch_sizes.tolist()
             self._check_input(packed.data, 2)
             hx = _reorder(hx, packed.sorted_indices)
-            return self._assemble_packed(packed, *self._run(tokens, batch_sizes, hx), distances)
+            return self._assemble_packed(packed, *self._run(tokens, batch_sizes, hx, self.backend), distances)
         if not isinstance(input, Tensor):
             raise TypeError(f"input must be a Tensor or a PackedSequence, got {type(input).__name__}")
         if input.dim() not in (2, 3):
@@ -200,7 +213,8 @@ class ONLSTM(nn.Module):
         length, batch_size = steps.shape[:2]
         if length == 0:
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
-        output, state, found = self._run(steps.flatten(0, 1), [batch_size] * length, hx)
+        backend = self.backend if batch_size else "reference"  # no engine need know of an empty batch
+        output, state, found = self._run(steps.flatten(0, 1), [batch_size] * length, hx, backend)
         output = output.unflatten(0, (length, batch_size))
         found = Distances(*(one.unflatten(1, (length, batch_size)) for one in found))
         if not batched:
@@ -211,7 +225,6 @@ class ONLSTM(nn.Module):
         return (output, state, found) if distances else (output, state)
 
     def extra_repr(self) -> str:
-        parts = [f"{self.input_size}, {self.hidden_size}"]
         defaults = {
             "num_layers": 1,
             "bias": True,
@@ -220,13 +233,15 @@ class ONLSTM(nn.Module):
             "bidirectional": False,
             "chunk_size": 1,
             "weight_dropout": 0.0,
+            "backend": "auto",
         }
-        parts += [
-            f"{name}={getattr(self, name)}"
-            for name, value in defaults.items()
-            if getattr(self, name) != value
+        changed = [
+            f"{name}={getattr(self, name)!r}" for name in defaults if getattr(self, name) != defaults[name]
         ]
-        return ", ".join(parts)
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise NotImplementedError("ONLSTM cannot be compiled by torch.jit.script; use torch.compile")
 
     def _suffixes(self) -> list[str]:
         """What the names of a layer's parameters end in: "_l0", "_l0_reverse", "_l1", …"""
@@ -234,7 +249,7 @@ class ONLSTM(nn.Module):
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
     def _run(
-        self, tokens: Tensor, batch_sizes: list[int], hx: State | None
+        self, tokens: Tensor, batch_sizes: list[int], hx: State | None, backend: str
     ) -> tuple[Tensor, State, Distances]:
         """All layers over packed tokens (P, input_size), the state in the order of the packed sequences."""
         directions = 2 if self.bidirectional else 1
@@ -244,7 +259,7 @@ class ONLSTM(nn.Module):
         check_state(hx, expected, tokens)
         dtype = self.weight_ih_l0.dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
-        reverse = _reversal(batch_sizes, tokens.device) if self.bidirectional else None
+        reverse = _reversal(batch_sizes, tokens) if self.bidirectional else None
         results: list[Recurrence] = []
         for layer in range(self.num_layers):
             outputs = []
@@ -252,7 +267,7 @@ class ONLSTM(nn.Module):
                 index = layer * directions + direction
                 suffix = f"_l{layer}{'_reverse' if direction else ''}"
                 read = tokens if direction == 0 or reverse is None else tokens[reverse]
-                result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index])
+                result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index], backend)
                 if direction == 1 and reverse is not None:
                     # Reversing twice is doing nothing.
                     result = result._replace(
@@ -280,7 +295,13 @@ class ONLSTM(nn.Module):
         return output, (h_n, c_n), found
 
     def _run_direction(
-        self, suffix: str, tokens: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+        self,
+        suffix: str,
+        tokens: Tensor,
+        batch_sizes: list[int],
+        hidden: Tensor,
+        cell: Tensor,
+        backend: str,
     ) -> Recurrence:
         """One direction of one layer."""
         bias = None
@@ -288,8 +309,7 @@ class ONLSTM(nn.Module):
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
         weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
-        # No engine need know of an empty batch.
-        run = select_backend(self.backend if len(tokens) else "reference", tokens, weight)
+        run = select_backend(backend, tokens, weight)
         return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
 
     def _assemble_packed(
@@ -327,11 +347,12 @@ def _reorder(state: State | None, order: Tensor | None) -> Any:
     return state[0].index_select(1, order), state[1].index_select(1, order)
 
 
-def _reversal(batch_sizes: list[int], device: torch.device) -> Tensor:
+def _reversal(batch_sizes: list[int], tokens: Tensor) -> Tensor:
     """Which packed token comes where when every sequence is reversed within its own length, (P,)."""
-    sizes = torch.tensor(batch_sizes)
+    sizes = torch.tensor(batch_sizes, device="cpu")
     starts = sizes.cumsum(0) - sizes
-    lengths = (sizes.unsqueeze(1) > torch.arange(batch_sizes[0])).sum(0)
-    t = torch.arange(len(sizes)).repeat_interleave(sizes)
-    row = torch.arange(int(sizes.sum())) - starts[t]
-    return (starts[lengths[row] - 1 - t] + row).to(device)
+    lengths = (sizes.unsqueeze(1) > torch.arange(batch_sizes[0], device="cpu")).sum(0)
+    # The size of the result is given, so that a compiler need not read it off the values.
+    t = torch.arange(len(sizes), device="cpu").repeat_interleave(sizes, output_size=len(tokens))
+    row = torch.arange(len(tokens), device="cpu") - starts[t]
+    return (starts[lengths[row] - 1 - t] + row).to(tokens.device)

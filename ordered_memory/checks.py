@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 
 
@@ -35,3 +37,45 @@ def check_dtype(name: str, tensor: Tensor, like: Tensor, error: type[Exception] 
     autocast = torch.is_autocast_enabled(like.device.type) and {tensor.dtype, like.dtype} <= CAST_BY_AUTOCAST
     if tensor.dtype != like.dtype and not autocast:
         raise error(f"{name} must have dtype {like.dtype}, got {tensor.dtype}")
+
+
+def check_name(argument: str, value: str, known: Collection[str]) -> None:
+    """Raise a ValueError unless `value` is one of the names in `known`."""
+    if value not in known:
+        raise ValueError(f"{argument} must be one of {sorted(known)}, got {value!r}")
+
+
+def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:
+    """The lengths of padded sequences, after checking them.
+
+    Args:
+        lengths: what the caller gave, (B,).
+        inputs: (T, B, ·).
+    Returns:
+        (B,) int64 on the device of `inputs`, or None if nothing is padded.
+    Raises:
+        ValueError: not one integer in 1..T per sequence, or a tensor that is not on the CPU.
+    """
+    if lengths is None:
+        return None
+    steps, batch_size = inputs.shape[:2]
+    values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
+    if values.numel() == 0:
+        values = values.to(torch.int64)  # an empty list has no dtype of its own
+    if values.dtype not in INTEGERS or values.dim() != 1 or values.device.type != "cpu":
+        raise ValueError(
+            "lengths must be one integer for each sequence, on the CPU, "
+            f"got shape {tuple(values.shape)}, dtype {values.dtype}, device {values.device}"
+        )
+    if len(values) != batch_size:
+        raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
+    if torch.compiler.is_compiling():  # which reads no values; a graph takes any lengths
+        fits = ((values >= 1) & (values <= steps)).all()
+        torch._assert_async(fits, f"lengths must lie in 1..{steps} (T)")
+        return values.to(inputs.device, torch.int64)
+    for i, length in enumerate(values.tolist()):
+        if not 1 <= length <= steps:
+            raise ValueError(f"lengths must lie in 1..{steps} (T), got lengths[{i}] = {length}")
+    if bool((values == steps).all()):
+        return None
+    return values.to(inputs.device, torch.int64)

@@ -1,9 +1,9 @@
-"""The layer: Ordered Memory with the conventions of PyTorch's own recurrent layers."""
+"""`OrderedMemory`: the layer, with the conventions of PyTorch's own recurrent layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +13,27 @@ from torch.utils.checkpoint import checkpoint
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import Recur, check_backend, select_backend
 from ordered_memory.cells import CELLS
-from ordered_memory.checks import check_device, check_dtype, check_fraction, check_positive
+from ordered_memory.checks import (
+    check_device,
+    check_dtype,
+    check_fraction,
+    check_lengths,
+    check_name,
+    check_positive,
+)
 from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, initial_state
-
-INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 class OrderedMemoryOutput(NamedTuple):
-    """What `OrderedMemory` returns. Axes as in the input: (B, T, ·) if `batch_first`, else (T, B, ·).
+    """What `OrderedMemory` returns. Shapes are given for (T, B, ·); with `batch_first` they are (B, T, ·).
 
     Args:
-        output: M̂_N of every step, (T, B, D), zero at padded steps; the two directions are
-            concatenated to 2D if bidirectional; a PackedSequence if the input was one.
-        state: after each sequence's last token. If bidirectional every tensor of it has a leading
-            axis of 2, and [1] is the state after reading back to the first token.
-        attention: p of every token, (T, B, N), zero at padded steps, always a padded tensor. If
-            bidirectional (2, T, B, N), both in the order of the tokens.
+        output: M̂_N of every step, (T, B, D), or (T, B, 2D) if bidirectional, zero at padded steps; a
+            PackedSequence if the input was one.
+        state: state after each sequence's last token. If bidirectional, each of its tensors has a leading
+            axis of 2, and entry 1 is the state after reading back to the first token.
+        attention: p of every token, (T, B, N), zero at padded steps; padded even if the input was packed. If
+            bidirectional (2, T, B, N), both directions in the order of the tokens.
     """
 
     output: Tensor | PackedSequence
@@ -37,30 +42,32 @@ class OrderedMemoryOutput(NamedTuple):
 
 
 class OrderedMemory(nn.Module):
-    """Ordered Memory: a recurrent layer whose state is a stack of slots that it reads trees with.
+    """Ordered Memory: a recurrent layer that reads trees with a stack of memory slots.
 
-    OM, equations (1)–(11) and Algorithm 1; `ordered_memory.memory.step` spells out one step. The
-    summary of a sequence is the output at its last token: `state.candidate[..., -1, :]`.
+    OM, equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The summary of a
+    sequence is the output at its last token, `state.candidate[..., -1, :]`.
+
+    With float32 parameters the results stay float32 under autocast, since a LayerNorm ends every step.
 
     Args:
-        input_size: features of each input token.
-        slot_size: D, features of a slot and of the output.
-        num_slots: N ≥ 1, how deep the stack is. Slots share weights, so a call may ask for more.
-        cell_dropout: probability, inside the cell, before each linear map.
-        attention_dropout: probability, inside the score, before each linear map.
-        score: "normalized" (the released code's score) or "additive" (the paper's equation 8).
-        cell: "gated" (the Gated Recursive Cell) or "tree-rnn" (the operator of the ablation).
-        bidirectional: also read every sequence from its own end to its start.
-        batch_first: inputs and outputs are (B, T, ·) instead of (T, B, ·).
-        occupancy_threshold: slot occupancies below this fraction count as empty. A larger one leaves fewer
+        input_size: number of features of a token.
+        slot_size: D, number of features of a slot and of the output.
+        num_slots: N, depth of the stack, at least 1. Slots share weights, so a call may use another number.
+        cell_dropout: probability of dropping an input of a linear map in the cell, in [0, 1].
+        attention_dropout: probability of dropping an input of a linear map in the score, in [0, 1].
+        score: "normalized" (the score of the released code) or "additive" (equation 8 of the paper).
+        cell: "gated" (the Gated Recursive Cell) or "tree-rnn" (the operator of the paper's ablation).
+        bidirectional: also read each sequence from its end to its start.
+        batch_first: input and output are (B, T, ·) instead of (T, B, ·).
+        occupancy_threshold: an occupancy below this counts as 0, in [0, 1]. A larger threshold leaves fewer
             slots to compute.
-        recompute_every: keep only the state after every so many steps for the reverse pass, which then
-            computes the steps in between again: less memory for about a third more time. With the square
-            root of T steps, memory grows with the square root of T. None keeps everything.
-        backend: how the recurrence is computed: "auto" (the fastest that can run here) or one of
-            `ordered_memory.backends.BACKENDS` by name. All give the same numbers.
-        device: of the parameters.
-        dtype: of the parameters.
+        recompute_every: number of steps per gradient checkpoint. The forward pass stores the state once every
+            `recompute_every` steps, and the backward pass runs the steps in between again. This saves memory
+            for about a third more time. Memory is lowest near √T. None stores every step.
+        backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from
+            `ordered_memory.backends.BACKENDS`. All give the same results.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
     Raises:
         ValueError: an argument is out of range or not one of the names listed.
     Example:
@@ -97,8 +104,8 @@ class OrderedMemory(nn.Module):
         )
         if recompute_every is not None:
             check_positive(recompute_every=recompute_every)
-        _check_name("score", score, SCORES)
-        _check_name("cell", cell, CELLS)
+        check_name("score", score, SCORES)
+        check_name("cell", cell, CELLS)
         check_backend(backend)
         self.input_size = input_size
         self.slot_size = slot_size
@@ -132,21 +139,22 @@ class OrderedMemory(nn.Module):
         """Read a batch of sequences.
 
         Args:
-            x: (T, B, input_size), or (B, T, input_size) if `batch_first`, or (T, input_size) for one
-                sequence without a batch axis, or a PackedSequence.
-            state: to continue from; None starts with an empty memory.
-            lengths: tokens of each sequence, (B,), each in 1..T; None when nothing is padded. What
-                stands in the padding never matters.
+            x: (T, B, input_size), or (B, T, input_size) with `batch_first`, or (T, input_size) for one
+                sequence without a batch axis, or a PackedSequence. B may be 0, T may not.
+            state: state to continue from, such as an earlier call's; None starts with an empty memory.
+            lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
+                `pack_padded_sequence`; None if nothing is padded. Values in the padding have no effect.
             num_slots: N for this call; None for the layer's own.
         Returns:
-            Named tuple (output, state, attention), without the batch axis if the input has none.
+            Named tuple (output, state, attention), without the batch axis if `x` has none.
         Raises:
-            TypeError: x is not a tensor or PackedSequence.
-            ValueError: a size, length, number of slots or state that does not fit; says which.
+            TypeError: `x` is neither a tensor nor a PackedSequence, or `state` is not an OrderedMemoryState.
+            ValueError: `x`, `state`, `lengths` or `num_slots` has an unexpected size, value, dtype or device.
         """
         num_slots = self.num_slots if num_slots is None else num_slots
         check_positive(num_slots=num_slots)
-        _check_state_type(state)
+        if state is not None and (len(state) != 3 or not all(isinstance(one, Tensor) for one in state)):
+            raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, state, lengths, num_slots)
         if not isinstance(x, Tensor):
@@ -158,17 +166,30 @@ class OrderedMemory(nn.Module):
 
         inputs = x.transpose(0, 1) if self.batch_first else x
         self._check_inputs(inputs)
-        checked = _check_lengths(lengths, inputs)
+        checked = check_lengths(lengths, inputs)
         states = self._check_state(state, inputs, num_slots)
         results = [self._run(i, inputs, states[i], checked, num_slots) for i in range(len(self.directions))]
         return self._assemble(results)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.input_size}, {self.slot_size}, num_slots={self.num_slots}, "
-            f"score={self.score!r}, cell={self.cell!r}, bidirectional={self.bidirectional}, "
-            f"batch_first={self.batch_first}, backend={self.backend!r}"
-        )
+        defaults = {
+            "cell_dropout": 0.0,
+            "attention_dropout": 0.0,
+            "score": "normalized",
+            "cell": "gated",
+            "bidirectional": False,
+            "batch_first": False,
+            "occupancy_threshold": OCCUPANCY_THRESHOLD,
+            "recompute_every": None,
+            "backend": "auto",
+        }
+        changed = [
+            f"{name}={getattr(self, name)!r}" for name in defaults if getattr(self, name) != defaults[name]
+        ]
+        return ", ".join([f"{self.input_size}, {self.slot_size}, {self.num_slots}", *changed])
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
 
     def _run(
         self,
@@ -350,42 +371,3 @@ def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:
     t = torch.arange(len(sequences), device=sequences.device).unsqueeze(1)
     source = torch.where(t < lengths, lengths - 1 - t, t)
     return sequences.gather(0, source.unsqueeze(-1).expand_as(sequences))
-
-
-def _check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:
-    """Lengths as an int64 tensor on the device of the inputs, or None when nothing is padded."""
-    if lengths is None:
-        return None
-    steps, batch_size = inputs.shape[:2]
-    values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
-    if values.numel() == 0:
-        values = values.to(torch.int64)  # an empty list has no dtype of its own
-    if values.dtype not in INTEGERS or values.dim() != 1 or values.device.type != "cpu":
-        raise ValueError(
-            "lengths must be one integer for each sequence, on the CPU, "
-            f"got shape {tuple(values.shape)}, dtype {values.dtype}, device {values.device}"
-        )
-    if len(values) != batch_size:
-        raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
-    for i, length in enumerate(values.tolist()):
-        if not 1 <= length <= steps:
-            raise ValueError(f"lengths must lie in 1..{steps} (T), got lengths[{i}] = {length}")
-    if bool((values == steps).all()):
-        return None
-    return values.to(inputs.device, torch.int64)
-
-
-def _check_state_type(state: OrderedMemoryState | None) -> None:
-    if state is None:
-        return
-    if (
-        not isinstance(state, tuple | list)
-        or len(state) != 3
-        or not all(isinstance(t, Tensor) for t in state)
-    ):
-        raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
-
-
-def _check_name(argument: str, value: str, known: dict[str, type]) -> None:
-    if value not in known:
-        raise ValueError(f"{argument} must be one of {sorted(known)}, got {value!r}")

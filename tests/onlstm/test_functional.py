@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from onlstm import master_gates, step
+from onlstm.functional import master_gates, step
 
 B, H, C = 3, 6, 2
 M = H // C

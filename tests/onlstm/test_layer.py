@@ -4,6 +4,7 @@ import copy
 import itertools
 import pickle
 import re
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -537,3 +538,40 @@ def test_reset_parameters_draws_what_construction_draws(make):
     torch.manual_seed(3)
     module.reset_parameters()
     assert all(torch.equal(value, expected[name]) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_layers": 3, "bias": False, "chunk_size": 2, "backend": "sequence"}]
+)
+def test_repr_is_the_call_that_made_it(options):
+    layer = ONLSTM(5, 6, batch_first=True, **options)
+    again = eval(repr(layer))
+    for name in ("batch_first", "num_layers", "bias", "chunk_size", "backend"):
+        assert getattr(again, name) == getattr(layer, name)
+
+
+def test_scripting_is_refused_in_one_line():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with pytest.raises(NotImplementedError, match=r"ONLSTM cannot be compiled by torch\.jit\.script"):
+            torch.jit.script(nn.Sequential(ONLSTM(5, 6)))
+
+
+def test_a_replica_without_registered_parameters_runs():
+    layer, x = ONLSTM(5, 6, 2, bidirectional=True), torch.randn(4, 3, 5)
+    replica = layer._replicate_for_data_parallel()
+    for name, parameter in layer.named_parameters():
+        setattr(replica, name, parameter.clone())  # what nn.parallel.replicate does
+    assert torch.equal(replica(x)[0], layer(x)[0])
+
+
+def test_the_layer_itself_breaks_no_graph():
+    layer, x = ONLSTM(5, 6, 2, bidirectional=True, backend="reference"), torch.randn(4, 3, 5)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x)[0], layer(x)[0])
+
+
+def test_the_kind_of_input_is_named():
+    with pytest.raises(TypeError, match="input must be a Tensor or a PackedSequence, got list"):
+        ONLSTM(5, 6)([1, 2])

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -202,8 +203,36 @@ def test_every_parameter_gets_a_gradient():
     assert all(p.grad is not None for p in layer.parameters())
 
 
-def test_repr_names_what_was_built():
-    assert "4, 6, num_slots=5, score='normalized', cell='gated'" in repr(make())
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cell_dropout": 0.1, "score": "additive", "recompute_every": 3, "occupancy_threshold": 0.1}],
+)
+def test_repr_begins_with_the_arguments_that_made_it(options):
+    layer = make(**options)
+    again = eval(f"OrderedMemory({layer.extra_repr()})")
+    for name in ("num_slots", "batch_first", "backend", "cell", *options):
+        assert getattr(again, name) == getattr(layer, name)
+
+
+def test_scripting_is_refused_in_one_line():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with pytest.raises(
+            NotImplementedError, match=r"OrderedMemory cannot be compiled by torch\.jit\.script"
+        ):
+            torch.jit.script(make())
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2], torch.tensor([5, 2])])
+def test_the_layer_itself_breaks_no_graph(lengths):
+    layer = make(bidirectional=True, backend="reference")
+    x = torch.randn(2, 5, 4, dtype=F64)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    for actual, expected in zip(
+        compiled(x, lengths=lengths)[::2], layer(x, lengths=lengths)[::2], strict=True
+    ):
+        assert_close(actual, expected)
 
 
 @pytest.mark.parametrize(
