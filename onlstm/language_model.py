@@ -21,14 +21,14 @@ Recurrent = Literal["onlstm", "lstm"]
 
 
 class LanguageModelOutput(NamedTuple):
-    """What the model says of a batch of text.
+    """What `LanguageModel` returns.
 
     Args:
-        logits: of the next word, (T, B, V).
-        state: (h, c) of every layer, (1, B, ·) each, to go on from.
-        raw: the last layer's output, (T, B, ·).
-        dropped: the same after dropout; activation regularisation acts on it.
-        distances: of every layer, (L, T, B) each, in master-gate entries; None where not asked for.
+        logits: logits of the next word, (T, B, V).
+        state: (h, c) of every layer, (1, B, ·) each, to continue from.
+        raw: output of the last layer, (T, B, ·).
+        dropped: `raw` after dropout; activation regularisation acts on it.
+        distances: distances of every layer, (L, T, B) each, in master-gate entries; None if not asked for.
     """
 
     logits: Tensor
@@ -39,27 +39,30 @@ class LanguageModelOutput(NamedTuple):
 
 
 class LanguageModel(nn.Module):
-    """Embedding → recurrent layers → softmax over the vocabulary.
+    """A word language model: embedding, recurrent layers, softmax over the vocabulary.
 
-    The recipe of AWD-LSTM, which ON-LSTM's §5.1 follows: whole words are dropped from the embedding; the
-    embedded words, each layer's output and the last one's are dropped with one mask for all steps (locked
-    dropout); recurrent weights are dropped, one mask a call (DropConnect); the output layer shares the
-    embedding's weights.
+    The regularisation is AWD-LSTM's, as in ON-LSTM §5.1. Whole words are dropped from the embedding. Locked
+    dropout, with one mask for all steps, acts on the embedded words, between layers and after the last layer.
+    DropConnect drops recurrent weights, with one mask per call. The output layer may share the embedding's
+    weights.
 
     Args:
-        vocabulary_size: V.
-        embedding_size: E.
-        hidden_size: units of every layer; of every layer but the last where `tied`, the last having E.
-        num_layers: L.
-        recurrent: "onlstm", or "lstm" to compare with.
-        chunk_size: C, units for each entry of a master gate; must divide the units of every layer.
-        tied: whether the output layer has the embedding's weights.
-        embedding_dropout: probability of dropping a word's embedding throughout a call.
-        input_dropout, hidden_dropout, output_dropout: of embedded words, between layers, after the last.
-        weight_dropout: of the recurrent weights.
-        backend: of ON-LSTM, see `onlstm.ONLSTM`.
+        vocabulary_size: V, number of words.
+        embedding_size: E, number of features of an embedded word.
+        hidden_size: number of units of every layer; if `tied`, the last layer has E instead.
+        num_layers: L, number of layers.
+        recurrent: kind of layer, "onlstm" or, as a baseline, "lstm".
+        chunk_size: C, units per entry of a master gate; must divide the units of every layer.
+        tied: whether the output layer shares the embedding's weights.
+        embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
+        input_dropout: probability of dropping a feature of the embedded words, in [0, 1].
+        hidden_dropout: probability of dropping an output of any layer but the last, in [0, 1].
+        output_dropout: probability of dropping an output of the last layer, in [0, 1].
+        weight_dropout: probability of dropping a recurrent weight, in [0, 1].
+        backend: engine of ON-LSTM, see `onlstm.ONLSTM`.
     Raises:
-        TypeError, ValueError: a size or probability out of range.
+        TypeError: a size has the wrong type.
+        ValueError: an argument is out of range, or `chunk_size` does not divide the units of a layer.
     Example:
         >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
         >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape
@@ -123,7 +126,7 @@ class LanguageModel(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw embedding and output weights uniformly from ± 0.1; the layers' own as they do."""
+        """Draw embedding and output weights uniformly from ± 0.1, and reset the recurrent layers."""
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         if self.output_weight is not None:
             nn.init.uniform_(self.output_weight, -0.1, 0.1)
@@ -137,16 +140,17 @@ class LanguageModel(nn.Module):
     ) -> LanguageModelOutput:
         """Read a batch of text.
 
-        A position depends on those before it only: tokens after the end of a shorter text do no harm.
+        Every position depends only on earlier ones, so padding at the end of a text has no effect on it.
 
         Args:
-            tokens: numbers of words, (T, B) int64.
-            state: of an earlier call; None for zeros.
-            distances: also return those of every layer; ON-LSTM only.
+            tokens: word ids, (T, B) int64.
+            state: state that an earlier call returned; None for zeros.
+            distances: also return the distances of every layer; ON-LSTM only.
         Returns:
-            Logits and what else there is.
+            A `LanguageModelOutput`.
         Raises:
-            ValueError: distances of an LSTM, tokens of another shape, or a state of another number of layers.
+            ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances` is
+                asked of an LSTM.
         """
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
