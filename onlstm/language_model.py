@@ -149,8 +149,8 @@ class LanguageModel(nn.Module):
         Returns:
             A `LanguageModelOutput`.
         Raises:
-            ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances` is
-                asked of an LSTM.
+            ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances`
+                is asked of an LSTM.
         """
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
