@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,19 +21,17 @@ from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.figure import distances_text, save_distances
 from tasks.parsing.reading import read_sentences
 from tasks.parsing.report import results_text, write_page
-from tasks.parsing.treebank import Sentence, read_treebank
+from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import draw_tree
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict, write_json
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 TEMPERATURES = (1e-6, 1e6)
 LONGEST_DRAWN = 60
 
-DROPPED = (
-    "Punctuation and currency signs are dropped by their tags, null elements too: neither read nor scored"
-)
+DROPPED = "Punctuation, currency signs and null elements are dropped by their tags, neither read nor scored"
 KEPT = "Punctuation and currency signs are kept, null elements dropped"
 NONE_DRAWN = "The drawn sentences have no punctuation"
 
@@ -42,19 +41,19 @@ class EvaluateConfig:
     """Score the trees of every layer of a language model: span F1, recall by label, depth; baselines."""
 
     checkpoint: Path = DEMO_CHECKPOINT
-    """A language model's best.safetensors; its layers must be ON-LSTM's."""
+    """A language model of ON-LSTM layers: a run's best.safetensors."""
     treebank: Path | None = None
-    """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg (or else .txt) files at
-    any depth, or a .zip of them such as NLTK's treebank.zip; by default, for a model of drawn sentences, the
-    test part of these."""
+    """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg, .tree and .ptb (or else
+    .txt) files at any depth, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB unpacked. By
+    default, for a model of drawn sentences, their test part."""
     layer: int | None = None
     """Only this layer, from 1; by default all."""
     temperature: float = 1.0
-    """Of CKY: distances, in master-gate entries, are divided by it."""
+    """CKY's temperature: distances, in master-gate entries, are divided by it."""
     max_words: int | None = None
-    """Leave out sentences of more words, counted without what is dropped."""
+    """Leave out longer sentences, in words without what is dropped."""
     keep_punctuation: bool = False
-    """Read and score punctuation and currency signs too."""
+    """Read and score the words of every tag, punctuation and currency signs included."""
     output: Path | None = None
     """The page to write; by default parsing.html beside the checkpoint."""
     json: Path | None = None
@@ -63,24 +62,24 @@ class EvaluateConfig:
 
 @dataclass
 class ParseConfig:
-    """Show the distances of one sentence in every layer, and the trees that they stand for."""
+    """Show the distances of a sentence in every layer, and the trees read off them."""
 
     sentence: Annotated[str, tyro.conf.Positional]
     """Words between spaces, without punctuation, such as "the cat does n't sleep"."""
     checkpoint: Path = DEMO_CHECKPOINT
-    """A language model's best.safetensors; its layers must be ON-LSTM's."""
+    """A language model of ON-LSTM layers: a run's best.safetensors."""
     layer: int | None = None
     """Only this layer, from 1; by default all."""
     decoding: Decoding | None = None
-    """Only this way from distances to a tree; by default all, and prpn for the plot."""
+    """Only this decoding of distances; by default all, and prpn for the plot."""
     temperature: float = 1.0
-    """Of CKY: distances, in master-gate entries, are divided by it."""
+    """CKY's temperature: distances, in master-gate entries, are divided by it."""
     plot: Path | None = None
-    """Also draw distances and trees into this PNG file."""
+    """Also draw distances and trees to this PNG file."""
 
 
 class GoldSentences(NamedTuple):
-    """True trees, and what the reader should know of them.
+    """True trees, and what a report says of them.
 
     Args:
         sentences: those to score.
@@ -88,7 +87,9 @@ class GoldSentences(NamedTuple):
         punctuation: what was done with it.
         empty: how many trees had no word left.
         too_long: how many sentences have too many words.
-        published: whether published results may stand beside.
+        dropped_tags: how many words of each tag were dropped, null elements excepted.
+        unknown_tags: those of them whose tags the Penn Treebank does not have.
+        published: whether to show published results beside them.
     """
 
     sentences: list[Sentence]
@@ -96,6 +97,8 @@ class GoldSentences(NamedTuple):
     punctuation: str
     empty: int
     too_long: int
+    dropped_tags: dict[str, int]
+    unknown_tags: dict[str, int]
     published: bool
 
 
@@ -129,39 +132,49 @@ def run_evaluate(config: EvaluateConfig) -> None:
 
 
 def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
-    """The sentences to parse: of a treebank, or the test part of the sentences that a model was trained on.
+    """The sentences to parse: a treebank's, or the test part of the sentences drawn for the model's run.
 
     Args:
         config: names the treebank.
-        trained: says what the model was trained on.
+        trained: the model, with the configuration of its run.
     Returns:
         One sentence or more.
     Raises:
-        UserError: no treebank is named and the model has read a text, or there are no sentences.
+        UserError: no treebank is named although the model was trained on a text, or there are no sentences.
     """
     if config.treebank is not None:
-        found, empty = read_treebank(config.treebank, config.keep_punctuation)
+        treebank = read_treebank(config.treebank, config.keep_punctuation)
         source, punctuation = f"{config.treebank}", KEPT if config.keep_punctuation else DROPPED
     elif trained.config.data_dir is None:
         count = trained.config.sentences
-        drawn = draw_sentences(count, trained.config.seed)[
-            : count // 10
-        ]  # as tasks.language_model.corpus cuts
-        found, empty = [Sentence(*one, f"drawn sentence {i}") for i, one in enumerate(drawn, start=1)], 0
+        # As tasks.language_model.corpus cuts them.
+        drawn = draw_sentences(count, trained.config.seed)[: count // 10]
+        sentences = [Sentence(*one, f"drawn sentence {i}") for i, one in enumerate(drawn, start=1)]
+        treebank = Treebank(sentences, 0, Counter())
         source, punctuation = "the test part of the sentences that the model's run drew", NONE_DRAWN
     else:
         raise UserError("--treebank must name true trees: the model was trained on a text, which has none")
+    found = treebank.sentences
     longest = config.max_words or max(len(sentence.words) for sentence in found)
     fitting = [sentence for sentence in found if len(sentence.words) <= longest]
     if not fitting:
         raise UserError(f"--max-words {longest} leaves none of {len(found):,} sentences")
-    left_out = len(found) - len(fitting)
-    return GoldSentences(fitting, source, punctuation, empty, left_out, config.treebank is not None)
+    return GoldSentences(
+        fitting,
+        source,
+        punctuation,
+        empty=treebank.empty,
+        too_long=len(found) - len(fitting),
+        dropped_tags=dict(treebank.dropped.most_common()),
+        unknown_tags=treebank.unknown,
+        published=config.treebank is not None,
+    )
 
 
 def run_parse(config: ParseConfig) -> None:
     """Print distances and trees of one sentence."""
     _check_temperature(config.temperature)
+    check_text(config.sentence, "the sentence")
     words = config.sentence.split()
     if not 1 <= len(words) <= LONGEST_DRAWN:
         raise UserError(f"the sentence must have 1 to {LONGEST_DRAWN} words, got {len(words)}")
@@ -188,7 +201,7 @@ def run_parse(config: ParseConfig) -> None:
 
 
 def _load(path: Path) -> Trained:
-    """A trained ON-LSTM where it is computed fastest."""
+    """A trained ON-LSTM, on the GPU if there is one."""
     trained = load_model(path)
     if trained.model.recurrent != "onlstm":
         raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers is needed")

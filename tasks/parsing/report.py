@@ -12,6 +12,7 @@ import numpy as np
 from ordered_memory.span_f1 import CORPUS_LEVEL, EVALB_DIFFERENCE, ONE_TOKEN, SENTENCE_LEVEL
 from tasks.parsing.evaluation import LABELS, SHORT, Evaluation, Source
 from tasks.parsing.figure import distances_figure
+from tasks.parsing.treebank import tags_text
 from tasks.reporting.report import Example, Report, Table, write_report
 
 NUM_EXAMPLES = 12
@@ -54,7 +55,7 @@ PUBLISHED_NOTE = (
 
 
 def results_text(results: dict[str, Any]) -> str:
-    """The results of an evaluation as plain text.
+    """Format the results of an evaluation as plain text.
 
     Args:
         results: from `commands.run_evaluate`.
@@ -84,8 +85,7 @@ def results_text(results: dict[str, Any]) -> str:
 
 
 def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation) -> None:
-    """Write the HTML report: tables, and a dozen sentences of different lengths with both trees and
-    the distances of every layer.
+    """Write the HTML report: tables, and a dozen sentences of different lengths with trees and distances.
 
     Args:
         path: the file, in a directory that exists.
@@ -104,17 +104,24 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation) -> N
 
 
 def _facts(results: dict[str, Any]) -> list[str]:
-    """What was read, in sentences."""
+    """What was read and how, in sentences."""
     group = results["groups"]["all"]
     mean = group["words"] / group["sentences"]
     return [
         f"{group['sentences']:,} sentences of {results['source']}, {group['words']:,} words ({mean:.1f} a "
         f"sentence), {group['of_one_word']:,} sentences of one word; left out: {results['empty']:,} without "
         f"words, {results['too_long']:,} of too many words.",
-        f"{results['punctuation']}.",
+        f"{results['punctuation']}{_unknown_tags(results['unknown_tags'])}.",
         f"{results['coverage']:.2%} of the words are in the model's vocabulary.",
         f"CKY with temperature {results['config']['temperature']:g}, in master-gate entries.",
     ]
+
+
+def _unknown_tags(tags: dict[str, int]) -> str:
+    if not tags:
+        return ""
+    count = sum(tags.values())
+    return f"; so are {count:,} words of tags that the Penn Treebank does not have ({tags_text(tags)})"
 
 
 def _tables(results: dict[str, Any]) -> list[Table]:
@@ -156,13 +163,13 @@ def _fixed(value: float | None, key: str) -> str:
 
 
 def _source_of_examples(sources: Sequence[Source]) -> Source:
-    """As in the paper: its layer where that was evaluated, and its decoding."""
+    """The paper's decoding, of the paper's layer if it was evaluated."""
     candidates = [source for source in sources if source.decoding == "prpn"]
     return next((source for source in candidates if source.layer == PAPERS_LAYER), candidates[0])
 
 
 def _choose(evaluation: Evaluation) -> list[int]:
-    """Sentences spread over the lengths that can be drawn."""
+    """Sentences of lengths that can be drawn, evenly spread."""
     shortest, longest = EXAMPLE_LENGTHS
     lengths = np.array([len(sentence.words) for sentence in evaluation.sentences])
     fitting = np.flatnonzero((lengths >= shortest) & (lengths <= longest))

@@ -1,18 +1,23 @@
 """Trees in the Penn Treebank's bracket format: their words, shape and labelled constituents.
 
 A file holds trees such as `( (S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)) )`, over any number of
-lines. Null elements go, and by their part-of-speech tags punctuation and currency signs.
+lines. Null elements are dropped, and unless asked for every word whose part-of-speech tag is not in
+`WORD_TAGS`: punctuation, currency signs and, counted apart, tags that the Penn Treebank does not have.
 """
 
 from __future__ import annotations
 
+import io
+import lzma
 import re
+import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
@@ -22,9 +27,19 @@ WORD_TAGS = {
     *("POS", "PRP", "PRP$", "RB", "RBR", "RBS", "RP", "SYM", "TO", "UH", "VB", "VBD", "VBG", "VBN", "VBP"),
     *("VBZ", "WDT", "WP", "WP$", "WRB"),
 }
-"""Tags of words; `` '' , . : -LRB- -RRB- $ # are not among them, as in the authors' evaluation."""
+"""Tags of words, as in the authors' evaluation."""
+PUNCTUATION_TAGS = {"``", "''", ",", ".", ":", "-LRB-", "-RRB-", "$", "#"}
+"""Tags of punctuation and currency signs."""
 NULL_ELEMENT = "-NONE-"
-SUFFIXES = (".mrg", ".txt")
+SUFFIXES = (".mrg", ".tree", ".ptb")
+OTHER_SUFFIXES = (".txt",)
+"""Read where there is no file with one of `SUFFIXES`."""
+MAX_BYTES = 1 << 30
+"""The most bytes of text that a treebank may have, unpacked."""
+SHOWN_TAGS = 5
+"""How many tags an error lists."""
+SHOWN_CHARACTERS = 60
+"""How much of a token an error shows."""
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 
@@ -52,19 +67,26 @@ class Treebank(NamedTuple):
     """Sentences in the order of the files.
 
     Args:
-        sentences: each with a word or more.
+        sentences: each with one word or more.
         empty: how many trees had no word left.
+        dropped: how many words of each tag were dropped, null elements excepted.
     """
 
     sentences: list[Sentence]
     empty: int
+    dropped: Counter[str]
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        """Those of `dropped` whose tags the Penn Treebank does not have, the most frequent tag first."""
+        return {tag: count for tag, count in self.dropped.most_common() if tag not in PUNCTUATION_TAGS}
 
 
 def read_treebank(path: Path, keep_punctuation: bool = False) -> Treebank:
     """Read all trees of a file, a directory or a zip file.
 
-    Of a directory or a zip file every .mrg file at any depth is read, or every .txt file where there is no
-    .mrg file, in the order of their paths. A zip file is not unpacked to disk.
+    Of a directory or a zip file every .mrg, .tree and .ptb file at any depth is read, or every .txt file if
+    there is none of these, in the order of their paths. A zip file is not unpacked to disk.
 
     Args:
         path: a file of trees, a directory, or a file whose name ends in .zip.
@@ -72,26 +94,56 @@ def read_treebank(path: Path, keep_punctuation: bool = False) -> Treebank:
     Returns:
         The sentences.
     Raises:
-        UserError: no such file, no trees, or something that is no tree; says in which file and line.
+        UserError: no such file, no trees, brackets that do not match (names file and line), more than
+            `MAX_BYTES` of text, or most words have tags that the Penn Treebank does not have.
     """
-    trees = [tree for name, text in _texts(path) for tree in read_trees(text, name, keep_punctuation)]
+    dropped: Counter[str] = Counter()
+    texts = _texts(path)
+    trees = [tree for name, text in texts for tree in read_trees(text, name, keep_punctuation, dropped)]
     sentences = [sentence for sentence in trees if sentence is not None]
+    treebank = Treebank(sentences, len(trees) - len(sentences), dropped)
+    unknown, kept = sum(treebank.unknown.values()), sum(len(sentence.words) for sentence in sentences)
+    if unknown > kept:
+        raise UserError(
+            f"{path}: expected part-of-speech tags of the Penn Treebank, got other ones of {unknown:,} of "
+            f"{unknown + kept:,} words: {tags_text(treebank.unknown, SHOWN_TAGS)}; --keep-punctuation reads "
+            "words of every tag"
+        )
     if not sentences:
-        raise UserError(f"{path}: {len(trees):,} trees, and no word with a tag of the Penn Treebank in them")
-    return Treebank(sentences, len(trees) - len(sentences))
+        raise UserError(f"{path}: expected words, got {len(trees):,} trees of punctuation and null elements")
+    return treebank
 
 
-def read_trees(text: str, name: str, keep_punctuation: bool = False) -> list[Sentence | None]:
+def tags_text(tags: dict[str, int], limit: int | None = None) -> str:
+    """Tags with their numbers of words.
+
+    Args:
+        tags: by falling number of words.
+        limit: the most tags to list; None for all.
+    Returns:
+        For example "HYPH 3, NFP 1".
+    Example:
+        >>> tags_text({"HYPH": 3_000, "NFP": 1, "ADD": 1}, 2)
+        'HYPH 3,000, NFP 1, …'
+    """
+    listed = [f"{tag[:SHOWN_CHARACTERS]} {count:,}" for tag, count in list(tags.items())[:limit]]
+    return ", ".join([*listed, "…"] if len(listed) < len(tags) else listed)
+
+
+def read_trees(
+    text: str, name: str, keep_punctuation: bool = False, dropped: Counter[str] | None = None
+) -> list[Sentence | None]:
     """Read the trees of one text.
 
     Args:
         text: brackets.
         name: of the file, for errors.
         keep_punctuation: drop null elements only.
+        dropped: counts the words dropped, by tag.
     Returns:
         Its sentences; None for a tree without words.
     Raises:
-        UserError: no trees, or brackets that are none.
+        UserError: no trees, or brackets that do not match.
     Example:
         >>> (sentence,) = read_trees("((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))", "cat.mrg")
         >>> sentence.words, sentence.tree
@@ -99,7 +151,8 @@ def read_trees(text: str, name: str, keep_punctuation: bool = False) -> list[Sen
         >>> sentence.labelled_spans
         [('NP', 0, 1), ('S', 0, 2)]
     """
-    trees = list(_read(text.split("\n"), name, keep_punctuation))
+    dropped = Counter() if dropped is None else dropped
+    trees = list(_read(text.split("\n"), name, keep_punctuation, dropped))
     if not trees:
         raise UserError(f"{name}: no trees in this file")
     return trees
@@ -126,7 +179,9 @@ class _Node:
     parts: list[Tree | None] = field(default_factory=list)
 
 
-def _read(lines: Iterable[str], name: str, keep_punctuation: bool) -> Iterator[Sentence | None]:
+def _read(
+    lines: Iterable[str], name: str, keep_punctuation: bool, dropped: Counter[str]
+) -> Iterator[Sentence | None]:
     nodes: list[_Node] = []
     words: list[str] = []
     spans: dict[LabelledSpan, None] = {}
@@ -143,7 +198,7 @@ def _read(lines: Iterable[str], name: str, keep_punctuation: bool) -> Iterator[S
                 raise UserError(f"{where}: ')' closes nothing")
             else:
                 node = nodes.pop()
-                part = _close(node, words, spans, where, keep_punctuation)
+                part = _close(node, words, spans, where, keep_punctuation, dropped)
                 if nodes:
                     nodes[-1].parts.append(part)
                 else:
@@ -156,27 +211,33 @@ def _read(lines: Iterable[str], name: str, keep_punctuation: bool) -> Iterator[S
 def _add(nodes: list[_Node], token: str, where: str) -> None:
     """A label or a word."""
     if not nodes:
-        raise UserError(f"{where}: {token!r} stands outside of all brackets")
+        raise UserError(f"{where}: {token[:SHOWN_CHARACTERS]!r} stands outside of all brackets")
     node = nodes[-1]
     if node.label is None and not node.parts:
         node.label = token
     elif node.word is None and not node.parts:
         node.word = token
     else:
-        raise UserError(f"{where}: the word {token!r} has no bracket with a part-of-speech tag of its own")
+        raise _without_tag(token, where)
 
 
 def _close(
-    node: _Node, words: list[str], spans: dict[LabelledSpan, None], where: str, keep_punctuation: bool
+    node: _Node,
+    words: list[str],
+    spans: dict[LabelledSpan, None],
+    where: str,
+    keep_punctuation: bool,
+    dropped: Counter[str],
 ) -> Tree | None:
-    """The tree of a finished bracket, None when nothing of it is left; adds to words and spans."""
+    """The tree of a finished bracket, None if nothing of it is left; adds to words, spans and dropped."""
     label = cut_label(node.label or "")
     if node.word is not None:
         if node.parts:
-            raise UserError(
-                f"{where}: the word {node.word!r} has no bracket with a part-of-speech tag of its own"
-            )
-        if label == NULL_ELEMENT or not (keep_punctuation or label in WORD_TAGS):
+            raise _without_tag(node.word, where)
+        if label == NULL_ELEMENT:
+            return None
+        if not keep_punctuation and label not in WORD_TAGS:
+            dropped[label] += 1
             return None
         words.append(node.word)
         return len(words) - 1
@@ -188,52 +249,83 @@ def _close(
     return (parts[0] if len(parts) == 1 else parts) if parts else None
 
 
+def _without_tag(word: str, where: str) -> UserError:
+    return UserError(
+        f"{where}: the word {word[:SHOWN_CHARACTERS]!r} has no bracket with a part-of-speech tag of its own"
+    )
+
+
 # ---- files
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
     """Name and text of every file."""
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        chosen = _choose([file.relative_to(path).as_posix() for file in files], f"{path}", "directory")
-        for name in chosen:
-            yield f"{path / name}", _decode((path / name).read_bytes(), f"{path / name}")
-    elif path.suffix.lower() == ".zip":
-        yield from _members(path)
-    else:
-        try:
-            yield f"{path}", _decode(path.read_bytes(), f"{path}")
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file or directory") from None
+    try:
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+            chosen = _choose([file.relative_to(path).as_posix() for file in files], f"{path}", "directory")
+            left = MAX_BYTES
+            for name in chosen:
+                with (path / name).open("rb") as file:
+                    content = _read_bytes(file, f"{path / name}", left)
+                left -= len(content)
+                yield f"{path / name}", _decode(content, f"{path / name}")
+        elif path.suffix.lower() == ".zip":
+            yield from _members(path)
+        else:
+            with path.open("rb") as file:
+                content = _read_bytes(file, f"{path}", MAX_BYTES)
+            yield f"{path}", _decode(content, f"{path}")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file or directory") from None
 
 
 def _members(path: Path) -> Iterator[tuple[str, str]]:
+    content = path.read_bytes()  # so that an error below is the archive's, not the disk's
+    left = MAX_BYTES
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             for name in _choose(sorted(archive.namelist()), f"{path}", "zip file"):
-                yield f"{path}/{name}", _decode(archive.read(name), f"{path}/{name}")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file or directory") from None
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise UserError(f"{path}: not a zip file that can be read ({error})") from None
+                with archive.open(name) as file:
+                    text = _read_bytes(file, f"{path}/{name}", left)
+                left -= len(text)
+                yield f"{path}/{name}", _decode(text, f"{path}/{name}")
+    except UserError:
+        raise
+    except ZIP_ERRORS as error:
+        raise UserError(
+            f"{path}: not a zip file that can be read ({str(error) or type(error).__name__})"
+        ) from None
+
+
+ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
+    *(NotImplementedError, RuntimeError, MemoryError),
+)
+"""What `zipfile` raises for archives that are cut short, corrupt, encrypted or of an unknown kind."""
+
+
+def _read_bytes(file: IO[bytes], name: str, limit: int) -> bytes:
+    """All of a file, unless it is larger than that."""
+    content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UserError(f"{name}: expected at most {MAX_BYTES:,} bytes of text in all, got more")
+    return content
 
 
 def _choose(names: list[str], where: str, kind: str) -> list[str]:
-    """The files of trees among others; hidden ones are left alone."""
-    for suffix in SUFFIXES:
-        chosen = [
-            name
-            for name in names
-            if name.lower().endswith(suffix) and not PurePosixPath(name).name.startswith(".")
-        ]
+    """The files of trees among others; hidden ones are left out."""
+    shown = [name for name in names if not PurePosixPath(name).name.startswith(".")]
+    for suffixes in (SUFFIXES, OTHER_SUFFIXES):
+        chosen = [name for name in shown if name.lower().endswith(suffixes)]
         if chosen:
             return chosen
-    raise UserError(f"{where}: no {' and no '.join(SUFFIXES)} files in this {kind}")
+    raise UserError(f"{where}: no {', '.join(SUFFIXES + OTHER_SUFFIXES)} files in this {kind}")
 
 
 def _decode(content: bytes, name: str) -> str:
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{name}, line {line}: not UTF-8 text") from None

@@ -63,6 +63,22 @@ def check_below_one(options: Any, *names: str) -> None:
             raise UserError(f"{flag(name)} must lie in [0, 1), got {value}")
 
 
+def check_text(text: str, where: str) -> None:
+    """Raise a UserError unless a text can be written as UTF-8.
+
+    Args:
+        text: from JSON or the command line, which may hold halves of a surrogate pair.
+        where: file and line, or what the text is.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        place = error.start
+        raise UserError(
+            f"{where}: expected Unicode text, got {text[place]!a} as character {place + 1}"
+        ) from None
+
+
 def flag(name: str) -> str:
     """How the field `batch_size` is written: --batch-size."""
     return f"--{name.replace('_', '-')}"

@@ -16,13 +16,21 @@ from tasks.language_model.grammar import draw_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict, write_json
 from tasks.syntax_eval.evaluation import Unknown, compare
 from tasks.syntax_eval.normalize import normalize
 from tasks.syntax_eval.pairs import Pair, read_pairs, spread
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS
-from tasks.syntax_eval.report import PUBLISHED_NOTE, construction_lines, lines_of, results_text, write_page
+from tasks.syntax_eval.report import (
+    FEW,
+    FEW_MARK,
+    PUBLISHED_NOTE,
+    construction_lines,
+    lines_of,
+    results_text,
+    write_page,
+)
 from tasks.syntax_eval.scoring import word_log_probabilities
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
@@ -30,29 +38,29 @@ DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 
 @dataclass
 class EvaluateConfig:
-    """How often language models find the grammatical sentence of a pair more probable."""
+    """Compare the probabilities of minimal pairs (Marvin and Linzen's, BLiMP): how often is the grammatical
+    sentence the more probable one?"""
 
     checkpoint: tuple[Path, ...] = (DEMO_CHECKPOINT,)
-    """One or more runs' best.safetensors; each has a column, named as the directory of its run."""
+    """The best.safetensors of one or more runs; each has a column, named after the directory of its run."""
     pairs: Path | None = None
     """JSON lines with `good`, `bad` and perhaps `case` and `intrusive`, as Marvin and Linzen's (2018), or
-    with the names that BLiMP has; or a directory of such files. They may be compressed (.gz). Models that
-    learnt from drawn sentences need none: pairs are drawn too."""
+    with BLiMP's field names; or a directory of such files, such as BLiMP's `data`. They may be compressed
+    (.gz). By default, for models of drawn sentences, pairs are drawn too."""
     unknown: Unknown = "skip"
-    """What to do with a pair that has a word which a model does not know: skip it, or score the word as
-    <unk>."""
+    """What to do with a pair in which a model does not know a word: skip it, or score the word as <unk>."""
     end: bool = True
     """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
     limit: int = 0
-    """At most so many pairs of each construction, evenly spread, for a quick look; 0 for all."""
+    """For a quick look, score at most so many pairs of each construction, evenly spread; 0 for all."""
     count: int = 200
-    """Pairs of each construction to draw, where they are drawn."""
+    """Pairs of each construction, if they are drawn."""
     seed: int = 1
-    """Of drawn pairs."""
+    """Seed of drawn pairs."""
     json: Path | None = None
     """Also write the results to this file."""
     output: Path | None = None
-    """Also write the results as a page to this HTML file."""
+    """Also write the results to this HTML file."""
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
@@ -67,10 +75,10 @@ class EvaluateConfig:
 
 @dataclass
 class ScoreConfig:
-    """The log-probability of sentences, word by word."""
+    """Print the log-probability of sentences, word by word."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Such as "the author laughs", each in quotes."""
+    """Sentences such as "the author laughs", each in quotes."""
     checkpoint: Path = DEMO_CHECKPOINT
     """A run's best.safetensors."""
     end: bool = True
@@ -121,6 +129,7 @@ def run_score(config: ScoreConfig) -> None:
         raise UserError('give one or more sentences, each in quotes: "the author laughs"')
     trained = load_model(config.checkpoint)
     for number, text in enumerate(config.sentences, 1):
+        check_text(text, f"sentence {number}")
         words = normalize(text)
         if not words:
             raise UserError(f"sentence {number} has no words: {text!r}")
@@ -172,8 +181,14 @@ def _notes(
         + ("pairs with any are skipped." if config.unknown == "skip" else f"read as {UNKNOWN}."),
         f"Log-probability of the words {'and' if config.end else 'without'} the end of the sentence, after "
         "<eos> and a state of zeros; two sentences of the same probability count as wrong.",
-        "A row is over all its pairs; the line of a section or group is the unweighted mean of its rows.",
+        "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
+        "its rows.",
     ]
+    few = sum(line["few"] for line in lines if line["level"] == 0)
+    if few:
+        notes.append(
+            f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows, as much part of the means as the others."
+        )
     same = (covered if config.unknown == "skip" else pairs) - scored
     if same:
         notes.insert(2, f"{same:,} not comparable: a model is given the same words twice.")

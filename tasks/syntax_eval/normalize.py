@@ -1,4 +1,4 @@
-"""Text as people write it, in the form of the Penn Treebank text that language models are trained on.
+"""Natural text in the form of the Penn Treebank text that language models are trained on.
 
 That text has lower-case words between spaces, no punctuation, `N` for every number, and splits words where
 the treebank does: "does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form stays as it is.
@@ -9,24 +9,23 @@ from __future__ import annotations
 import re
 from functools import cache
 
-NUMERAL = "N"
-"""Stands for every number."""
+from tasks.language_model.ptb_spelling import NUMERAL, is_number
 
 PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
-"""What is dropped; commas and colons in numbers are not."""
+"""Dropped; commas and colons in numbers are kept."""
 ABBREVIATION = re.compile(r"(?:\w\.)+\w\.|[b-hj-z]\.|(?:co|corp|inc|jr|ltd|sr)\.", re.IGNORECASE)
 """A last word that keeps its period; "a" and "I" are words."""
-NUMBER = re.compile(r"[-+]?\.?\d+(?:\\?[.,:/]\d+)*")
-CLITIC = re.compile(r"(.+?)(n't|'s|'re|'ve|'ll|'d|'m|')")
+CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "'")
+"""Split off the end of a word."""
 
 
 def normalize(text: str) -> tuple[str, ...]:
-    """The words of a sentence.
+    """Split a sentence into words.
 
     Args:
         text: one sentence.
     Returns:
-        Its words; none where there is nothing but punctuation.
+        Its words; none if it is nothing but punctuation.
     Example:
         >>> normalize("Doesn't John's boss like this, too?")
         ('does', "n't", 'john', "'s", 'boss', 'like', 'this', 'too')
@@ -45,15 +44,26 @@ def _parts(word: str) -> tuple[str, ...]:
     if word == NUMERAL:
         return (NUMERAL,)
     word = word.lower()
-    if word == "cannot":
-        return ("can", "not")
-    if word[:1] == "$" and word != "$":
-        return ("$", *_parts(word[1:]))
-    if word[-1:] == "%":
-        return (*_parts(word[:-1]), NUMERAL)
-    if NUMBER.fullmatch(word):
-        return (NUMERAL,)
-    split = CLITIC.fullmatch(word)
-    if split:
-        return (*_parts(split[1]), split[2])
-    return (word,) if word else ()
+    before: list[str] = []
+    after: list[str] = []  # last first
+    while word:
+        clitic = next((end for end in CLITICS if word.endswith(end) and word != end), None)
+        if word == "cannot":
+            before += ["can", "not"]
+            word = ""
+        elif word.startswith("$") and word != "$":
+            before.append("$")
+            word = word[1:]
+        elif word.endswith("%"):
+            after.append(NUMERAL)
+            word = word[:-1]
+        elif is_number(word):
+            before.append(NUMERAL)
+            word = ""
+        elif clitic is not None:
+            after.append(clitic)
+            word = word.removesuffix(clitic)
+        else:
+            before.append(word)
+            word = ""
+    return (*before, *reversed(after))

@@ -1,4 +1,4 @@
-"""Minimal pairs: sentences that differ in whether they are grammatical, and in as little else as may be.
+"""Minimal pairs: sentences that differ in whether they are grammatical, and in as little else as possible.
 
 Read from JSON lines in either of two formats: that of Marvin and Linzen's pairs, with `good`, `bad`, `case`
 and, where a third sentence is to be compared with both, `intrusive`; or that of BLiMP, with `sentence_good`,
@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import reprlib
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from tasks.runs.errors import UserError
+from tasks.runs.options import check_text
 from tasks.syntax_eval.normalize import normalize
 
 Sentence = tuple[str, ...]
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
 SUFFIXES = (".jsonl", ".jsonl.gz")
+MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
+"""The most bytes of a line, and of a file, unpacked."""
 
 
 class Pair(NamedTuple):
@@ -32,9 +36,9 @@ class Pair(NamedTuple):
         construction: what the pair tests.
         good: words of the grammatical sentence, normalised.
         bad: of the other.
-        intrusive: a third sentence, ungrammatical too, with what would make it grammatical in a wrong place;
-            where there is one, all three are compared with one another.
-        group: of constructions; empty where the file names none.
+        intrusive: a third sentence, ungrammatical too, with what would make it grammatical in the wrong
+            place; if there is one, all three are compared with one another.
+        group: of constructions; empty if the file names none.
     """
 
     construction: str
@@ -45,14 +49,16 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """The pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory, by name.
+    """Read the pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory, by name.
 
     The construction is `case`, or else `UID`, or else the file's name.
 
     Args:
         path: of JSON lines, compressed if the name ends in `.gz`, or of a directory with such files.
+    Returns:
+        One pair or more.
     Raises:
-        UserError: a line that is not what it should be, or no pairs at all.
+        UserError: a line is not a pair, a line or file is too long, or there are no pairs.
         OSError: there is no such file.
     """
     files = [path]
@@ -94,11 +100,25 @@ def _read_file(path: Path) -> Iterator[Pair]:
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(_lines(file, path), 1):
                 if line.strip():
                     yield _parse(line, stem, f"{path}, line {number}")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error})") from None
+
+
+def _lines(file: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    """The lines of a file, unless there is too much of one or of all."""
+    left = MAX_BYTES
+    number = 1
+    while line := file.readline(MAX_LINE + 1):
+        left -= len(line)
+        if len(line) > MAX_LINE:
+            raise UserError(f"{path}, line {number}: expected at most {MAX_LINE:,} bytes, got more")
+        if left < 0:
+            raise UserError(f"{path}, line {number}: expected at most {MAX_BYTES:,} bytes in all, got more")
+        yield line
+        number += 1
 
 
 def _parse(line: bytes, stem: str, where: str) -> Pair:
@@ -106,16 +126,20 @@ def _parse(line: bytes, stem: str, where: str) -> Pair:
         record = json.loads(line)
     except ValueError as error:  # not JSON, or not UTF-8
         raise UserError(f"{where}: not JSON ({error})") from None
+    except RecursionError:
+        raise UserError(f"{where}: expected a JSON object of strings, got brackets nested too deep") from None
     if not isinstance(record, dict):
-        raise UserError(f"{where}: expected a JSON object, got {line.decode().strip()[:60]!r}")
+        raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(record)}")
     names = next((names for names in FORMATS if set(names) <= record.keys()), None)
     if names is None:
         expected = " or ".join(" and ".join(names) for names in FORMATS)
-        raise UserError(f"{where}: expected the fields {expected}, got {', '.join(record) or 'none'}")
+        raise UserError(f"{where}: expected the fields {expected}, got {reprlib.repr(list(record))}")
     good, bad = (_sentence(record, name, where) for name in names)
-    # BLiMP as it is published has seven of them; they are counted as not comparable.
+    # BLiMP as published has seven of them; they are counted as not comparable.
     if record[names[0]] == record[names[1]] and names == FORMATS[0]:
-        raise UserError(f"{where}: both sentences are {record[names[0]]!r}")
+        raise UserError(
+            f"{where}: expected two different sentences, got {reprlib.repr(record[names[0]])} twice"
+        )
     return Pair(
         _string(record, "case", where) or _string(record, "UID", where) or stem,
         good,
@@ -128,12 +152,13 @@ def _parse(line: bytes, stem: str, where: str) -> Pair:
 def _sentence(record: dict[str, Any], name: str, where: str) -> Sentence:
     sentence = normalize(_string(record, name, where))
     if not sentence:
-        raise UserError(f"{where}: {name} has no words: {record[name]!r}")
+        raise UserError(f"{where}: expected words in {name}, got {reprlib.repr(record[name])}")
     return sentence
 
 
 def _string(record: dict[str, Any], name: str, where: str) -> str:
     value = record.get(name, "")
     if not isinstance(value, str):
-        raise UserError(f"{where}: {name} must be a string, got {json.dumps(value)[:60]}")
+        raise UserError(f"{where}: expected {name} to be a string, got {reprlib.repr(value)}")
+    check_text(value, f"{where}: {name}")
     return value

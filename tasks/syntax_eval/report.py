@@ -20,19 +20,23 @@ PUBLISHED_NOTE = (
     "million words of Wikipedia, with another vocabulary."
 )
 COUNTS = ("pairs", "covered", "scored")
+FEW = 100
+"""An accuracy over fewer scored pairs is marked: its standard error may exceed 0.05."""
+FEW_MARK = "*"
 
 
 def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
-    """The lines of the table.
+    """Build the lines of the table.
 
     Args:
         tallies: from `evaluation.compare`.
         models: their names.
     Returns:
         For each line: `level` 0, 1 or 2 of a section, a group in it, a row in that; `name`; the numbers of
-        `pairs`, `covered` and `scored` ones; `accuracy` by name of the model, of the published ones too where
-        there are any; None where there is none. That of a row is over all its pairs; that of a section or
-        group is the unweighted mean of the rows beneath that have one.
+        `pairs`, `covered` and `scored` ones; `few`, how many rows (of a row 0 or 1) have an accuracy over
+        fewer than FEW pairs; `accuracy` by name of the model, published ones included, or None. The accuracy
+        of a row is over all its pairs; that of a section or group is the unweighted mean of the rows beneath
+        that have one.
     """
     rows = rows_for(tallies)
     by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
@@ -53,10 +57,10 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
 
 
 def results_text(results: Mapping[str, Any]) -> str:
-    """The results as plain text.
+    """Format the results as plain text.
 
     Args:
-        results: with `lines`, `notes`.
+        results: from `commands.run_evaluate`.
     Returns:
         Several lines.
     """
@@ -70,7 +74,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
 
     Args:
         path: the HTML file.
-        results: also with `options`, `constructions`.
+        results: from `commands.run_evaluate`.
     """
     columns = _columns(results["lines"])
     names = list(results["models"])
@@ -104,7 +108,14 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
-    """Counts and accuracies of every construction and comparison by its own name."""
+    """Counts and accuracies of every construction and comparison by its own name.
+
+    Args:
+        tallies: from `evaluation.compare`.
+        models: their names.
+    Returns:
+        A line for each key of `tallies`, in its order.
+    """
     return [
         {**key._asdict(), **_counts([tally]), "accuracy": _pooled([tally], models)}
         for key, tally in tallies.items()
@@ -115,11 +126,13 @@ def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line
     accuracy = _pooled(tallies, models)
     if row.published is not None:
         accuracy |= dict(zip(PUBLISHED_MODELS, row.published, strict=True))
-    return {"level": 2, "name": row.name, **_counts(tallies), "accuracy": accuracy}
+    counts = _counts(tallies)
+    few = int(0 < counts["scored"] < FEW)
+    return {"level": 2, "name": row.name, **counts, "few": few, "accuracy": accuracy}
 
 
 def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
-    """The mean of some rows, of the same ones for every model: those with pairs that are scored."""
+    """The mean over the rows that have scored pairs: the same ones for every model."""
     columns = _columns(rows)
     complete = [line for line in rows if line["scored"]]
     accuracy = {
@@ -127,7 +140,8 @@ def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
         for column in columns
     }
     counts = {count: sum(line[count] for line in rows) for count in COUNTS}
-    return {"level": level, "name": name, **counts, "accuracy": accuracy}
+    few = sum(line["few"] for line in rows)
+    return {"level": level, "name": name, **counts, "few": few, "accuracy": accuracy}
 
 
 def _counts(tallies: Sequence[Tally]) -> dict[str, int]:
@@ -147,9 +161,10 @@ def _columns(lines: Sequence[Line]) -> list[str]:
 
 
 def _cells(line: Line, columns: Sequence[str]) -> list[str]:
-    """Counts and accuracies; of the published ones the digits there are."""
+    """Counts, marked if few pairs are scored, and accuracies; published ones with the digits they have."""
+    mark = FEW_MARK if 0 < line["scored"] < FEW else ""
     return [
-        *(f"{line[name]:,}" for name in COUNTS),
+        *(f"{line[name]:,}" + (mark if name == "scored" else "") for name in COUNTS),
         *(number(line["accuracy"].get(name), 2 if name in PUBLISHED_MODELS else 4) for name in columns),
     ]
 

@@ -18,7 +18,7 @@ from tasks.runs.run_directory import config_to_dict
 TREES = """
 ( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog))) (. .)) )
 ( (S (NP-SBJ (DT The) (NN dog)) (VP (VBD paid) (NP ($ $) (CD 3.50) (-NONE- *U*))) (. .)) )
-( (NP (. .)) )
+( (NP (. .) (HYPH -) (HYPH -) (NFP *)) )
 ( (S (NP (NN cat)) (VP (VBZ sees) (SBAR (IN that) (S (NP (NP (DT the) (NN dog)) (PP (IN of) (NP (NN cat))))
   (VP (VBZ sees) (NP (DT the) (JJ old) (NN cat) (CC and) (NN dog))))))) )
 """
@@ -66,8 +66,10 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
     ]
     assert main(["evaluate", *options, *outputs]) == 0
     output = capsys.readouterr().out
+    output = " ".join(output.split())
     for fact in (
         *("3 sentences of", "22 words", "1 without words", "dropped by their tags", "section 23", "0.477"),
+        *("3 words of tags that the Penn Treebank does not have (HYPH 2, NFP 1)", "EVALB also counts"),
         *("layer 1, prpn", "layer 2, unbiased", "layer 2, cky", "left-branching", "random", "SBAR", "EVALB"),
     ):
         assert fact in output, fact
@@ -141,6 +143,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
             ["--checkpoint", "no_unknown.safetensors"],
             "trees.mrg, line 2: 'sees' is not in the vocabulary, which has no <unk>",
         ),
+        (["parse", "a \udcff"], "the sentence: expected Unicode text, got '\\udcff' as character 3"),
         (["parse", ""], "the sentence must have 1 to 60 words, got 0"),
         (["parse", "a " * 61], "the sentence must have 1 to 60 words, got 61"),
         (["parse", "a", "--layer", "9"], "--layer must lie in 1..2, the model's layers, got 9"),

@@ -1,11 +1,12 @@
 """The treebank reader: words, shapes, labels, every kind of file, and every error with file and line."""
 
 import zipfile
+from collections import Counter
 
 import pytest
 
 from ordered_memory.trees import leaves
-from tasks.parsing.treebank import cut_label, read_treebank, read_trees
+from tasks.parsing.treebank import Treebank, cut_label, read_treebank, read_trees
 from tasks.runs.errors import UserError
 
 CAT = "( (S (NP-SBJ-1 (DT The) (NN cat)) (VP (VBD sat)) (. .)) )"
@@ -159,9 +160,13 @@ def test_text_files_are_read_where_there_are_no_others(tmp_path):
         ("bytes.mrg", b"(S (NN a))\n(S (NN \xff))", "bytes.mrg, line 2: not UTF-8 text"),
         (
             "tags.mrg",
-            b"(S (NOUN a))",
-            "tags.mrg: 1 trees, and no word with a tag of the Penn Treebank in them",
+            b"(S (DT a) (NOUN b) (VERB c) (NOUN d) (. .))",
+            "tags.mrg: expected part-of-speech tags of the Penn Treebank, got other ones of 3 of 4 words: "
+            "NOUN 2, VERB 1; --keep-punctuation",
         ),
+        ("dots.mrg", b"(S (. .))", "dots.mrg: expected words, got 1 trees of punctuation and null elements"),
+        ("binary.mrg", bytes(range(1, 128)), "binary.mrg"),
+        ("long.mrg", b"x" * 10_000, f"long.mrg, line 1: '{'x' * 60}' stands outside of all brackets"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, name, content, message):
@@ -173,7 +178,7 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
 
 
 def test_a_directory_without_trees(tmp_path):
-    with pytest.raises(UserError, match=r"no \.mrg and no \.txt files in this directory"):
+    with pytest.raises(UserError, match=r"no \.mrg, \.tree, \.ptb, \.txt files in this directory"):
         read_treebank(tmp_path)
 
 
@@ -182,3 +187,68 @@ def test_a_member_that_is_damaged_is_named(tmp_path):
         archive.writestr("x/a.mrg", f"{CAT}\n(S")
     with pytest.raises(UserError, match=r"all\.zip/x/a\.mrg, line 2: "):
         read_treebank(tmp_path / "all.zip")
+
+
+def test_dropped_words_are_counted_by_tag():
+    dropped = Counter()
+    read_trees("(S (NN a) (HYPH -) (NN b) (, ,) (NFP *) (-NONE- 0) (HYPH -))", "a.mrg", dropped=dropped)
+    assert dropped == {"HYPH": 2, ",": 1, "NFP": 1}
+    assert list(Treebank([], 0, dropped).unknown.items()) == [("HYPH", 2), ("NFP", 1)]
+    dropped.clear()
+    read_trees("(S (NN a) (HYPH -))", "a.mrg", keep_punctuation=True, dropped=dropped)
+    assert not dropped
+
+
+GERMAN = "(S (NP (ART Der) (ADJA alte) (NN Hund)) (VVFIN lief) (ADV heute) ($. .))"
+
+
+def test_a_treebank_of_other_tags_is_refused_unless_every_tag_is_read(tmp_path):
+    (tmp_path / "de.mrg").write_text(GERMAN)
+    with pytest.raises(UserError, match="other ones of 5 of 6 words: ART 1, ADJA 1, VVFIN 1, ADV 1"):
+        read_treebank(tmp_path)
+    assert len(read_treebank(tmp_path, keep_punctuation=True).sentences[0].words) == 6
+
+
+def test_a_byte_order_mark_is_skipped_and_every_suffix_read(tmp_path):
+    for name in ("c.mrg", "b.tree", "a.PTB", "d.txt"):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + tree_of(name[0]).encode())
+    assert [sentence.words for sentence in read_treebank(tmp_path).sentences] == [["a"], ["b"], ["c"]]
+
+
+METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_damage_of_a_zip_file_is_one_line(tmp_path, method):
+    path = tmp_path / "all.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a.mrg", CAT * 20)
+    whole = path.read_bytes()
+    damaged = [whole[:end] for end in range(0, len(whole), 7)]
+    for place in range(0, len(whole), 3):
+        damaged.append(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    told = []
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            read_treebank(path)
+        except UserError as error:
+            told.append(str(error))  # some damage does no harm
+    assert len(told) > len(damaged) / 2
+    assert all(line.startswith(str(path)) and "\n" not in line for line in told)
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.parsing.treebank.MAX_BYTES", 1_000)
+    text = tree_of("word")
+    for directory, repeats in (("one", [200]), ("two", [60, 60])):
+        (tmp_path / directory).mkdir()
+        with zipfile.ZipFile(tmp_path / f"{directory}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for i, count in enumerate(repeats):
+                archive.writestr(f"{i}.mrg", text * count)
+                (tmp_path / directory / f"{i}.mrg").write_text(text * count)
+        for path in (directory, f"{directory}.zip"):
+            with pytest.raises(UserError, match=rf"{len(repeats) - 1}\.mrg: expected at most 1,000 bytes"):
+                read_treebank(tmp_path / path)
+    with pytest.raises(UserError, match=r"0\.mrg: expected at most 1,000 bytes of text in all, got more"):
+        read_treebank(tmp_path / "one" / "0.mrg")

@@ -23,7 +23,7 @@ from tasks.syntax_eval.evaluation import Key, Tally, compare
 from tasks.syntax_eval.normalize import normalize
 from tasks.syntax_eval.pairs import Pair, read_pairs, spread
 from tasks.syntax_eval.paper_table import KINDS, PAPER_ROWS, PUBLISHED_MODELS, rows_for
-from tasks.syntax_eval.report import lines_of
+from tasks.syntax_eval.report import lines_of, results_text
 from tasks.syntax_eval.scoring import log_probabilities, word_log_probabilities
 
 MARVIN_LINZEN = {
@@ -94,6 +94,10 @@ def test_text_in_that_form_stays_as_it_is(text):
         ),
         ("“A $3.5 million (or 12%) share” -- at 10:30 a.m.", "a $ N million or N N share at N a.m."),
         ("She is taller than I.", "she is taller than i"),
+        ("In 1987-88 it rose 3-4 %.", "in N it rose N N"),
+        ("%" * 5_000, "N " * 5_000),
+        ("$" * 5_000, "$ " * 5_000),
+        ("a" + "'s" * 5_000, "a" + " 's" * 5_000),
         ("He sold 1/2 of the $300-a-share stock...", "he sold N of the $ 300-a-share stock"),
         ("?!", ""),
     ],
@@ -124,17 +128,25 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
     ("line", "message"),
     [
         ("{good", "not JSON"),
-        ("[1]", "expected a JSON object, got '[1]'"),
+        ("[1]", "expected a JSON object, got [1]"),
         (
             {"good": "a", "case": "b"},
             "expected the fields good and bad or sentence_good and sentence_bad",
         ),
-        (pair("a", 3), "bad must be a string, got 3"),
-        (pair("a", "b", ["c"]), 'case must be a string, got ["c"]'),
-        (pair("a", "b", intrusive=None), "intrusive must be a string, got null"),
-        (pair("", "b"), "good has no words: ''"),
-        (pair("a", " . "), "bad has no words: ' . '"),
-        (pair("a b", "a b"), "both sentences are 'a b'"),
+        (pair("a", 3), "expected bad to be a string, got 3"),
+        (pair("a", "b", ["c"]), "expected case to be a string, got ['c']"),
+        (pair("a", "b", intrusive=None), "expected intrusive to be a string, got None"),
+        (pair("", "b"), "expected words in good, got ''"),
+        (pair("a", " . "), "expected words in bad, got ' . '"),
+        (pair("a b", "a b"), "expected two different sentences, got 'a b' twice"),
+        (pair("a", "\ud800 b"), "bad: expected Unicode text, got '\\ud800' as character 1"),
+        (pair("a", "b", "c\udfff"), "case: expected Unicode text, got '\\udfff' as character 2"),
+        (
+            '{"good": ' + "[" * 100_000 + "]" * 100_000 + "}",
+            "expected a JSON object of strings, got brackets nested too deep",
+        ),
+        ("1" * 5_000, "not JSON"),
+        (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 bytes, got more"),
     ],
 )
 def test_errors_name_file_line_and_value(line, message, tmp_path):
@@ -142,6 +154,15 @@ def test_errors_name_file_line_and_value(line, message, tmp_path):
     with pytest.raises(UserError) as error:
         read_pairs(path)
     assert str(error.value).startswith(f"{path}, line 2: {message}")
+
+
+def test_more_than_a_file_may_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.syntax_eval.pairs.MAX_BYTES", 100)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 101))
+    with pytest.raises(
+        UserError, match=r"a\.jsonl\.gz, line 101: expected at most 100 bytes in all, got more"
+    ):
+        read_pairs(tmp_path / "a.jsonl.gz")
 
 
 def test_no_pairs(tmp_path):
@@ -356,6 +377,18 @@ def test_rows_are_pooled_and_heads_are_means():
     assert section["pairs"] == 26
 
 
+def test_rows_of_few_pairs_are_marked():
+    tallies = {
+        Key("prep_anim", "", ""): Tally(500, 100, 99, (6,)),
+        Key("subj_rel", "", ""): Tally(500, 100, 100, (5,)),
+        Key("long_vp_coord", "", ""): Tally(7, 0, 0, (0,)),
+    }
+    lines = lines_of(tallies, ["a"])
+    assert [line["few"] for line in lines] == [1, 1, 0, 1, 0]
+    text = results_text({"lines": lines, "notes": []})
+    assert [line.split()[-4] for line in text.splitlines()[1:]] == ["199", "199", "0", "99*", "100"]
+
+
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
@@ -385,6 +418,7 @@ def test_evaluate(checkpoints, pairs, tmp_path, capsys):
     assert "5 comparisons of two sentences; 3 covered" in out
     assert "2 scored in" in out
     assert "1 not comparable" in out
+    assert "* fewer than 100 scored pairs: 1 rows" in out
     assert "Published" in out
     header, *lines = out.splitlines()
     assert header.split()[:5] == ["pairs", "covered", "scored", "onlstm", "lstm"]
@@ -478,6 +512,7 @@ def test_bad_input_is_told_in_one_line(checkpoints, tmp_path, capsys):
         (first, "--pairs must name a file: " + checkpoints[0]),
         ([*first, "--pairs", str(tmp_path / "none")], "none: No such file or directory"),
         (["score", *first, "?"], "sentence 1 has no words: '?'"),
+        (["score", *first, "a \udcff"], "sentence 1: expected Unicode text, got '\\udcff' as character 3"),
     ]:
         assert main(arguments) == 2
         err = capsys.readouterr().err
