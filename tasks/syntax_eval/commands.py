@@ -186,9 +186,7 @@ def _notes(
     ]
     few = sum(line["few"] for line in lines if line["level"] == 0)
     if few:
-        notes.append(
-            f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows, as much part of the means as the others."
-        )
+        notes.append(f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows; they are part of the means.")
     same = (covered if config.unknown == "skip" else pairs) - scored
     if same:
         notes.insert(2, f"{same:,} not comparable: a model is given the same words twice.")
