@@ -22,7 +22,7 @@ def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
     """Bars of text, a line for each word, the longest bar for the largest distance.
 
     Args:
-        distances: of one layer, a number that is not negative for each word.
+        distances: of one layer, a non-negative number for each word, in master-gate entries.
         words: as many.
     Returns:
         Several lines.
@@ -42,23 +42,23 @@ def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
 def distances_figure(
     distances: NDArray[np.floating], words: Sequence[str], trees: Sequence[Tree], names: Sequence[str]
 ) -> Figure:
-    """Bars for the forget distance of each word, a row for each layer, under the layer's tree.
+    """Bars of the forget distance of each word, a row for each layer, under the layer's tree.
 
     Args:
         distances: (L, words), in master-gate entries.
         words: the sentence.
-        trees: of each layer.
-        names: of each layer.
+        trees: one for each layer.
+        names: one for each layer.
     Returns:
         A figure: words from left to right.
     Raises:
-        ValueError: not one row for each name and tree, or not one column for each word.
+        ValueError: there is not one row for each name and tree, or not one column for each word.
     """
     values = np.asarray(distances, dtype=np.float64)
     if values.shape != (len(names), len(words)) or len(trees) != len(names):
         raise ValueError(
-            f"distances must be (layers, words) = ({len(names)}, {len(words)}) with a tree for each layer, "
-            f"got {values.shape} and {len(trees)} trees"
+            f"expected distances to be (layers, words) = ({len(names)}, {len(words)}) with a tree for each "
+            f"layer, got {values.shape} and {len(trees)} trees"
         )
     heights = [0.4 + 0.14 * depth(tree) for tree in trees]
     figure = Figure(
@@ -66,7 +66,7 @@ def distances_figure(
     )
     ratios = [ratio for height in heights for ratio in (height, 1.0)]
     rows = figure.subplots(2 * len(names), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
-    labels = [word.replace("$", r"\$") for word in words]  # a pair of them would begin a formula
+    labels = [word.replace("$", r"\$") for word in words]  # a pair of them would start a formula
     for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
         above, below = rows[2 * number], rows[2 * number + 1]
         _draw_tree(above, tree)
@@ -88,7 +88,12 @@ def save_distances(
     trees: Sequence[Tree],
     names: Sequence[str],
 ) -> None:
-    """Write `distances_figure` to a PNG file, whole or not at all; makes the directory if need be."""
+    """Write `distances_figure` to a PNG file, whole or not at all; makes the directory if there is none.
+
+    Args:
+        path: the file.
+        distances, words, trees, names: see `distances_figure`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         temporary.write_bytes(figure_png(distances_figure(distances, words, trees, names)))

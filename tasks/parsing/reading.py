@@ -1,4 +1,4 @@
-"""What a language model makes of sentences: the forget distances of every layer, word by word."""
+"""The forget distances of every layer of a language model, word by word."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def read_sentences(
     where: Sequence[str],
     on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
-    """The distances of sentences in words.
+    """The distances of sentences given as words.
 
     Args:
         trained: the model, on any device, and its vocabulary.
         sentences: words as a treebank has them, one or more each.
         where: file and line of each sentence, for errors.
-        on_batch: told the number of sentences after each batch.
+        on_batch: called with the number of sentences after each batch.
     Returns:
         For each sentence, in the order given, forget distances (L, words) on the CPU.
     Raises:
-        UserError: a word is unknown and the vocabulary has no <unk>; or a distance is not a number.
+        UserError: a word is unknown and the vocabulary has no `<unk>`, or a distance is not finite.
     """
     vocabulary = trained.vocabulary
-    numbers = [
+    ids = [
         vocabulary.encode(spell(words, vocabulary), place)
         for words, place in zip(sentences, where, strict=True)
     ]
-    found = forget_distances(trained.model, numbers, vocabulary.end, on_batch=on_batch)
+    found = forget_distances(trained.model, ids, vocabulary.end, on_batch=on_batch)
     for distances, place in zip(found, where, strict=True):
         if not bool(distances.isfinite().all()):
-            raise UserError(f"{place}: the model's distances are not numbers")
+            raise UserError(f"{place}: expected finite distances, got NaN or infinity: training has diverged")
     return found
 
 
@@ -59,15 +59,15 @@ def forget_distances(
     """How far each word opens the hierarchy, in every layer.
 
     A sentence is read after `<eos>`, from a state of zeros, in evaluation mode. The distance of a word is
-    that of the step which reads it: ON-LSTM's d̂_t, §5.2. Sentences of like lengths are batched, longest
-    first, and padded on the right: a position depends on those before it only, so the batch has no influence.
+    that of the step which reads it: ON-LSTM's d̂_t, §5.2. Sentences of similar lengths are batched, longest
+    first, and padded on the right: a position depends only on those before it, so the batch has no influence.
 
     Args:
         model: of ON-LSTM layers.
-        sentences: numbers of words, one or more each.
-        end: the number of `<eos>`.
+        sentences: ids of words, one or more each.
+        end: id of `<eos>`.
         max_tokens: the most tokens of a batch with its padding; a longer sentence has a batch of its own.
-        on_batch: told the number of sentences after each batch.
+        on_batch: called with the number of sentences after each batch.
     Returns:
         For each sentence (L, words) in master-gate entries, on the CPU.
     Raises:

@@ -1,12 +1,12 @@
 """How often language models find the grammatical sentence of a pair more probable.
 
-A pair is right where the grammatical sentence is more probable by however little; two sentences of the same
-probability are wrong. It is scored where
+A pair is right if the grammatical sentence is the more probable one; two sentences of the same probability
+are wrong. A pair is scored if
 
-- it is covered: every word of both sentences is in the vocabulary of every model. Where unknown words are to
-  be scored too, this is only counted, and `<unk>` stands for such a word;
-- every model is given two different sentences: they may become the same when they are normalised, or differ
-  in words only that are `<unk>`.
+- it is covered: every word of both sentences is in the vocabulary of every model. If unknown words are scored
+  too, coverage is only counted, and `<unk>` stands for such a word;
+- every model is given two different sentences: two may become the same when they are normalised, or when
+  they differ only in words that are `<unk>`.
 
 So several models are compared on the same pairs.
 """
@@ -30,12 +30,12 @@ Unknown = Literal["skip", "score"]
 
 
 class Key(NamedTuple):
-    """What pairs are counted by.
+    """What pairs are grouped by.
 
     Args:
-        construction: they test.
-        kind: which comparison, of KINDS; empty where there are two sentences only.
-        group: of constructions; where pairs of one construction name several, the first.
+        construction: what the pairs test.
+        kind: which comparison, of KINDS; empty if there are two sentences only.
+        group: of constructions; if pairs of one construction name several, the first.
     """
 
     construction: str
@@ -44,13 +44,13 @@ class Key(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Pairs of sentences counted.
+    """Counts of pairs.
 
     Args:
         pairs: all.
-        covered: all words are in every vocabulary.
+        covered: those whose words are all in every vocabulary.
         scored: those that accuracy is over.
-        right: for each model, how many of the scored.
+        right: for each model, how many of the scored pairs it gets right.
     """
 
     pairs: int
@@ -60,11 +60,11 @@ class Tally(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two sentences.
+    """Two sentences to compare.
 
     Args:
         key: what they are counted under.
-        better: should be the more probable one.
+        better: the one that should be more probable.
         worse: the other.
     """
 
@@ -86,13 +86,13 @@ def compare(
     Args:
         models: one or more.
         pairs: what to compare.
-        unknown: "skip" pairs with words that a vocabulary lacks, or "score" them as `<unk>`.
-        include_end: whether the end of a sentence counts.
+        unknown: "skip" pairs with words that a vocabulary lacks, or "score" the words as `<unk>`.
+        include_end: whether the end of a sentence counts as a word.
         device: where to run the models.
     Returns:
-        By what they are counted by, in the order in which that first comes.
+        The counts of each key, in the order of the keys' first pairs.
     Raises:
-        UserError: a model's numbers are not finite, or a word is to be `<unk>` where there is no such word.
+        UserError: a model's log-probabilities are not finite, or a vocabulary without `<unk>` lacks a word.
     """
     comparisons = comparisons_of(pairs)
     sentences = {sentence for _, better, worse in comparisons for sentence in (better, worse)}
@@ -118,7 +118,13 @@ def compare(
 
 
 def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
-    """One for a pair, three where there is an intrusive sentence."""
+    """The comparisons of pairs: one for each, three if there is an intrusive sentence.
+
+    Args:
+        pairs: any.
+    Returns:
+        Comparisons in the order of the pairs.
+    """
     comparisons = []
     groups: dict[str, str] = {}
     for construction, good, bad, intrusive, named in pairs:
@@ -146,7 +152,7 @@ def _right(
     include_end: bool,
     device: torch.device | str,
 ) -> Counter[Key]:
-    """How many a model gets right."""
+    """How many pairs of each key a model gets right."""
     numbers = {sentence: i for i, sentence in enumerate(dict.fromkeys(s for one in scored for s in one[1:]))}
     totals = log_probabilities(
         trained.model.to(device),

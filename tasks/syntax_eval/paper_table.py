@@ -1,6 +1,6 @@
-"""Which constructions stand where in the table of results.
+"""The layout of the table of results.
 
-Marvin and Linzen's are laid out as in ON-LSTM's Table 3; all others follow by their own names.
+Marvin and Linzen's constructions stand as in ON-LSTM's Table 3, all others follow by name.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 KINDS = ("grammatical vs. intrusive", "intrusive vs. ungrammatical", "grammatical vs. ungrammatical")
-"""Comparisons of three sentences; the first of the two should be the more probable one."""
+"""Comparisons of three sentences; the first of each two should be the more probable one."""
 
 SHORT, LONG, OTHER = "Short-term dependency", "Long-term dependency", "Constructions"
 AGREEMENT, REFLEXIVES, POLARITY = "Subject-verb agreement", "Reflexive anaphora", "Negative polarity items"
 
 PUBLISHED_MODELS = ("ON-LSTM, published", "LSTM, published")
-"""Names of the columns of published accuracies."""
+"""The columns of published accuracies."""
 
 
 class Row(NamedTuple):
     """A line of the table: the pairs of some constructions, pooled.
 
     Args:
-        section, group: it stands under.
+        section, group: headings above the line.
         name: of the line.
         cases: names of the constructions.
-        kind: which comparison, of KINDS; empty where there are two sentences only.
-        published: accuracies of PUBLISHED_MODELS in ON-LSTM's Table 3; None where there are none.
+        kind: which comparison, of KINDS; empty if there are two sentences only.
+        published: accuracies of PUBLISHED_MODELS in ON-LSTM's Table 3, or None.
     """
 
     section: str
@@ -85,12 +85,12 @@ PAPER_ROWS = (
 
 
 def rows_for(found: Iterable[tuple[str, str, str]]) -> list[Row]:
-    """The lines of a table, those of the paper first and in its order.
+    """The lines of a table, the paper's first and in its order.
 
     Args:
-        found: (construction, kind, group) of the pairs there are.
+        found: (construction, kind, group) of the pairs.
     Returns:
-        Lines that have pairs; every construction and kind belongs to exactly one.
+        Lines that have pairs; every construction and kind belongs to exactly one line.
     """
     left = {(construction, kind): group for construction, kind, group in found}
     rows = []

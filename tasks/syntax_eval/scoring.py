@@ -1,9 +1,9 @@
-"""How probable a language model finds sentences.
+"""Log-probabilities of sentences under a language model.
 
 The log-probability of w_1 … w_n is log P(w_1 … w_n, <eos> | <eos>), in nats: the model reads `<eos>` with a
 state of zeros, then the words, and predicts each word and the `<eos>` after the last. The evaluations of
-Marvin and Linzen and of ON-LSTM go up to a final period. The text that models learn from here has none:
-`<eos>` ends a sentence, and counts as the period does there. It can be left out.
+Marvin and Linzen and of ON-LSTM include a final period. The text that models learn from here has none:
+`<eos>` takes its place. It can be left out.
 
 `word_log_probabilities` is the definition, `log_probabilities` the same for many sentences at once.
 
@@ -27,9 +27,9 @@ from onlstm.layer import State
 Indices = NDArray[np.int64]
 
 BLOCK_SIZE = 8_192
-"""Sentences whose prefixes are kept track of at once; no more states than that are kept, twice."""
+"""The most sentences whose prefixes are read together: at most twice as many states are kept."""
 CHUNK_SIZE = 512
-"""Prefixes that the model reads at once; so many rows of V logits are kept."""
+"""The most prefixes in a batch, each with V logits."""
 
 
 @torch.inference_mode()
@@ -38,8 +38,8 @@ def word_log_probabilities(model: LanguageModel, sentence: Sequence[int], end: i
 
     Args:
         model: in evaluation mode.
-        sentence: the numbers of its n words.
-        end: the number of `<eos>`.
+        sentence: ids of its n words.
+        end: id of `<eos>`.
     Returns:
         (n + 1,) float64 on the CPU, in nats; their sum is that of the sentence.
     """
@@ -63,15 +63,14 @@ def log_probabilities(
 ) -> NDArray[np.float64]:
     """The log-probability of each of many sentences.
 
-    Every prefix is read once, however many sentences share it. Sentences are sorted, so that
-    those with long common prefixes are neighbours, and
-    cut into blocks. The prefixes of a block are a tree, which is read level by level: prefixes of one length
-    in a batch that goes on from the states of the level above.
+    Every prefix is read once, however many sentences share it. Sentences are sorted, so that those with long
+    common prefixes are neighbours, and cut into blocks. The prefixes of a block form a tree, which is read
+    level by level: a batch of prefixes of one length continues from the states of the level above.
 
     Args:
         model: in evaluation mode.
-        sentences: the numbers of the words of each.
-        end: the number of `<eos>`.
+        sentences: ids of the words of each.
+        end: id of `<eos>`.
         include_end: whether the `<eos>` after the last word counts.
         block_size: sentences in a block.
         chunk_size: prefixes in a batch.
@@ -99,8 +98,8 @@ class _Level(NamedTuple):
 
     Args:
         words: the last word of each, (B,).
-        parents: which prefix of the level above each goes on from, (B,).
-        states: of the model after every prefix of the level above; None for zeros.
+        parents: which prefix of the level above each continues, (B,).
+        states: the model's after every prefix of the level above; None for zeros.
     """
 
     words: Indices
@@ -111,7 +110,7 @@ class _Level(NamedTuple):
 def _score_block(
     model: LanguageModel, sentences: list[list[int]], end: int, chunk_size: int
 ) -> NDArray[np.float64]:
-    """The log-probability of every word of each sentence after `end`, summed."""
+    """The log-probability of each sentence after `end`: the sum over its words."""
     size = model.embedding.num_embeddings
     lengths = np.array([len(sentence) for sentence in sentences])
     words = np.zeros((len(sentences), lengths.max()), dtype=np.int64)
@@ -136,13 +135,13 @@ def _score_block(
 def _read(
     model: LanguageModel, level: _Level, parents: Indices, targets: Indices, chunk_size: int
 ) -> tuple[NDArray[np.float64], list[State]]:
-    """Read the last word of every prefix of a level; look up the log-probabilities of words after them.
+    """Read the last word of every prefix of a level, and look up the log-probabilities of words after them.
 
     Args:
-        parents: which prefix each word to look up follows, (n,), rising.
+        parents: which prefix each word to look up follows, (n,), in ascending order.
         targets: these words, (n,).
     Returns:
-        (n,) log-probabilities; the states after every prefix.
+        (n,) log-probabilities, and the states after every prefix.
     """
     device = model.embedding.weight.device
     words, origins, targets_there = (

@@ -85,7 +85,7 @@ def test_distances_that_are_not_numbers():
     model = small_model()
     with torch.no_grad():
         model.embedding.weight[3] = torch.nan
-    with pytest.raises(UserError, match="line 2: the model's distances are not numbers"):
+    with pytest.raises(UserError, match="line 2: expected finite distances, got NaN or infinity"):
         read_sentences(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
 
 
