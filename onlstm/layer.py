@@ -17,7 +17,13 @@ from torch.nn.utils.rnn import PackedSequence
 from onlstm.backends import check_backend, select_backend
 from onlstm.functional import Recurrence, Weights
 from onlstm.parameters import check_sizes, check_state, gate_parameters, reset, set_forget_bias
-from ordered_memory.checks import CAST_BY_AUTOCAST, check_device, check_dtype, check_fraction
+from ordered_memory.checks import (
+    CAST_BY_AUTOCAST,
+    autocast_dtype,
+    check_device,
+    check_dtype,
+    check_fraction,
+)
 
 State = tuple[Tensor, Tensor]
 
@@ -334,10 +340,8 @@ class ONLSTM(nn.Module):
 
 def _as_autocast_gives_it(tensor: Tensor) -> Tensor:
     """`tensor` in the dtype in which nn.LSTM returns it: autocast's, where that is enabled."""
-    device = tensor.device.type
-    if torch.is_autocast_enabled(device) and tensor.dtype in CAST_BY_AUTOCAST:
-        return tensor.to(torch.get_autocast_dtype(device))
-    return tensor
+    dtype = autocast_dtype(tensor.device)
+    return tensor if dtype is None or tensor.dtype not in CAST_BY_AUTOCAST else tensor.to(dtype)
 
 
 def _reorder(state: State | None, order: Tensor | None) -> Any:

@@ -34,9 +34,17 @@ def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception]
 
 def check_dtype(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:
     """Raise `error` unless `tensor` has the dtype of `like`, or autocast casts between the two."""
-    autocast = torch.is_autocast_enabled(like.device.type) and {tensor.dtype, like.dtype} <= CAST_BY_AUTOCAST
-    if tensor.dtype != like.dtype and not autocast:
+    cast = autocast_dtype(like.device) is not None and {tensor.dtype, like.dtype} <= CAST_BY_AUTOCAST
+    if tensor.dtype != like.dtype and not cast:
         raise error(f"{name} must have dtype {like.dtype}, got {tensor.dtype}")
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype that autocast casts to on `device`, or None where it is not enabled."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return None
 
 
 def check_name(argument: str, value: str, known: Collection[str]) -> None:

@@ -575,3 +575,21 @@ def test_the_layer_itself_breaks_no_graph():
 def test_the_kind_of_input_is_named():
     with pytest.raises(TypeError, match="input must be a Tensor or a PackedSequence, got list"):
         ONLSTM(5, 6)([1, 2])
+
+
+def test_nothing_that_it_makes_follows_the_default_device():
+    layer, x = ONLSTM(5, 6, bidirectional=True, backend="reference"), torch.randn(4, 3, 5)
+    packed = pack_padded_sequence(x, torch.tensor([4, 2, 1]))
+    expected = layer(packed)[0].data, layer(x)[0]
+    with torch.device("meta"):
+        actual = layer(packed)[0].data, layer(x)[0]
+    for one, other in zip(actual, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_layer_on_meta_computes_shapes():
+    layer = ONLSTM(5, 6, bidirectional=True, backend="reference", device="meta")
+    output, (h, _) = layer(torch.randn(4, 3, 5, device="meta"))
+    assert output.is_meta
+    assert output.shape == (4, 3, 12)
+    assert h.shape == (2, 3, 6)

@@ -367,3 +367,21 @@ def test_state_is_a_plain_named_tuple():
     state = make()(X).state
     assert isinstance(state, OrderedMemoryState)
     assert state._fields == ("memory", "candidate", "occupancy")
+
+
+def test_nothing_that_it_makes_follows_the_default_device():
+    layer = make(bidirectional=True, backend="reference")
+    x = torch.randn(2, 5, 4, dtype=F64)
+    for lengths in (None, [5, 2]):
+        expected = layer(x, lengths=lengths)
+        with torch.device("meta"):
+            actual = layer(x, lengths=lengths)
+        assert torch.equal(actual.output, expected.output)
+
+
+def test_a_layer_on_meta_computes_shapes():
+    layer = make(bidirectional=True, backend="reference", device="meta")
+    out = layer(X.to("meta"), lengths=[5, 2])
+    assert out.output.is_meta
+    assert out.output.shape == (2, 5, 12)
+    assert out.state.memory.shape == (2, 2, 5, 6)
