@@ -111,9 +111,9 @@ def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list
     Returns:
         Token ids of `tasks.listops.expressions`.
     Example:
-        >>> from tasks.listops.expressions import decode, nesting_depth
+        >>> from tasks.listops.expressions import decode, parse
         >>> words = decode(nested_expression(np.random.default_rng(0), 500, 4))
-        >>> len(words), nesting_depth(words)
+        >>> len(words), parse(words).depth
         (500, 4)
     """
     if length == 1:

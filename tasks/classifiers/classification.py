@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ordered_memory.trees import Tree
 from tasks.classifiers.batching import bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
-from tasks.runs.errors import UserError
 from tasks.runs.task import Losses, Scores, Share
 
 Indices = NDArray[np.int64]
@@ -21,15 +21,61 @@ TOKENS_PER_BATCH = 25_600
 """The most tokens of an evaluation batch, with padding."""
 
 
+class Prediction(NamedTuple):
+    """What a model says of a batch of B examples with k sentences each.
+
+    Args:
+        logits: (B, C), of the classes.
+        attention: p of every token, (k B, T, N), the first sentences of all examples first; None for a model
+            without slots.
+    """
+
+    logits: Tensor
+    attention: Tensor | None
+
+
+class Sentence(NamedTuple):
+    """A sequence that a model reads.
+
+    Args:
+        tokens: all that is read.
+        words: the leaves of the tree, which may be fewer.
+        tree: the true tree.
+        name: tells it from the other sentences of an example.
+    """
+
+    tokens: list[str]
+    words: list[str]
+    tree: Tree
+    name: str = ""
+
+
 class LabelledData(Protocol):
-    """What a data set needs to have."""
+    """A data set of n examples with k sentences each."""
+
+    labels: Indices
+    """(n,) int64."""
 
     @property
-    def lengths(self) -> Indices:
-        """(n,): tokens of each example."""
+    def sentence_lengths(self) -> Indices:
+        """(n, k) int64: tokens of each sentence."""
 
-    def batch(self, indices: Indices) -> Any:
+    def batch(self, indices: ArrayLike) -> Any:
         """Padded examples: a named tuple with `labels`, (B,)."""
+
+    def sentences(self, index: int) -> tuple[Sentence, ...]:
+        """The k sentences of an example."""
+
+    def induced_trees(self, attention: Tensor, batch: Any) -> list[Tree]:
+        """The trees over words that a model's attention, (k B, T, N), stands for."""
+
+
+class Splits(NamedTuple):
+    """The data of a run."""
+
+    train: LabelledData
+    validation: LabelledData
+    test: LabelledData
 
 
 class Classification:
@@ -39,20 +85,17 @@ class Classification:
         config: batch sizes and seed.
         train: training data.
         validation: validation data.
-    Raises:
-        UserError: one of them is empty.
     """
 
     batch_options: tuple[str, ...] = ("batch_size",)
 
     def __init__(self, config: TrainingConfig, train: LabelledData, validation: LabelledData) -> None:
-        for name, data in (("training", train), ("validation", validation)):
-            if len(data.lengths) == 0:
-                raise UserError(f"the options leave no {name} examples")
         self.config, self.train, self.validation = config, train, validation
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
-        return bucketed_batches(self.train.lengths, batch_size, seed=self.config.seed, epoch=epoch)
+        return bucketed_batches(
+            self.train.sentence_lengths.sum(1), batch_size, seed=self.config.seed, epoch=epoch
+        )
 
     def training_batch(self, indices: Indices) -> Any:
         """The batch of these training examples."""
@@ -88,5 +131,5 @@ class Classification:
 
 def batches_of(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
     """A data set in batches of like lengths, the longest first, with the indices of each batch."""
-    for indices in evaluation_batches(dataset.lengths, batch_size, TOKENS_PER_BATCH):
+    for indices in evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH):
         yield indices, dataset.batch(indices)

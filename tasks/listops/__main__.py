@@ -12,11 +12,11 @@ from tasks.listops.commands import (
     run_parse,
 )
 from tasks.listops.config import PRESETS, ListOpsConfig
-from tasks.listops.task import train
+from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import Verb, run
 
 VERBS = {
-    "train": Verb(ListOpsConfig, train, lambda model: PRESETS),
+    "train": Verb(ListOpsConfig, LISTOPS.train, lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, run_evaluate),
     "parse": Verb(ParseConfig, run_parse),
     "generate": Verb(GenerateConfig, run_generate),

@@ -4,6 +4,7 @@ B is the batch, T the longest expression in it, n the size of a data set.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from ordered_memory.tree_recovery import from_attention
+from ordered_memory.trees import Tree
+from tasks.classifiers.classification import Sentence
 from tasks.listops import generator
-from tasks.listops.expressions import DIGITS, IDS, PADDING, decode, evaluate, to_official, tokenize
+from tasks.listops.expressions import DIGITS, IDS, PADDING, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
@@ -44,7 +48,7 @@ class Dataset:
 
     Args:
         tokens: (sum of lengths,) uint8 token ids.
-        offsets: (n + 1,) int64; expression i is ``tokens[offsets[i]:offsets[i + 1]]``.
+        offsets: (n + 1,) int64; expression i is `tokens[offsets[i]:offsets[i + 1]]`.
         labels: (n,) int64, 0..9.
     Raises:
         ValueError: the three do not fit together.
@@ -83,7 +87,7 @@ class Dataset:
     def from_texts(cls, texts: Iterable[str]) -> "Dataset":
         """Store written expressions with their values as labels."""
         words = [tokenize(text) for text in texts]
-        return cls.from_expressions([Expression(_ids(tokens), evaluate(tokens)) for tokens in words])
+        return cls.from_expressions([Expression(_ids(tokens), parse(tokens).value) for tokens in words])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -92,6 +96,30 @@ class Dataset:
     def lengths(self) -> NDArray[np.int64]:
         """(n,) int64: the length of each expression in tokens."""
         return np.diff(self.offsets)
+
+    @property
+    def sentence_lengths(self) -> NDArray[np.int64]:
+        """(n, 1) int64: the same, as of an example with one sentence."""
+        return self.lengths[:, None]
+
+    @cached_property
+    def parsed(self) -> list[Parsed]:
+        """Value, tree and depth of each expression, read once."""
+        return [parse(self.tokens_of(index)) for index in range(len(self))]
+
+    @property
+    def depths(self) -> NDArray[np.int64]:
+        """(n,) int64: operators around the most deeply nested digit of each expression."""
+        return np.array([one.depth for one in self.parsed], dtype=np.int64)
+
+    def sentences(self, index: int) -> tuple[Sentence]:
+        """An expression with its tree, as the one sentence of an example."""
+        tokens = self.tokens_of(index)
+        return (Sentence(tokens, tokens, self.parsed[index].tree),)
+
+    def induced_trees(self, attention: torch.Tensor, batch: Batch) -> list[Tree]:
+        """The trees that the attention, (B, T, N), stands for, by Algorithm 2."""
+        return from_attention(attention, batch.lengths, batch_first=True)
 
     def tokens_of(self, index: int) -> list[str]:
         """Give one expression as words.
@@ -170,7 +198,7 @@ def load(
     The seed decides what is generated, or which lines of the training file are for validation.
 
     Args:
-        data_dir: a directory with ``train_d20s.tsv`` and ``test_d20s.tsv``; None to generate.
+        data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`; None to generate.
         seed: not negative.
         count: how many expressions to generate, a tenth of them for testing; of no meaning for files.
         validation: how many expressions to hold out of training.
@@ -180,7 +208,7 @@ def load(
         Three data sets.
     Raises:
         DataError: a file is missing or bad.
-        UserError: ``validation`` leaves nothing for training.
+        UserError: `validation` leaves nothing for training.
 
     Example:
         >>> [len(part) for part in load(seed=0, count=200, validation=20, max_train_length=None)]
@@ -207,7 +235,7 @@ def load(
 
 
 def read_tsv(path: Path) -> Dataset:
-    """Read a file of lines ``label TAB expression``, checking every one.
+    """Read a file of lines `label TAB expression`, checking every one.
 
     Args:
         path: the file. Expressions may be parenthesised, as in the official files, or flat.
@@ -235,7 +263,7 @@ def read_tsv(path: Path) -> Dataset:
 
 
 def write_tsv(path: Path, dataset: Dataset) -> None:
-    """Write a data set in the official form: ``label TAB parenthesised expression`` on each line.
+    """Write a data set in the official form: `label TAB parenthesised expression` on each line.
 
     The file appears whole or not at all: an interrupted write leaves what was there before.
 
@@ -260,7 +288,7 @@ def _parse_line(line: str) -> Expression:
     if label not in DIGITS:
         raise DataError(f"the label must be one of 0..9, not {label!r}")
     tokens = tokenize(text)
-    value = evaluate(tokens)
+    value = parse(tokens).value
     if int(label) != value:
         raise DataError(f"the label is {label} but the expression evaluates to {value}")
     return Expression(_ids(tokens), value)

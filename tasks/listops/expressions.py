@@ -1,12 +1,13 @@
 """The ListOps language: tokens, values, trees and the official text, on flat lists of tokens.
 
 An expression is a digit, or an operator with one or more arguments and a closing bracket:
-``[MAX 2 9 [MIN 4 7 ] 0 ]``. The operator and the bracket are tokens of their own. The official files
+`[MAX 2 9 [MIN 4 7 ] 0 ]`. The operator and the bracket are tokens of their own. The official files
 add parentheses that show the binarised tree; they are not tokens. Positions count tokens from 0.
 Nothing here recurses, so nesting may be as deep as memory allows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ def tokenize(text: str) -> list[str]:
     Args:
         text: one expression.
     Returns:
-        Its tokens. They need not make a well-formed expression: see ``check``.
+        Its tokens. They need not make a well-formed expression: see `parse`.
     Raises:
         ExpressionError: a word is not in the vocabulary, or "(" and ")" differ in number.
 
@@ -102,92 +103,76 @@ def decode(ids: Iterable[int]) -> list[str]:
     return [TOKENS[number - 1] for number in numbers if number != PADDING]
 
 
-def check(tokens: Sequence[str]) -> None:
-    """Raise unless the tokens are exactly one well-formed expression.
+class Parsed(NamedTuple):
+    """What there is to know of an expression.
 
     Args:
-        tokens: n tokens.
-    Raises:
-        ExpressionError: no token at all; an unknown one; a bracket that closes nothing; an operator with
-            no arguments or no closing bracket; tokens after the end of the expression.
+        value: 0..9.
+        tree: the official binary one, nested pairs of the positions 0..n-1.
+        depth: operators around the most deeply nested digit; 0 for a lone digit.
     """
-    evaluate(tokens)
+
+    value: int
+    tree: Tree
+    depth: int
 
 
-def evaluate(tokens: Sequence[str]) -> int:
-    """Compute the value of an expression.
+class _Open(NamedTuple):
+    """An operator that is still open: its place, its arguments, and the tree of it so far in a list."""
+
+    position: int
+    arguments: list[int]
+    tree: list[Tree]
+
+
+def parse(tokens: Sequence[str]) -> Parsed:
+    """Read an expression from left to right, once.
 
     MED is the median, of an even number of arguments the mean of the middle two, rounded down; SM is the
-    sum modulo 10.
+    sum modulo 10. In the tree, an operator takes its arguments, then its bracket, one at a time.
 
     Args:
         tokens: n tokens.
     Returns:
-        The value, 0..9.
+        Its value, tree and depth.
     Raises:
-        ExpressionError: as for ``check``.
+        ExpressionError: no token at all; an unknown one; a bracket that closes nothing; an operator with
+            no arguments or no closing bracket; tokens after the end of the expression.
 
     Example:
-        >>> evaluate(tokenize("[MAX 2 [MED 4 7 ] 0 ]"))
-        5
+        >>> parse(["[MAX", "2", "9", "]"])
+        Parsed(value=9, tree=(((0, 1), 2), 3), depth=1)
     """
     if not tokens:
         raise ExpressionError("the expression is empty")
-    opened: list[int] = []  # positions of the operators still open, and the arguments each has so far
-    arguments: list[list[int]] = []
-    value = 0
+    opened: list[_Open] = []
+    value, depth = 0, 0
+    node: Tree = 0
     for position, token in enumerate(tokens):
         if token not in IDS:
             raise _unknown(tokens, position)
         if token == CLOSE:
             if not opened:
                 raise ExpressionError(f"'{CLOSE}' at position {position} closes no operator")
-            start, closed = opened.pop(), arguments.pop()
+            start, closed, partial = opened.pop()
             if not closed:
                 raise ExpressionError(f"operator '{tokens[start]}' at position {start} has no arguments")
-            value = _OPERATIONS[tokens[start]](closed)
+            value, node = _OPERATIONS[tokens[start]](closed), (partial[0], position)
         elif position and not opened:
             raise ExpressionError(f"'{token}' at position {position} follows the end of the expression")
         elif token in _OPERATIONS:
-            opened.append(position)
-            arguments.append([])
+            opened.append(_Open(position, [], [position]))
+            depth = max(depth, len(opened))
             continue
         else:
-            value = int(token)
-        if arguments:
-            arguments[-1].append(value)
+            value, node = int(token), position
+        if opened:
+            opened[-1].arguments.append(value)
+            opened[-1].tree[0] = (opened[-1].tree[0], node)
     if opened:
-        raise ExpressionError(
-            f"operator '{tokens[opened[-1]]}' at position {opened[-1]} has no closing '{CLOSE}'"
-        )
-    return value
-
-
-def tree(tokens: Sequence[str]) -> Tree:
-    """Build the official binary tree: an operator takes its arguments, then its bracket, one at a time.
-
-    Args:
-        tokens: n tokens.
-    Returns:
-        Nested pairs of the positions 0..n-1.
-    Raises:
-        ExpressionError: as for ``check``.
-
-    Example:
-        >>> tree(["[MAX", "2", "9", "]"])
-        (((0, 1), 2), 3)
-    """
-    check(tokens)
-    partial: list[Tree] = []
-    node: Tree = 0
-    for position, token in enumerate(tokens):
-        if token in _OPERATIONS:
-            partial.append(position)
-            continue
-        node = (partial.pop(), position) if token == CLOSE else position
-        if partial:
-            partial[-1] = (partial[-1], node)
-    return node
+        start = opened[-1].position
+        raise ExpressionError(f"operator '{tokens[start]}' at position {start} has no closing '{CLOSE}'")
+    return Parsed(value, node, depth)
 
 
 def to_official(tokens: Sequence[str]) -> str:
@@ -198,7 +183,7 @@ def to_official(tokens: Sequence[str]) -> str:
     Returns:
         The text: tokens and parentheses with single spaces between them.
     Raises:
-        ExpressionError: as for ``check``.
+        ExpressionError: as for `parse`.
 
     Example:
         >>> to_official(["[MAX", "2", "9", "]"])
@@ -206,7 +191,7 @@ def to_official(tokens: Sequence[str]) -> str:
         >>> to_official(["3"])
         '3'
     """
-    check(tokens)
+    parse(tokens)
     pieces: list[str] = []
     opened: list[int] = []  # where in `pieces` the operators still open stand
     for token in tokens:
@@ -223,28 +208,6 @@ def to_official(tokens: Sequence[str]) -> str:
             token += " )"
         pieces.append(token)
     return " ".join(pieces)
-
-
-def nesting_depth(tokens: Sequence[str]) -> int:
-    """Count the operators around the most deeply nested digit.
-
-    Args:
-        tokens: n tokens.
-    Returns:
-        The depth in operators; 0 for a lone digit.
-    Raises:
-        ExpressionError: as for ``check``.
-
-    Example:
-        >>> nesting_depth(tokenize("[MAX 2 9 [MIN 4 7 ] 0 ]"))
-        2
-    """
-    check(tokens)
-    depth = deepest = 0
-    for token in tokens:
-        depth += (token in _OPERATIONS) - (token == CLOSE)
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _median(arguments: list[int]) -> int:

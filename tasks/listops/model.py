@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from ordered_memory import OrderedMemory
+from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import build_ordered_memory, last_hidden
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch
@@ -18,18 +18,6 @@ NUM_VALUES = 10
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
-
-
-class Prediction(NamedTuple):
-    """What the model says of a batch.
-
-    Args:
-        logits: (B, 10).
-        attention: p of every token, (B, T, N); None for a model without slots.
-    """
-
-    logits: Tensor
-    attention: Tensor | None
 
 
 class ListOpsModel(nn.Module):

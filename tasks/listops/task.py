@@ -1,26 +1,37 @@
-"""A ListOps run from its configuration to its report."""
+"""ListOps as a classification task: its data, its model, what its report groups by."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
 
-from lightning_fabric import Fabric
+import numpy as np
 
-from tasks.classifiers.classification import Classification
+from tasks.classifiers.classification import LabelledData, Splits
+from tasks.classifiers.evaluation import Masks
+from tasks.classifiers.task import ClassifierTask
+from tasks.listops import data
 from tasks.listops.config import ListOpsConfig
-from tasks.listops.data import Dataset, Splits, load
-from tasks.listops.evaluation import evaluate
-from tasks.listops.model import ListOpsModel
-from tasks.listops.report import results_text, write_run_report
-from tasks.runs.checkpoints import load_weights
-from tasks.runs.experiment import Prepared, run_experiment
-from tasks.runs.optimization import PlateauAdam
-from tasks.runs.run_directory import RunDirectory
+from tasks.listops.data import Dataset
+from tasks.listops.expressions import DIGITS
+from tasks.listops.generator import hard_test
+from tasks.listops.model import PRETRAINED, ListOpsModel
+
+LENGTH_BUCKETS = ((1, 20), (21, 50), (51, 100), (101, 200), (201, 500), (501, 1000), (1001, 10**9))
 
 
 def load_splits(config: ListOpsConfig) -> Splits:
-    """The data of a run. Validation is bounded in length as training is; testing is not."""
-    splits = load(
+    """The data of a run. Training and validation are bounded in length; testing is not.
+
+    Args:
+        config: of the run.
+    Returns:
+        Three data sets.
+    Raises:
+        UserError: a file is missing or bad.
+    """
+    splits = data.load(
         config.data_dir,
         seed=config.seed,
         count=config.expressions,
@@ -28,40 +39,43 @@ def load_splits(config: ListOpsConfig) -> Splits:
         max_train_length=config.max_train_length,
     )
     validation = splits.validation
-    return splits._replace(validation=validation.select(validation.lengths <= config.max_train_length))
+    short = validation.select(validation.lengths <= config.max_train_length)
+    return Splits(splits.train, short, splits.test)
 
 
-def train(config: ListOpsConfig) -> None:
-    """Train, then test the best weights once and write the report: see `run_experiment`."""
-
-    def prepare() -> Prepared:
-        splits = load_splits(config)
-        model = ListOpsModel(config)
-        return Prepared(
-            task=Classification(config, splits.train, splits.validation),
-            model=model,
-            optimization=PlateauAdam(model, config),
-            description=(
-                f"{config.model}; {len(splits.train):,} training and {len(splits.validation):,} validation "
-                f"expressions of at most {config.max_train_length} tokens, {len(splits.test):,} for testing"
-            ),
-            test=lambda run, fabric: _test(config, run, splits.test, fabric),
-            results_text=results_text,
-        )
-
-    run_experiment(config, prepare)
+def groups(config: ListOpsConfig, dataset: LabelledData) -> Mapping[str, Masks]:
+    """Expressions by length and by depth of nested operators."""
+    lengths = dataset.sentence_lengths[:, 0]
+    depths = cast(Dataset, dataset).depths
+    return {
+        "tokens": {
+            f"{low}–{high}" if high < 10**9 else f"≥ {low}": (lengths >= low) & (lengths <= high)
+            for low, high in LENGTH_BUCKETS
+        },
+        "depth": {str(depth): depths == depth for depth in np.unique(depths)},
+    }
 
 
-def _test(config: ListOpsConfig, run: RunDirectory, test: Dataset, fabric: Fabric) -> dict[str, Any]:
-    """Results of the best weights; writes the report."""
-    model = ListOpsModel(config)
-    load_weights(run.best, model)
-    evaluation = evaluate(
-        model.to(fabric.device),
-        test,
-        batch_size=config.evaluation_batch_size,
-        num_slots=config.test_num_slots,
-        device=fabric.device,
-    )
-    write_run_report(run, config, evaluation, model.to("cpu"))
-    return evaluation.summary()
+def draw(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
+    """A test of longer expressions or of more arguments."""
+    return Dataset.from_expressions(hard_test(test, size, seed=seed))
+
+
+def read_file(config: ListOpsConfig, path: Path) -> Dataset:
+    """Test data in the official format."""
+    return data.read_tsv(path)
+
+
+LISTOPS = ClassifierTask(
+    title=lambda config: f"ListOps: {config.model}",
+    unit="expressions",
+    classes=DIGITS,
+    config=ListOpsConfig,
+    build=ListOpsModel,
+    load=load_splits,
+    groups=groups,
+    read_file=read_file,
+    draw=draw,
+    pretrained=PRETRAINED,
+    punctuation="every token counts, operators and brackets included",
+)

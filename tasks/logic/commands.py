@@ -7,77 +7,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
+from tasks.classifiers import commands
+from tasks.classifiers.commands import read_example, show_trees
 from tasks.logic.comparison import write_comparison
-from tasks.logic.config import GIVEN_TREES, LogicConfig
+from tasks.logic.config import LogicConfig
 from tasks.logic.data import (
     MAX_OPERATIONS,
     OFFICIAL_SIZES,
     TRAIN_OPERATIONS,
     Dataset,
-    Pair,
     SplitName,
     make_pair,
-    read_directory,
-    read_file,
-    split,
     write_directory,
 )
-from tasks.logic.download import fetch
-from tasks.logic.evaluation import evaluate, induced_trees
-from tasks.logic.formulas import RELATION_NAMES, RELATIONS, decode, parse, words_of
-from tasks.logic.generator import OFFICIAL_COUNT, generate, longer
-from tasks.logic.model import PRETRAINED, load_model
-from tasks.logic.report import results_text
-from tasks.logic.task import load_splits
-from tasks.reporting.drawing import draw_tree, save_attention
+from tasks.logic.formulas import RELATION_NAMES, RELATIONS
+from tasks.logic.generator import OFFICIAL_COUNT, generate
+from tasks.logic.task import LOGIC, load_pairs
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least
-from tasks.runs.run_directory import write_json
 
 
 @dataclass
-class EvaluateConfig:
+class EvaluateConfig(commands.EvaluateConfig):
     """Evaluate a trained model: accuracy by operations, confusion, span F1 with baselines."""
 
-    checkpoint: Path = PRETRAINED
-    """A run's best.safetensors; by default the model that comes with the project."""
     test: Literal["standard", "longer"] = "standard"
-    """The run's own test data, or generated pairs of 13 to 20 operations."""
-    file: Path | None = None
-    """Read a file in the official format instead."""
-    data_dir: Path | None = None
-    """Directory with the official files, where they have moved since the training."""
+    """The test data of the model's run, or generated pairs of 13 to 20 operations."""
     size: int = 500
     """Pairs of each number of operations in the longer test."""
-    seed: int = 1
-    """Of the longer test."""
-    num_slots: int | None = None
-    """Memory slots, where the model has any; by default as many as in the final test of its run."""
-    occupancy_threshold: float | None = None
-    """Slot occupancies below this fraction count as empty; by default as in training."""
-    batch_size: int = 256
-    """The most pairs in a batch."""
-    json: Path | None = None
-    """Also write the results to this file."""
 
 
-@dataclass
-class PredictConfig:
-    """Say how two formulas are related, and draw the trees that the model reads them with."""
+@dataclass(kw_only=True)
+class PredictConfig(commands.ReadConfig):
+    """Say how two formulas are related, and draw the trees that the model induces."""
 
     left: Annotated[str, tyro.conf.Positional]
-    """Such as "( a ( or b ) )"."""
+    """The left formula, such as "( a ( or b ) )"."""
     right: Annotated[str, tyro.conf.Positional]
-    """Such as "( not ( c ) )"."""
-    checkpoint: Path = PRETRAINED
-    """A run's best.safetensors; by default the model that comes with the project."""
-    heat_map: Path | None = None
-    """Where to draw p_t of the left formula; that of the right one goes beside it, `-right` in its name."""
-    num_slots: int | None = None
-    """Memory slots; by default as many as in the final test of the model's run."""
+    """The right formula, such as "( not c )"."""
 
 
 @dataclass
@@ -85,30 +53,30 @@ class StatsConfig:
     """Count the data by split, operations and relation."""
 
     split: SplitName = "full"
-    """What training leaves out."""
+    """What training leaves out: a systematic split, or nothing (full)."""
     data_dir: Path | None = None
-    """Directory with the official files; by default they are fetched."""
+    """Directory with the official files; None to draw or fetch them."""
     generated: int = 0
-    """Count so many drawn pairs instead."""
+    """Draw this many pairs; 0 to fetch the official files."""
     seed: int = 1
-    """Of the drawn pairs."""
+    """Seed of the drawn pairs."""
 
 
 @dataclass
 class GenerateConfig:
-    """Draw pairs of the official distribution and write them as train0 … test12."""
+    """Draw pairs from the official distribution and write them as train0 … test12."""
 
     output: Annotated[Path, tyro.conf.Positional]
     """The directory to write to."""
     size: int = OFFICIAL_COUNT
-    """Pairs to draw; about half are left once doubles are dropped."""
+    """Number of pairs to draw; about half are left once duplicates are dropped."""
     seed: int = 1
-    """The same seed gives the same files."""
+    """Seed; the same seed gives the same files."""
 
 
 @dataclass
 class ReportConfig:
-    """Put finished runs side by side: a table here, plots, confusion and trees on a page."""
+    """Compare finished runs: a table of accuracies, and a page with plots, confusion and trees."""
 
     runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
     """Directories of finished runs of one split."""
@@ -117,69 +85,35 @@ class ReportConfig:
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the table of results of a checkpoint on a test."""
-    check_at_least(1, config, "batch_size", "size", "num_slots")
-    model, trained = load_model(config.checkpoint, config.occupancy_threshold)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    evaluation = evaluate(
-        model.to(device),
-        _test_pairs(config, trained),
-        split=trained.split,
-        given_trees=trained.model in GIVEN_TREES,
-        batch_size=config.batch_size,
-        num_slots=config.num_slots or trained.test_num_slots,
-        device=device,
-        exact=config.test == "longer",
-    )
-    results = evaluation.summary()
-    print(results_text(results))
-    if config.json is not None:
-        write_json(config.json, results)
+    """Print the results of a trained model on test data."""
+    commands.run_evaluate(LOGIC, config)
 
 
 def run_predict(config: PredictConfig) -> None:
     """Print the probabilities of the seven relations and both trees."""
-    check_at_least(1, config, "num_slots")
     pair = make_pair(_without_idle_brackets(config.left), _without_idle_brackets(config.right))
-    model, trained = load_model(config.checkpoint)
-    batch = Dataset([pair], trees=trained.model in GIVEN_TREES).batch([0])
-    with torch.inference_mode():
-        prediction = model(batch, config.num_slots or trained.test_num_slots)
-    probabilities = prediction.logits.softmax(-1)[0]
-    answer, truth = RELATIONS[int(probabilities.argmax())], RELATIONS[pair.label]
+    data = Dataset([pair], trees=True)
+    reading = read_example(LOGIC, config, data)
+    answer, truth = RELATIONS[int(reading.probabilities.argmax())], RELATIONS[pair.label]
     verdict = "right" if answer == truth else f"wrong, it is {truth} {RELATION_NAMES[truth]}"
     print(f"left {answer} right: {RELATION_NAMES[answer]} ({verdict})")
-    for number in probabilities.argsort(descending=True).tolist():
+    for number in reading.probabilities.argsort(descending=True).tolist():
         sign = RELATIONS[number]
-        print(f"  {sign} {RELATION_NAMES[sign]:<19} {probabilities[number]:.4f}")
-    if prediction.attention is None:
-        print("this model induces no trees")
-        return
-    trees = induced_trees(prediction.attention, batch)
-    for side, clause in enumerate((pair.left, pair.right)):
-        tokens = decode(clause)
-        print(f"\n{draw_tree(trees[side], words_of(tokens))}")
-        same = trees[side] == parse(tokens).tree
-        print(f"the tree of the {('left', 'right')[side]} formula is {'' if same else 'not '}the true one")
-        if config.heat_map is not None:
-            path = (
-                config.heat_map if side == 0 else config.heat_map.with_stem(f"{config.heat_map.stem}-right")
-            )
-            save_attention(path, prediction.attention[side, : len(tokens)].numpy(), tokens)
-            print(f"heat map: {path}")
+        print(f"  {sign} {RELATION_NAMES[sign]:<19} {reading.probabilities[number]:.4f}")
+    show_trees(config, data, reading)
 
 
 def run_stats(config: StatsConfig) -> None:
     """Print how many pairs there are, and check the sizes of the official splits."""
-    if config.generated:
-        train, tests = generate(config.generated, seed=config.seed)
-    else:
-        train, tests = read_directory(config.data_dir or fetch())
-    parts = split(train, tests, config.split)
+    parts = load_pairs(
+        LogicConfig(
+            split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
+        )
+    )
     size = len(parts.train) + len(parts.validation)
     print(f"split {config.split}: {size:,} pairs of at most {TRAIN_OPERATIONS} operations,", end=" ")
     print(f"{len(parts.train):,} for training and {len(parts.validation):,} for validation")
-    if not config.generated and size != OFFICIAL_SIZES[config.split]:
+    if (config.data_dir or not config.generated) and size != OFFICIAL_SIZES[config.split]:
         raise UserError(f"the official files leave {OFFICIAL_SIZES[config.split]:,} pairs, these {size:,}")
     learnt = Counter(pair.operations for pair in [*parts.train, *parts.validation])
     print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'left out of it':>14}")
@@ -207,17 +141,6 @@ def run_report(config: ReportConfig) -> None:
     config.output.parent.mkdir(parents=True, exist_ok=True)
     print(write_comparison(config.output, config.runs))
     print(f"report: {config.output}")
-
-
-def _test_pairs(config: EvaluateConfig, trained: LogicConfig) -> list[Pair]:
-    if config.file is not None:
-        return read_file(config.file)
-    if config.test == "longer":
-        operations = range(MAX_OPERATIONS + 1, 21)
-        return [pair for number in operations for pair in longer(number, config.size, seed=config.seed)]
-    if config.data_dir is not None:
-        trained.data_dir = config.data_dir
-    return [pair for group in load_splits(trained).tests for pair in group]
 
 
 def _without_idle_brackets(text: str) -> str:

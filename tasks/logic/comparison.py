@@ -9,14 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from tasks.classifiers.evaluation import spread
+from tasks.classifiers.report import EXAMPLE_LENGTHS, accuracy_plots, confusion_table, examples_of
 from tasks.logic.config import LogicConfig
+from tasks.logic.data import TRAIN_OPERATIONS, Dataset
 from tasks.logic.model import load_model
-from tasks.logic.report import accuracy_plot, choose_examples, confusion_table, pair_examples
-from tasks.logic.task import load_splits, train
+from tasks.logic.task import LEFT_OUT, LOGIC, load_pairs
 from tasks.reporting.report import Example, Report, Table, write_report
+from tasks.reporting.tables import number
 from tasks.reporting.tables import table as plain_table
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
+
+NUM_EXAMPLES = 6
 
 PAPER_FULL = {"7": 0.98, "8": 0.97, "9": 0.96, "10": 0.94, "11": 0.93, "12": 0.92}
 """Ordered Memory in the paper's Table 1, by number of operations."""
@@ -32,7 +37,7 @@ def train_seeds(config: LogicConfig) -> None:
             several. With `resume`, finished runs are not trained again.
     """
     if config.seeds == 1:
-        train(config)
+        LOGIC.train(config)
         return
     config.check()
     runs = []
@@ -40,7 +45,7 @@ def train_seeds(config: LogicConfig) -> None:
         place = None if config.run_dir is None else config.run_dir / f"seed-{seed}"
         one = replace(config, seed=seed, seeds=1, run_dir=place)
         if not (config.resume and RunDirectory(one.directory).read_results()):
-            train(one)
+            LOGIC.train(one)
         runs.append(one.directory)
     print(seeds_text(runs))
 
@@ -56,9 +61,11 @@ def seeds_text(runs: Sequence[Path]) -> str:
         return f"{name:>40}  {np.mean(values):.4f} ± {deviation:.4f}  ({each})"
 
     lines.append(line("accuracy", [result["accuracy"] for result in results]))
-    for key, title in (("accuracy_by_operations", "operations {}"), ("accuracy_on_excluded", "left out, {}")):
-        for name in results[0][key]:
-            lines.append(line(title.format(name), [result[key][name][0] for result in results]))
+    for title, rows in results[0]["accuracy_by"].items():
+        for name in rows:
+            lines.append(
+                line(f"{title} {name}", [result["accuracy_by"][title][name][0] for result in results])
+            )
     for convention in results[0]["span_f1"]:
         values = [result["span_f1"][convention]["model"] for result in results]
         lines.append(line(f"F1, {convention.split(',')[0]}", values))
@@ -87,7 +94,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         name = config.model if config.cell == "gated" else f"{config.model}, {config.cell} cell"
         name = name if name not in summaries else f"{name}, {directory.name}"
         summaries[name], configs[name] = results, config
-    splits = {summary["split"] for summary in summaries.values()}
+    splits = {config.split for config in configs.values()}
     if len(splits) > 1:
         raise UserError(f"runs of different splits cannot stand in one table: {', '.join(sorted(splits))}")
     (split,) = splits
@@ -100,12 +107,15 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
     report = Report(
         title=f"Logic: {len(summaries)} models, split {split}",
         subtitle="Accuracy on the test data by the operations of the longer formula.",
-        plots=[accuracy_plot(summaries)],
-        tables=[table, *(confusion_table(name, summary) for name, summary in summaries.items())],
+        plots=accuracy_plots(summaries),
+        tables=[table, *(confusion_table(summary, name) for name, summary in summaries.items())],
         examples=_trees_side_by_side(inducing, configs),
     )
     write_report(path, report)
-    return plain_table(table.columns, [[_text(cell) for cell in row] for row in table.rows])
+    return plain_table(
+        table.columns,
+        [[cell if isinstance(cell, str) else number(cell, 4) for cell in row] for row in table.rows],
+    )
 
 
 def _trees_side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Example]:
@@ -113,30 +123,33 @@ def _trees_side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) 
     if not runs:
         return []
     first = next(iter(runs))
-    pairs = choose_examples([pair for group in load_splits(configs[first]).tests for pair in group])
+    data = Dataset([pair for group in load_pairs(configs[first]).tests for pair in group])
     models = {name: load_model(RunDirectory(directory).best)[0] for name, directory in runs.items()}
     return [
         example
-        for pair in pairs
+        for index in spread(data, *EXAMPLE_LENGTHS, NUM_EXAMPLES)
         for name, model in models.items()
-        for example in pair_examples(pair, model, configs[name], f"{name}: ")
+        for example in examples_of(
+            model, data, index, list(LOGIC.classes), configs[name].test_num_slots, name
+        )
     ]
 
 
 def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table:
     first = next(iter(summaries.values()))
-    operations = [number for number in first["accuracy_by_operations"] if int(number) >= 7]
-    regions = list(first["accuracy_on_excluded"])
+    left_out = LEFT_OUT.format(split)
+    operations = [count for count in first["accuracy_by"]["operations"] if int(count) > TRAIN_OPERATIONS]
+    regions = list(first["accuracy_by"].get(left_out, ()))
     rows: list[list[Any]] = [
         [
             name,
-            *(summary["accuracy_by_operations"][number][0] for number in operations),
-            *(summary["accuracy_on_excluded"][region][0] for region in regions),
+            *(summary["accuracy_by"]["operations"][count][0] for count in operations),
+            *(summary["accuracy_by"][left_out][region][0] for region in regions),
         ]
         for name, summary in summaries.items()
     ]
     if split == "full":
-        rows.append(["Ordered Memory, published", *(PAPER_FULL.get(number, "") for number in operations)])
+        rows.append(["Ordered Memory, published", *(PAPER_FULL.get(count, "") for count in operations)])
     else:
         blank = [""] * (len(operations) + len(regions) - 1)
         rows.append(["Ordered Memory, published", *blank, PAPER_SPLITS[split]])
@@ -147,7 +160,3 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
         rows=rows,
         note="Training has at most 6 operations; 12 stands for 12 and more.",
     )
-
-
-def _text(cell: Any) -> str:
-    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)

@@ -55,8 +55,6 @@ class LogicConfig(EncoderConfig):
         super().check()
         check_at_least(1, self, "seeds", "chunk_size", "layers", "heads")
         check_at_least(0, self, "generated")
-        if self.generated and self.data_dir is not None:
-            raise UserError(f"--generated must be 0 where --data-dir has the pairs, got {self.generated}")
         if self.model == "onlstm" and self.slot_size % self.chunk_size:
             raise UserError(
                 f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"

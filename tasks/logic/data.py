@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,7 +17,21 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tasks.logic.formulas import PADDING, RELATIONS, Formula, decode, encode, parse, relation, tokenize
+from ordered_memory.tree_recovery import from_attention
+from ordered_memory.trees import Tree, keep_leaves
+from tasks.classifiers.classification import Sentence
+from tasks.logic.formulas import (
+    PADDING,
+    PARENTHESES,
+    RELATIONS,
+    Formula,
+    decode,
+    encode,
+    parse,
+    relation,
+    tokenize,
+    words_of,
+)
 from tasks.logic.tree_batching import TreeBatch, TreeStore
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
@@ -26,7 +41,9 @@ MAX_OPERATIONS = 12
 TRAIN_OPERATIONS = 6
 """Training and validation keep pairs of at most so many."""
 HOLD_OUT = 10
-"""Every so manieth pair is for validation."""
+"""Every tenth pair is held out for validation."""
+
+SIDES = ("left formula", "right formula")
 
 SplitName = Literal["full", "A", "B", "C"]
 
@@ -97,7 +114,7 @@ class Dataset:
         self.starts = np.cumsum(self.clause_lengths) - self.clause_lengths
         self.labels = np.array([pair.label for pair in pairs], dtype=np.int64)
         self.operations = np.array([pair.operations for pair in pairs], dtype=np.int64)
-        self.tree_store = TreeStore(clauses) if trees else None
+        self.tree_store = TreeStore(clauses, self.trees) if trees else None
 
     @classmethod
     def from_texts(cls, texts: Iterable[tuple[str, str]], *, trees: bool = False) -> Dataset:
@@ -108,15 +125,33 @@ class Dataset:
         return len(self.labels)
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
-        """(n,): tokens of both formulas together."""
-        total: NDArray[np.int64] = self.clause_lengths.reshape(-1, 2).sum(1)
-        return total
+    def sentence_lengths(self) -> NDArray[np.int64]:
+        """(n, 2): tokens of the two formulas of each pair."""
+        return self.clause_lengths.reshape(-1, 2)
 
-    def words_of(self, index: int) -> tuple[list[str], list[str]]:
-        """The tokens of the two formulas of a pair."""
+    @cached_property
+    def trees(self) -> dict[bytes, Tree]:
+        """The tree of every formula, read once."""
+        clauses = {clause for pair in self.pairs for clause in (pair.left, pair.right)}
+        return {clause: parse(decode(clause)).tree for clause in clauses}
+
+    def sentences(self, index: int) -> tuple[Sentence, ...]:
+        """The two formulas of a pair, their trees over the words without parentheses."""
         pair = self.pairs[index]
-        return decode(pair.left), decode(pair.right)
+        words = [(name, clause, decode(clause)) for name, clause in zip(SIDES, pair[:2], strict=True)]
+        return tuple(
+            Sentence(tokens, words_of(tokens), self.trees[clause], name) for name, clause, tokens in words
+        )
+
+    def induced_trees(self, attention: Tensor, batch: Batch) -> list[Tree]:
+        """The trees over words that the attention, (2B, T, N), stands for: Algorithm 2 over all tokens,
+        parentheses dropped afterwards."""
+        trees = from_attention(attention, batch.lengths, batch_first=True)
+        is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
+        return [
+            keep_leaves(tree, torch.nonzero(row).flatten().tolist())
+            for tree, row in zip(trees, is_word, strict=True)
+        ]
 
     def batch(self, indices: ArrayLike) -> Batch:
         """Pad some pairs.
@@ -212,15 +247,17 @@ def read_directory(directory: Path) -> tuple[list[list[Pair]], list[list[Pair]]]
     missing = [name for name in file_names() if not (directory / name).is_file()]
     if missing:
         raise DataError(f"{directory}: no {', '.join(missing)} in this directory")
-    groups = [read_file(directory / name) for name in file_names()]
+    # Few pairs that are drawn have no operation, so a written file may be empty.
+    groups = [read_file(directory / name, empty=True) for name in file_names()]
     return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
 
 
-def read_file(path: Path) -> list[Pair]:
+def read_file(path: Path, *, empty: bool = False) -> list[Pair]:
     """Read lines `relation TAB formula TAB formula`, checking every one.
 
     Args:
         path: of the file.
+        empty: whether there may be no line.
     Returns:
         Its pairs in order.
     Raises:
@@ -233,6 +270,8 @@ def read_file(path: Path) -> list[Pair]:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+    if not lines and not empty:
+        raise DataError(f"{path}: the file is empty")
     pairs = []
     for number, line in enumerate(lines, start=1):
         try:

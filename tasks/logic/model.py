@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import build_ordered_memory, last_hidden
 from tasks.logic.config import GIVEN_TREES, TRANSFORMERS, LogicConfig
 from tasks.logic.data import Batch
@@ -20,18 +20,6 @@ from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
-
-
-class Prediction(NamedTuple):
-    """What the model says of a batch.
-
-    Args:
-        logits: (B, 7), in the order of RELATIONS.
-        attention: p of every token, (2B, T, N); None for a model without slots.
-    """
-
-    logits: Tensor
-    attention: Tensor | None
 
 
 class LogicModel(nn.Module):

@@ -1,69 +1,106 @@
-"""A run of the logic task from its configuration to its report."""
+"""Propositional logic as a classification task: its data, its model, what its report groups by."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import cast
 
-from lightning_fabric import Fabric
+import numpy as np
 
-from tasks.classifiers.classification import Classification
+from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import Splits as DataSplits
+from tasks.classifiers.evaluation import Masks
+from tasks.classifiers.task import ClassifierTask
 from tasks.logic.config import GIVEN_TREES, LogicConfig
-from tasks.logic.data import Dataset, Splits, read_directory, split
+from tasks.logic.data import (
+    MAX_OPERATIONS,
+    PATTERNS,
+    TRAIN_OPERATIONS,
+    Dataset,
+    Splits,
+    matches,
+    read_directory,
+    read_file,
+    split,
+)
 from tasks.logic.download import fetch
-from tasks.logic.evaluation import evaluate
-from tasks.logic.generator import generate
-from tasks.logic.model import LogicModel
-from tasks.logic.report import results_text, write_run_report
-from tasks.runs.checkpoints import load_weights
-from tasks.runs.experiment import Prepared, run_experiment
-from tasks.runs.optimization import PlateauAdam
-from tasks.runs.run_directory import RunDirectory
+from tasks.logic.formulas import RELATION_NAMES, RELATIONS
+from tasks.logic.generator import generate, longer
+from tasks.logic.model import PRETRAINED, LogicModel
+
+LONGER = range(MAX_OPERATIONS + 1, 21)
+"""Operations of the pairs of the longer test."""
 
 
-def load_splits(config: LogicConfig) -> Splits:
-    """The data of a run: drawn, read from a directory, or fetched and read."""
-    if config.generated:
+def load_pairs(config: LogicConfig) -> Splits:
+    """The pairs of a run: read from a directory, drawn, or fetched and read.
+
+    Args:
+        config: of the run; a directory comes before drawn pairs.
+    Returns:
+        The parts of its split.
+    Raises:
+        UserError: a file is missing or bad.
+    """
+    if config.data_dir is None and config.generated:
         groups = generate(config.generated, seed=config.seed)
     else:
         groups = read_directory(config.data_dir or fetch())
     return split(*groups, config.split)
 
 
-def train(config: LogicConfig) -> None:
-    """Train, then test the best weights once and write the report: see `run_experiment`."""
-
-    def prepare() -> Prepared:
-        splits = load_splits(config)
-        trees = config.model in GIVEN_TREES
-        train, validation = (Dataset(part, trees=trees) for part in (splits.train, splits.validation))
-        model = LogicModel(config)
-        return Prepared(
-            task=Classification(config, train, validation),
-            model=model,
-            optimization=PlateauAdam(model, config),
-            description=(
-                f"{config.model}; split {config.split}: {len(train):,} training and {len(validation):,} "
-                f"validation pairs, {sum(map(len, splits.tests)):,} test pairs"
-            ),
-            test=lambda run, fabric: _test(config, run, splits, fabric),
-            results_text=results_text,
-        )
-
-    run_experiment(config, prepare)
+def load_splits(config: LogicConfig) -> DataSplits:
+    """The same as data sets; with trees, for a model that is given them."""
+    parts = load_pairs(config)
+    tests = [pair for group in parts.tests for pair in group]
+    trees = config.model in GIVEN_TREES
+    return DataSplits(*(Dataset(part, trees=trees) for part in (parts.train, parts.validation, tests)))
 
 
-def _test(config: LogicConfig, run: RunDirectory, splits: Splits, fabric: Fabric) -> dict[str, Any]:
-    """Results of the best weights; writes the report."""
-    model = LogicModel(config)
-    load_weights(run.best, model)
-    evaluation = evaluate(
-        model.to(fabric.device),
-        [pair for group in splits.tests for pair in group],
-        split=config.split,
-        given_trees=config.model in GIVEN_TREES,
-        batch_size=config.evaluation_batch_size,
-        num_slots=config.test_num_slots,
-        device=fabric.device,
-    )
-    write_run_report(run, config, evaluation, model.to("cpu"))
-    return evaluation.summary()
+def groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
+    """Pairs by number of operations, and those that a systematic split left out of training.
+
+    As in the official files and the papers, 12 operations stand for 12 and more; pairs that all have more are
+    told apart.
+    """
+    dataset = cast(Dataset, data)
+    operations = dataset.operations
+    if (operations <= MAX_OPERATIONS).any():
+        operations = np.minimum(operations, MAX_OPERATIONS)
+    found = {"operations": {str(count): operations == count for count in np.unique(operations)}}
+    pattern = PATTERNS[config.split]
+    if pattern is not None:
+        left_out = np.array([matches(pair, pattern) for pair in dataset.pairs])
+        short = operations <= TRAIN_OPERATIONS
+        found[LEFT_OUT.format(config.split)] = {
+            "0–6": left_out & short,
+            "7–12": left_out & ~short,
+            "0–12": left_out,
+        }
+    return found
+
+
+LEFT_OUT = "operations, pairs left out by {}"
+
+
+def draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
+    """Pairs of 13 to 20 operations, `size` of each number."""
+    pairs = [pair for operations in LONGER for pair in longer(operations, size, seed=seed)]
+    return Dataset(pairs, trees=config.model in GIVEN_TREES)
+
+
+LOGIC = ClassifierTask(
+    title=lambda config: f"Logic: {config.model}, split {config.split}",
+    unit="pairs",
+    classes=tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS),
+    config=LogicConfig,
+    build=LogicModel,
+    load=load_splits,
+    groups=groups,
+    read_file=lambda config, path: Dataset(read_file(path), trees=config.model in GIVEN_TREES),
+    draw=draw,
+    pretrained=PRETRAINED,
+    punctuation="parentheses are read but dropped from both trees; formulas of one word are left out",
+    shortest_tree=2,
+    confusion=True,
+)

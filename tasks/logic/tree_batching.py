@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ordered_memory.trees import fold
-from tasks.logic.formulas import PARENTHESES, decode, parse
+from ordered_memory.trees import Tree, fold
+from tasks.logic.formulas import PARENTHESES
 
 
 class TreeBatch(NamedTuple):
@@ -49,13 +49,11 @@ class TreeStore:
 
     Args:
         clauses: token ids of each formula, parentheses and all.
+        trees: of every formula.
     """
 
-    def __init__(self, clauses: Sequence[bytes]) -> None:
-        known: dict[bytes, _Nodes] = {}
-        for clause in clauses:
-            if clause not in known:
-                known[clause] = _nodes(clause)
+    def __init__(self, clauses: Sequence[bytes], trees: Mapping[bytes, Tree]) -> None:
+        known = {clause: _nodes(clause, tree) for clause, tree in trees.items()}
         self.nodes = [known[clause] for clause in clauses]
 
     def batch(self, indices: NDArray[np.int64]) -> TreeBatch:
@@ -91,7 +89,7 @@ class TreeStore:
         )
 
 
-def _nodes(clause: bytes) -> _Nodes:
+def _nodes(clause: bytes, tree: Tree) -> _Nodes:
     words = np.array([token for token in clause if token not in PARENTHESES], dtype=np.int64)
     found: list[tuple[int, int, int]] = []  # height, left, right
 
@@ -100,6 +98,6 @@ def _nodes(clause: bytes) -> _Nodes:
         found.append((1 + max(left_height, right_height), left, right))
         return found[-1][0], len(words) + len(found) - 1
 
-    fold(parse(decode(clause)).tree, lambda word: (0, word), join)
+    fold(tree, lambda word: (0, word), join)
     columns = np.array(found, dtype=np.int64).reshape(-1, 3)
     return _Nodes(words, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())

@@ -20,6 +20,8 @@ from ordered_memory.trees import Span, Tree, leaves, spans, to_nltk
 from tasks.runs.files import atomic_path
 
 LEAF_WIDTH, LEVEL_HEIGHT, MARGIN = 34, 18, 14
+LONGEST_DRAWN = 60
+"""Sentences of more tokens are not drawn."""
 
 
 def draw_tree(tree: Tree, tokens: Sequence[str]) -> str:

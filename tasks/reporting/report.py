@@ -13,11 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ordered_memory.trees import Span, Tree, spans
-from tasks.reporting.drawing import attention_figure, curves_figure, figure_img, tree_svg
+from tasks.reporting.drawing import LONGEST_DRAWN, attention_figure, curves_figure, figure_img, tree_svg
 from tasks.runs.files import write_atomically
-
-LONGEST_DRAWN = 60
-"""Sentences of more tokens are not drawn."""
 
 
 @dataclass

@@ -111,8 +111,8 @@ def test_distribution_is_that_of_the_plain_recursive_generator(limits, count):
     fast = [words(expression) for expression in generator.generate(count, seed=1, **limits._asdict())]
     for feature in (
         len,
-        expressions.nesting_depth,
-        expressions.evaluate,
+        lambda tokens: expressions.parse(tokens).depth,
+        lambda tokens: expressions.parse(tokens).value,
         lambda tokens: len(argument_counts(tokens)),
     ):
         ours, theirs = (np.sort([feature(tokens) for tokens in sample]) for sample in (fast, list(plain)))
@@ -136,12 +136,12 @@ def test_every_label_is_the_value(parts):
 def test_arguments_and_depth_are_bounded(drawn):
     tokens = [words(expression) for expression in drawn[:20_000]]
     assert {count for expression in tokens for count in argument_counts(expression)} == {2, 3, 4, 5}
-    assert max(map(expressions.nesting_depth, tokens)) <= 19
+    assert max(expressions.parse(one).depth for one in tokens) <= 19
 
 
 def test_depth_bound_is_reached_and_kept():
     drawn = generator.generate(3_000, seed=0, max_depth=4)
-    assert Counter(expressions.nesting_depth(words(expression)) for expression in drawn).keys() == {
+    assert Counter(expressions.parse(words(expression)).depth for expression in drawn).keys() == {
         0,
         1,
         2,
@@ -193,7 +193,7 @@ def test_hard_tests_keep_their_limits(name):
     for expression in drawn:
         tokens = words(expression)
         assert limits.min_length <= len(tokens) <= limits.max_length
-        assert expressions.nesting_depth(tokens) < limits.max_depth
+        assert expressions.parse(tokens).depth < limits.max_depth
         assert 2 <= min(argument_counts(tokens)) <= max(argument_counts(tokens)) <= limits.max_args
         assert value_of(nest(expressions.to_official(tokens))) == expression.label
     assert max(count for e in drawn for count in argument_counts(words(e))) == limits.max_args

@@ -56,17 +56,17 @@ def depth_of(nested):
 
 @given(NESTED)
 def test_value_is_that_of_the_recursive_definition(nested):
-    assert expressions.evaluate(flatten(nested)) == value_of(nested)
+    assert expressions.parse(flatten(nested)).value == value_of(nested)
 
 
 @given(NESTED)
 def test_tree_is_the_left_branching_one(nested):
-    assert expressions.tree(flatten(nested)) == tree_of(nested)[0]
+    assert expressions.parse(flatten(nested)).tree == tree_of(nested)[0]
 
 
 @given(NESTED)
 def test_depth_counts_operators(nested):
-    assert expressions.nesting_depth(flatten(nested)) == depth_of(nested)
+    assert expressions.parse(flatten(nested)).depth == depth_of(nested)
 
 
 @given(NESTED)
@@ -101,7 +101,7 @@ def test_ids_read_back_whatever_holds_them(nested):
     ],
 )
 def test_worked_examples(text, value):
-    assert expressions.evaluate(expressions.tokenize(text)) == value
+    assert expressions.parse(expressions.tokenize(text)).value == value
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,15 @@ def test_spacing_does_not_matter(text):
 def test_malformed_expressions_are_refused_everywhere(text, complaint):
     tokens = expressions.tokenize(text)
     for function in (
-        expressions.check,
-        expressions.evaluate,
-        expressions.tree,
+        expressions.parse,
         expressions.to_official,
-        expressions.nesting_depth,
     ):
         with pytest.raises(ExpressionError) as caught:
             function(tokens)
         assert str(caught.value) == complaint
 
 
-@pytest.mark.parametrize("function", [expressions.check, expressions.encode])
+@pytest.mark.parametrize("function", [expressions.parse, expressions.encode])
 def test_unknown_tokens_are_named(function):
     with pytest.raises(ExpressionError, match=r"^unknown token '12' at position 2$"):
         function(["[MAX", "3", "12", "]"])
@@ -166,10 +163,10 @@ def test_unknown_ids_are_named(number):
 def test_deep_nesting_needs_no_recursion():
     depth = 2_000
     tokens = expressions.tokenize("[MAX 3 " * depth + "7" + " ]" * depth)
-    assert expressions.evaluate(tokens) == 7
-    assert expressions.nesting_depth(tokens) == depth
+    assert expressions.parse(tokens).value == 7
+    assert expressions.parse(tokens).depth == depth
     assert expressions.tokenize(expressions.to_official(tokens)) == tokens
-    node = expressions.tree(tokens)
+    node = expressions.parse(tokens).tree
     for level in range(depth):  # node is (((operator, 3), inner), bracket)
         (head, inner), bracket = node
         assert head == (2 * level, 2 * level + 1)

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tasks.classifiers.evaluation import Evaluation, evaluate, read
 from tasks.logic.config import GIVEN_TREES, LogicConfig
 from tasks.logic.data import Dataset
-from tasks.logic.evaluation import evaluate, induced_trees
 from tasks.logic.formulas import IDS, decode, parse, words_of
-from tasks.logic.generator import generate
+from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
+from tasks.logic.task import LEFT_OUT, LOGIC, groups
 from tasks.logic.transformers import PairTransformer, sinusoids
 from tasks.logic.tree_models import TREE_MODELS
 
@@ -140,27 +141,34 @@ def test_sinusoids():
 
 
 def test_evaluation_puts_everything_in_its_place(pairs):
-    model = LogicModel(SMALL)
-    whole = evaluate(model, pairs, split="C", given_trees=False, batch_size=7, num_slots=6)
+    model, config = LogicModel(SMALL), replace(SMALL, split="C")
+    data = Dataset(pairs)
+    whole = evaluate(model, data, batch_size=7, num_slots=6)
     for index in (0, 3, len(pairs) - 1):
-        batch = Dataset(pairs).batch([index])
-        with torch.no_grad():
-            prediction = model(batch, 6)
-        assert whole.predicted[index] == prediction.logits.argmax()
-        assert list(whole.trees[index]) == induced_trees(prediction.attention, batch)
-    summary = whole.summary()
-    counts = [count for _, count in summary["accuracy_by_operations"].values()]
-    assert sum(counts) == len(pairs) == sum(map(sum, summary["confusion"]))
-    right = sum(summary["confusion"][k][k] for k in range(7))
-    assert summary["accuracy"] == right / len(pairs)
-    assert all(0 <= f1 <= 1 for scores in summary["span_f1"].values() for f1 in scores.values())
-    assert set(summary["accuracy_on_excluded"]) <= {"0–6", "7–12", "0–12"}
+        alone = read(model, data, index, 6)
+        assert whole.predicted[index] == alone.probabilities.argmax()
+        assert whole.trees[index] == alone.trees
+        for sentence, attention in zip(data.sentences(index), alone.attention, strict=True):
+            assert attention.shape == (len(sentence.tokens), 6)
+    results = LOGIC.summary(config, whole)
+    counts = [count for _, count in results["accuracy_by"]["operations"].values()]
+    assert sum(counts) == len(pairs) == sum(map(sum, results["confusion"]))
+    right = sum(results["confusion"][k][k] for k in range(7))
+    assert results["accuracy"] == right / len(pairs)
+    assert all(0 <= f1 <= 1 for scores in results["span_f1"].values() for f1 in scores.values())
+    assert set(results["accuracy_by"][LEFT_OUT.format("C")]) <= {"0–6", "7–12", "0–12"}
 
 
 def test_true_trees_score_one(pairs):
-    trees = [(parse(decode(pair.left)).tree, parse(decode(pair.right)).tree) for pair in pairs]
-    evaluation = evaluate(LogicModel(SMALL), pairs, split="full", given_trees=False)
-    evaluation.trees = trees
-    for scores in evaluation.span_f1().values():
+    data = Dataset(pairs)
+    trees = [tuple(sentence.tree for sentence in data.sentences(index)) for index in range(len(pairs))]
+    evaluation = Evaluation(data, data.labels, trees)
+    for scores in evaluation.span_f1(2).values():
         assert scores["model"] == 1
-    assert evaluation.excluded() == {}
+    assert list(groups(SMALL, data)) == ["operations"]
+
+
+def test_pairs_beyond_the_official_files_are_told_apart(pairs):
+    deep = [pair for operations in (13, 14) for pair in longer(operations, 2, seed=1)]
+    assert groups(SMALL, Dataset(deep))["operations"].keys() == {"13", "14"}
+    assert groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4

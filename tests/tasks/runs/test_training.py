@@ -149,7 +149,7 @@ def test_a_finished_run_is_not_trained_or_tested_again(tmp_path, monkeypatch):
     assert train(tmp_path / "run") == 0
     before = outcome(tmp_path / "run")
     monkeypatch.setattr(Classification, "training_batch", None)
-    monkeypatch.setattr("tasks.listops.task.evaluate", None)
+    monkeypatch.setattr("tasks.classifiers.task.evaluate", None)
     assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume"]) == 0
     assert outcome(tmp_path / "run") == before
 
@@ -212,7 +212,7 @@ def test_time_is_up_in_the_middle_of_an_epoch(tmp_path):
     assert train(tmp_path / "run", "--max-minutes", "1e-9") == 0
     rows, results, _ = outcome(tmp_path / "run")
     assert [row["step"] for row in rows] == [1]
-    assert results["expressions"] == 30
+    assert results["examples"] == 30
 
 
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path, uninterrupted):

@@ -1,0 +1,142 @@
+"""The verbs of a classification task that do not train: evaluating a data set, reading one example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordered_memory.trees import Tree, spans
+from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.evaluation import Reading, evaluate, read
+from tasks.classifiers.report import results_text
+from tasks.classifiers.task import ClassifierTask
+from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree, save_attention
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least, check_fraction
+from tasks.runs.run_directory import write_json
+
+
+@dataclass
+class CheckpointConfig:
+    """The trained model."""
+
+    checkpoint: Path | None = None
+    """A run's best.safetensors; None for the model that comes with the project."""
+    num_slots: int | None = None
+    """Memory slots, for a model that has any; None for as many as in the final test of its run."""
+
+
+@dataclass
+class EvaluateConfig(CheckpointConfig):
+    """The data and the evaluation."""
+
+    test: str = "standard"
+    """`standard` is the test data of the model's own run; the others are generated and harder."""
+    size: int = 2_000
+    """Number of examples in a generated test."""
+    seed: int = 1
+    """Seed of a generated test."""
+    file: Path | None = None
+    """Evaluate on this file in the official format."""
+    data_dir: Path | None = None
+    """Directory with the official files, if it is not that of the model's run."""
+    occupancy_threshold: float | None = None
+    """Slot occupancies below this fraction count as empty; None for the threshold of training."""
+    batch_size: int = 256
+    """The most examples in a batch."""
+    json: Path | None = None
+    """Also write the results to this file."""
+
+
+@dataclass
+class ReadConfig(CheckpointConfig):
+    """The trained model and the picture."""
+
+    heat_map: Path | None = None
+    """Draw the attention p_t of each token over the slots into this PNG file."""
+
+
+def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
+    """Print the results of a trained model on test data."""
+    check_at_least(1, config, "batch_size", "size", "num_slots")
+    check_at_least(0, config, "seed")
+    check_fraction(config, "occupancy_threshold")
+    model, trained = task.load_model(config.checkpoint or task.pretrained, config.occupancy_threshold)
+    if config.data_dir is not None:
+        trained.data_dir = config.data_dir
+    if config.file is not None:
+        data = task.read_file(trained, config.file)
+    elif config.test == "standard":
+        data = task.load(trained).test
+    else:
+        data = task.draw(trained, config.test, config.size, config.seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    evaluation = evaluate(
+        model.to(device),
+        data,
+        batch_size=config.batch_size,
+        num_slots=config.num_slots or trained.test_num_slots,
+        device=device,
+    )
+    results = task.summary(trained, evaluation)
+    print(results_text(results))
+    if config.json is not None:
+        write_json(config.json, results)
+
+
+def read_example(task: ClassifierTask[Any], config: ReadConfig, data: LabelledData) -> Reading:
+    """What a trained model makes of the only example of a data set.
+
+    Args:
+        task: of the model.
+        config: which model, and whether there will be a picture.
+        data: one example.
+    Returns:
+        Answer, trees and attention.
+    Raises:
+        UserError: an option out of range.
+    """
+    check_at_least(1, config, "num_slots")
+    if config.heat_map is not None:
+        if not config.heat_map.name:
+            raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")
+        if data.sentence_lengths.max() > LONGEST_DRAWN:
+            raise UserError(
+                f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
+            )
+    model, trained = task.load_model(config.checkpoint or task.pretrained)
+    return read(model, data, 0, config.num_slots or trained.test_num_slots)
+
+
+def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None:
+    """Print the induced trees of an example, the true ones where they differ, and draw the heat maps.
+
+    Args:
+        config: where to draw.
+        data: one example.
+        reading: what a model makes of it.
+    """
+    if reading.trees is None or reading.attention is None:
+        print("this model has no slots and so induces no trees")
+        return
+    for sentence, tree, attention in zip(data.sentences(0), reading.trees, reading.attention, strict=True):
+        of = f" of the {sentence.name}" if sentence.name else ""
+        same = set(spans(tree)) == set(spans(sentence.tree))
+        print(f"\n{_drawn(tree, sentence.words)}")
+        print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
+        if not same:
+            print(f"\n{_drawn(sentence.tree, sentence.words)}")
+        if config.heat_map is not None:
+            suffix = "" if sentence == data.sentences(0)[0] else f"-{sentence.name.split()[0]}"
+            path = config.heat_map.with_stem(config.heat_map.stem + suffix)
+            save_attention(path, attention, sentence.tokens)
+            print(f"heat map: {path}")
+
+
+def _drawn(tree: Tree, words: list[str]) -> str:
+    if len(words) > LONGEST_DRAWN:
+        return f"a tree of {len(words):,} words, not drawn: at most {LONGEST_DRAWN} are"
+    return draw_tree(tree, words)

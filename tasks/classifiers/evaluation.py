@@ -1,0 +1,166 @@
+"""What a trained classifier does on a data set: answers, accuracy by group, span F1 of its trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from ordered_memory.trees import Tree
+from tasks.classifiers.classification import LabelledData, batches_of
+from tasks.reporting.induced_trees import Scores, score_trees
+
+Masks = Mapping[str, NDArray[np.bool_]]
+
+
+@dataclass
+class Evaluation:
+    """A model's answers on a data set, one for each example.
+
+    Args:
+        data: n examples.
+        predicted: the classes that were answered, (n,) int64.
+        trees: induced trees of the sentences of each example; None for a model that induces none.
+    """
+
+    data: LabelledData
+    predicted: NDArray[np.int64]
+    trees: list[tuple[Tree, ...]] | None
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(n,): whether each answer is right."""
+        right: NDArray[np.bool_] = self.predicted == self.data.labels
+        return right
+
+    def accuracy_by(self, masks: Masks) -> dict[str, list[float]]:
+        """Accuracy in groups of examples.
+
+        Args:
+            masks: which examples are in each group, (n,).
+        Returns:
+            Accuracy and number of examples of each group that has any.
+        """
+        correct = self.correct
+        return {
+            name: [float(correct[mask].mean()), int(mask.sum())] for name, mask in masks.items() if mask.any()
+        }
+
+    def confusion(self, classes: int) -> list[list[int]]:
+        """How many examples of each class (rows) were answered with each class (columns)."""
+        counts = np.zeros((classes, classes), dtype=np.int64)
+        np.add.at(counts, (self.data.labels, self.predicted), 1)
+        rows: list[list[int]] = counts.tolist()
+        return rows
+
+    def span_f1(self, shortest: int) -> Scores:
+        """F1 of the trees and of the baselines over sentences of at least `shortest` words; empty without
+        trees."""
+        if self.trees is None:
+            return {}
+        induced, true = [], []
+        for index, trees in enumerate(self.trees):
+            for sentence, tree in zip(self.data.sentences(index), trees, strict=True):
+                if len(sentence.words) >= shortest:
+                    induced.append(tree)
+                    true.append(sentence.tree)
+        return score_trees(induced, true)
+
+
+class Reading(NamedTuple):
+    """What a model makes of one example.
+
+    Args:
+        probabilities: of the classes, (C,).
+        trees: of each sentence; None for a model that induces none.
+        attention: p of each sentence, (T, N); None for a model without slots.
+    """
+
+    probabilities: Tensor
+    trees: tuple[Tree, ...] | None
+    attention: list[NDArray[Any]] | None
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module,
+    data: LabelledData,
+    *,
+    batch_size: int = 256,
+    num_slots: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Evaluation:
+    """Read a data set in evaluation mode, with a progress bar in a terminal.
+
+    Args:
+        model: takes a batch and `num_slots`; returns `logits` and `attention`. On `device`.
+        data: examples of any length.
+        batch_size: the most examples in a batch.
+        num_slots: slots for this call; None for the model's own.
+        device: where to compute.
+    Returns:
+        Answers and trees in the order of the data.
+    """
+    model.eval()
+    predicted = np.zeros(len(data.labels), dtype=np.int64)
+    trees: dict[int, tuple[Tree, ...]] = {}
+    with tqdm(total=len(predicted), desc="evaluation", unit="example", disable=None, leave=False) as bar:
+        for indices, batch in batches_of(data, batch_size):
+            prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
+            predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
+            if prediction.attention is not None:
+                read = data.induced_trees(prediction.attention.float().cpu(), batch)
+                sides = (read[start : start + len(indices)] for start in range(0, len(read), len(indices)))
+                trees.update(zip(indices.tolist(), zip(*sides, strict=True), strict=True))
+            bar.update(len(indices))
+    return Evaluation(data, predicted, [trees[i] for i in range(len(predicted))] if trees else None)
+
+
+@torch.inference_mode()
+def read(model: nn.Module, data: LabelledData, index: int, num_slots: int | None = None) -> Reading:
+    """Read one example in evaluation mode.
+
+    Args:
+        model: on the CPU.
+        data: has the example.
+        index: of the example.
+        num_slots: slots for this call; None for the model's own.
+    Returns:
+        Answer, trees and attention.
+    """
+    batch = data.batch([index])
+    prediction = model.eval()(batch, num_slots)
+    probabilities = prediction.logits.float().softmax(-1)[0]
+    if prediction.attention is None:
+        return Reading(probabilities, None, None)
+    lengths = [len(sentence.tokens) for sentence in data.sentences(index)]
+    attention = prediction.attention.float()
+    return Reading(
+        probabilities,
+        tuple(data.induced_trees(attention, batch)),
+        [rows[:length].numpy() for rows, length in zip(attention, lengths, strict=True)],
+    )
+
+
+def spread(data: LabelledData, shortest: int, longest: int, count: int) -> list[int]:
+    """Choose examples to look at, evenly spread over their lengths.
+
+    Args:
+        data: n examples.
+        shortest, longest: bounds of the length in tokens of every sentence of a chosen example.
+        count: the most examples.
+    Returns:
+        Indices, from short to long.
+    """
+    lengths = data.sentence_lengths
+    fitting = np.flatnonzero(((lengths >= shortest) & (lengths <= longest)).all(1))
+    ordered = fitting[np.argsort(lengths[fitting].sum(1), kind="stable")]
+    places = np.linspace(0, len(ordered) - 1, min(count, len(ordered)))
+    return [int(index) for index in ordered[places.astype(np.int64)]]

@@ -1,0 +1,126 @@
+"""A classification task from its configuration to its report; a `ClassifierTask` is what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from lightning_fabric import Fabric
+from torch import nn
+
+from tasks.classifiers.classification import Classification, LabelledData, Splits
+from tasks.classifiers.encoders import EncoderConfig
+from tasks.classifiers.evaluation import Evaluation, Masks, evaluate
+from tasks.classifiers.report import results_text, write_run_report
+from tasks.runs.checkpoints import load_weights
+from tasks.runs.errors import UserError
+from tasks.runs.experiment import Prepared, load_trained, run_experiment
+from tasks.runs.optimization import PlateauAdam
+from tasks.runs.run_directory import RunDirectory
+
+Config = TypeVar("Config", bound=EncoderConfig)
+
+
+@dataclass(frozen=True)
+class ClassifierTask(Generic[Config]):
+    """What a task consists of.
+
+    Args:
+        title: of a run, in a few words.
+        unit: what its examples are called, in the plural.
+        classes: what the answers are called, in the order of the labels.
+        config: its configuration.
+        build: makes a model, which takes a batch and `num_slots` and returns a `Prediction`.
+        load: reads or draws the data of a run.
+        groups: which test examples to report the accuracy of together: by title, masks by name.
+        read_file: reads test data in the task's own format.
+        draw: draws a harder test, given its name, a size and a seed.
+        pretrained: the model that comes with the project.
+        punctuation: which tokens are leaves of the scored trees, in a sentence.
+        shortest_tree: the fewest words of a sentence whose tree is scored.
+        confusion: whether to report which classes are taken for which.
+    """
+
+    title: Callable[[Config], str]
+    unit: str
+    classes: tuple[str, ...]
+    config: type[Config]
+    build: Callable[[Config], nn.Module]
+    load: Callable[[Config], Splits]
+    groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
+    read_file: Callable[[Config, Path], LabelledData]
+    draw: Callable[[Config, str, int, int], LabelledData]
+    pretrained: Path
+    punctuation: str
+    shortest_tree: int = 1
+    confusion: bool = False
+
+    def load_model(self, path: Path, occupancy_threshold: float | None = None) -> tuple[Any, Config]:
+        """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
+
+        Args:
+            path: of the file.
+            occupancy_threshold: to use in place of the one that it was trained with.
+        Raises:
+            UserError: no such file, or not a checkpoint of this task.
+        """
+        return load_trained(path, self.config, self.build, occupancy_threshold=occupancy_threshold)
+
+    def summary(self, config: Config, evaluation: Evaluation) -> dict[str, Any]:
+        """The results of an evaluation as JSON values."""
+        return {
+            "unit": self.unit,
+            "examples": len(evaluation.predicted),
+            "accuracy": float(evaluation.correct.mean()),
+            "accuracy_by": {
+                title: evaluation.accuracy_by(masks)
+                for title, masks in self.groups(config, evaluation.data).items()
+            },
+            "classes": list(self.classes),
+            "confusion": evaluation.confusion(len(self.classes)) if self.confusion else None,
+            "span_f1": evaluation.span_f1(self.shortest_tree),
+            "punctuation": self.punctuation,
+        }
+
+    def train(self, config: Config) -> None:
+        """Train, then test the best weights once and write the report: see `run_experiment`."""
+
+        def prepare() -> Prepared:
+            splits = self.load(config)
+            for name, part in zip(("training", "validation", "test"), splits, strict=True):
+                if not len(part.labels):
+                    raise UserError(
+                        f"the options leave no {name} {self.unit}: too few are given, or all are too long"
+                    )
+            model = self.build(config)
+            train, validation, test = (f"{len(part.labels):,}" for part in splits)
+            return Prepared(
+                task=Classification(config, splits.train, splits.validation),
+                model=model,
+                optimization=PlateauAdam(model, config),
+                description=(
+                    f"{self.title(config)}; {train} training, {validation} validation and "
+                    f"{test} test {self.unit}"
+                ),
+                test=lambda run, fabric: self._test(config, run, splits.test, fabric),
+                results_text=results_text,
+            )
+
+        run_experiment(config, prepare)
+
+    def _test(self, config: Config, run: RunDirectory, data: LabelledData, fabric: Fabric) -> dict[str, Any]:
+        """Results of the best weights; writes the report."""
+        model = self.build(config)
+        load_weights(run.best, model)
+        evaluation = evaluate(
+            model.to(fabric.device),
+            data,
+            batch_size=config.evaluation_batch_size,
+            num_slots=config.test_num_slots,
+            device=fabric.device,
+        )
+        results = self.summary(config, evaluation)
+        write_run_report(run, self.title(config), config, results, evaluation, model.to("cpu"))
+        return results
