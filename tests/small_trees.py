@@ -23,3 +23,8 @@ def naive_spans(tree):
     span = (parts[0][0][0], parts[-1][0][1])
     below = set().union(*(found for _, found in parts))
     return span, below | ({span} if span[0] < span[1] else set())
+
+
+def total(tree, scores):
+    """The sum of the scores (T, T) of a tree's spans."""
+    return sum(scores[span].item() for span in naive_spans(tree)[1])

@@ -1,0 +1,149 @@
+"""The command line of tasks.syntax_eval."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tasks.language_model.grammar import draw_pairs
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.syntax_eval.__main__ import main
+from tasks.syntax_eval.commands import column_names
+from tests.tasks.syntax_eval.tiny import WORDS, pair, save, tiny_model, write_lines
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    torch.manual_seed(1)
+    fixed = {"data_dir": Path("text")}
+    return [save(root / name, tiny_model(recurrent=name, **fixed)) for name in ("onlstm", "lstm")]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return write_lines(
+        tmp_path / "pairs.jsonl",
+        pair("the author laughs", "the author laugh"),
+        pair("the authors laugh", "the authors laughs"),
+        pair("the poet laughs", "the poet laugh"),
+        pair("the poet that likes", "the poet that like", "subj_rel"),
+        pair("the author.", "The author", "own"),
+    )
+
+
+def test_evaluate(checkpoints, pairs, tmp_path, capsys):
+    target, page = tmp_path / "results.json", tmp_path / "pages" / "report.html"
+    options = ["--pairs", str(pairs), "--json", str(target), "--output", str(page)]
+    assert main(["evaluate", "--checkpoint", *checkpoints, *options]) == 0
+    out = capsys.readouterr().out
+    assert "5 pairs in " in out
+    assert "5 comparisons of two sentences; 3 covered" in out
+    assert "2 scored in" in out
+    assert "1 not comparable" in out
+    assert "* fewer than 100 scored pairs: 1 rows" in out
+    assert "Published" in out
+    header, *lines = out.splitlines()
+    assert header.split()[:5] == ["pairs", "covered", "scored", "onlstm", "lstm"]
+    (relative,) = (line for line in lines if "subject relative" in line)
+    assert relative.split()[-7:] == ["1", "0", "0", "–", "–", "0.66", "0.60"]
+    results = json.loads(target.read_text())
+    assert results["constructions"][0] == {
+        "construction": "simple_agrmt",
+        "kind": "",
+        "group": "",
+        "pairs": 3,
+        "covered": 2,
+        "scored": 2,
+        "accuracy": results["constructions"][0]["accuracy"],
+    }
+    assert results["models"] == dict(zip(("onlstm", "lstm"), checkpoints, strict=True))
+    assert "Across a subject relative clause" in page.read_text()
+
+
+def test_options_change_what_is_scored(checkpoints, pairs, capsys):
+    first = ["--checkpoint", checkpoints[0], "--pairs", str(pairs)]
+    assert main([*first, "--unknown", "score", "--no-end", "--limit", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "3 of them read (--limit 1 of each construction, evenly spread)" in out
+    assert "without the end of the sentence" in out
+    assert "read as <unk>" in out
+    assert "2 scored in" in out
+
+
+def test_models_of_drawn_sentences_need_no_pairs(tmp_path, capsys):
+    drawn = draw_pairs(5, 1)
+    vocabulary = Vocabulary.of([*(one.good for one in drawn), *(one.bad for one in drawn)])
+    checkpoint = save(tmp_path / "run", tiny_model(vocabulary))
+    assert main(["--checkpoint", checkpoint, "--count", "5"]) == 0
+    out = capsys.readouterr().out
+    assert f"{len(drawn)} pairs drawn." in out
+    assert f"{len(drawn)} covered" in out
+    assert all(one.construction in out for one in drawn)
+    assert "Published" not in out
+
+
+def test_nothing_to_score_still_prints_the_table(checkpoints, tmp_path, capsys):
+    path = write_lines(tmp_path / "pairs.jsonl", pair("a poet swims", "a poet swim"))
+    assert main(["--checkpoint", checkpoints[0], "--pairs", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert "Simple" in out
+    assert "–" in out
+    assert err.count("\n") == 1
+    assert "nothing could be scored: of 1 pairs" in err
+
+
+def test_score(checkpoints, capsys):
+    assert main(["score", "The author laughs.", "the poet", "--checkpoint", checkpoints[0]]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[1:] for line in lines[:5]] == [
+        ["the", "author", "laughs"],
+        *([w] for w in WORDS[2:3]),
+        ["author"],
+        ["laughs"],
+        ["<eos>"],
+    ]
+    assert float(lines[0][0]) == pytest.approx(sum(float(line[0]) for line in lines[1:5]), abs=1e-3)
+    assert lines[7][1:] == ["poet", "(<unk>)"]
+    assert main(["score", "the poet", "--no-end", "--checkpoint", checkpoints[0]]) == 0
+    assert "<eos>" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--limit", "-1"], "--limit must not be negative, got -1"),
+        (["--count", "0"], "--count must be at least 1, got 0"),
+        (["--seed", "-3"], "--seed must not be negative, got -3"),
+        (["--checkpoint"], "--checkpoint must name at least one file"),
+        (["--checkpoint", "a", "b", "a"], "--checkpoint names a more than once"),
+        (["--checkpoint", "nowhere.safetensors"], "nowhere.safetensors: no such checkpoint"),
+        (["score"], "give one or more sentences, each in quotes"),
+        (["guess"], "unknown verb 'guess'"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_bad_input_is_told_in_one_line(checkpoints, tmp_path, capsys):
+    first = ["--checkpoint", checkpoints[0]]
+    for arguments, message in [
+        (first, "--pairs must name a file: " + checkpoints[0]),
+        ([*first, "--pairs", str(tmp_path / "none")], "none: No such file or directory"),
+        (["score", *first, "?"], "sentence 1 has no words: '?'"),
+        (["score", *first, "a \udcff"], "sentence 1: expected Unicode text, got '\\udcff' as character 3"),
+    ]:
+        assert main(arguments) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
+
+
+def test_columns_with_the_same_name_have_their_paths():
+    paths = [Path("a", "run", "best"), Path("b", "run", "best"), Path("b", "other", "best")]
+    assert column_names(paths) == ["a/run/best", "b/run/best", "other"]

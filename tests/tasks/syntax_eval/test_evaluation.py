@@ -1,0 +1,162 @@
+"""Counting pairs that models get right, and the table of results."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.runs.errors import UserError
+from tasks.syntax_eval.evaluation import Key, Tally, compare
+from tasks.syntax_eval.pairs import Pair
+from tasks.syntax_eval.paper_table import KINDS, PAPER_ROWS, PUBLISHED_MODELS, rows_for
+from tasks.syntax_eval.report import lines_of, results_text
+from tasks.syntax_eval.scoring import word_log_probabilities
+from tests.tasks.syntax_eval.tiny import WORDS, tiny_model
+
+MARVIN_LINZEN = {
+    **dict.fromkeys(
+        ("simple_agrmt", "sent_comp", "vp_coord", "long_vp_coord", "prep_anim", "prep_inanim"), 1
+    ),
+    **dict.fromkeys(("subj_rel", "simple_reflexives", "reflexive_sent_comp", "reflexives_across"), 1),
+    **{
+        f"obj_rel_{that}{place}_{noun}": 1
+        for that in ("", "no_comp_")
+        for place in ("across", "within")
+        for noun in ("anim", "inanim")
+    },
+    **{f"{place}_{noun}": 3 for place in ("simple_npi", "npi_across") for noun in ("anim", "inanim")},
+}
+"""All 22 cases, with the number of comparisons in each."""
+
+
+def by_hand(trained, better, worse):
+    totals = [
+        float(word_log_probabilities(trained.model, trained.vocabulary.encode(s, ""), 0).sum())
+        for s in (better, worse)
+    ]
+    return int(totals[0] > totals[1])
+
+
+def test_pairs_and_triples_against_one_at_a_time():
+    trained = tiny_model()
+    trained.model.double()
+    good, bad, intrusive = (
+        ("the", "author", "laughs"),
+        ("the", "author", "laugh"),
+        ("no", "author", "laughs"),
+    )
+    tallies = compare([trained], [Pair("x", good, bad), Pair("y", good, bad, intrusive, "g")])
+    expected = {
+        Key("x", "", ""): (good, bad),
+        Key("y", KINDS[0], "g"): (good, intrusive),
+        Key("y", KINDS[1], "g"): (intrusive, bad),
+        Key("y", KINDS[2], "g"): (good, bad),
+    }
+    assert tallies == {
+        key: Tally(1, 1, 1, (by_hand(trained, *sentences),)) for key, sentences in expected.items()
+    }
+    # Only the first group that a construction is given counts.
+    twice = compare([trained], [Pair("x", good, bad, group="g"), Pair("x", good, bad, group="h")])
+    assert {key: tally.pairs for key, tally in twice.items()} == {Key("x", "", "g"): 2}
+    # The other way round, what was wrong is right.
+    (turned,) = compare([trained], [Pair("x", bad, good)]).values()
+    assert turned.right[0] == 1 - tallies[Key("x", "", "")].right[0]
+
+
+def test_coverage_and_what_cannot_be_compared():
+    pairs = [
+        Pair("c", ("the", "author", "laughs"), ("the", "author", "laugh")),
+        Pair("c", ("the", "poet", "laughs"), ("the", "poet", "laugh")),
+        Pair("c", ("the", "author", "swims"), ("the", "author", "swim")),
+        Pair("c", ("the", "author"), ("the", "author")),
+    ]
+    trained = tiny_model()
+    key = Key("c", "", "")
+    assert compare([trained], pairs)[key][:3] == (4, 2, 1)
+    assert compare([trained], pairs, unknown="score")[key][:3] == (4, 2, 2)
+    # Two models are compared on what both know.
+    other = tiny_model(Vocabulary([word for word in WORDS if word != "author"]), "lstm")
+    tally = compare([trained, other], pairs)[key]
+    assert tally[:3] == (4, 0, 0)
+    assert tally.right == (0, 0)
+    without = tiny_model(Vocabulary([word for word in WORDS if word != "<unk>"]))
+    with pytest.raises(UserError, match="'the poet laughs': 'poet' is not in the vocabulary"):
+        compare([without], pairs, unknown="score")
+
+
+def test_a_tie_is_wrong():
+    trained = tiny_model(hidden_size=6)
+    for parameter in trained.model.parameters():
+        torch.nn.init.zeros_(parameter)
+    pairs = [Pair("c", ("the", "author"), ("author", "the")), Pair("c", ("the",), ("the", "author"))]
+    # The same number of words, so the same probability; a shorter sentence is more probable.
+    assert compare([trained], pairs)[Key("c", "", "")] == Tally(2, 2, 2, (1,))
+
+
+def test_a_diverged_model():
+    trained = tiny_model()
+    torch.nn.init.constant_(trained.model.embedding.weight, torch.nan)
+    with pytest.raises(UserError, match="not finite"):
+        compare([trained], [Pair("c", ("the",), ("author",))])
+
+
+def test_every_known_case_is_in_exactly_one_row_for_each_comparison():
+    found = Counter((case, row.kind) for row in PAPER_ROWS for case in row.cases)
+    assert set(found.values()) == {1}
+    assert Counter(case for case, _ in found) == MARVIN_LINZEN
+    kinds = {case: {kind for name, kind in found if name == case} for case in MARVIN_LINZEN}
+    assert all(kinds[case] == (set(KINDS) if "npi" in case else {""}) for case in kinds)
+    assert len(MARVIN_LINZEN) == 22
+    assert len({(row.section, row.group, row.name) for row in PAPER_ROWS}) == len(PAPER_ROWS) == 19
+
+
+def test_what_is_not_known_follows_by_group():
+    found = [
+        ("u", "", "later"),
+        ("vp_coord", "", ""),
+        ("v", KINDS[0], "earlier"),
+        ("simple_agrmt", "", ""),
+    ]
+    rows = rows_for(found)
+    assert [row.name for row in rows] == ["Simple", "Short VP coordination", f"v ({KINDS[0]})", "u"]
+    assert [row.group for row in rows[2:]] == ["earlier", "later"]
+
+
+def test_rows_are_pooled_and_heads_are_means():
+    tallies = {
+        Key("prep_anim", "", ""): Tally(10, 8, 8, (6, 2)),
+        Key("prep_inanim", "", ""): Tally(4, 2, 2, (0, 2)),
+        Key("subj_rel", "", ""): Tally(5, 5, 5, (5, 5)),
+        Key("long_vp_coord", "", ""): Tally(7, 0, 0, (0, 0)),
+    }
+    section, group, long, prepositions, relative = lines_of(tallies, ["a", "b"])
+    assert (section["name"], group["name"]) == ("Long-term dependency", "Subject-verb agreement")
+    assert [line["level"] for line in (section, group, long)] == [0, 1, 2]
+    assert prepositions["accuracy"] == {
+        "a": 0.6,
+        "b": 0.4,
+        PUBLISHED_MODELS[0]: 0.67,
+        PUBLISHED_MODELS[1]: 0.68,
+    }
+    assert (prepositions["pairs"], prepositions["covered"], prepositions["scored"]) == (14, 10, 10)
+    assert relative["accuracy"]["a"] == 1.0
+    assert long["accuracy"]["a"] is None
+    assert section["accuracy"] == group["accuracy"]
+    # Without the row that could not be scored, in the published columns too.
+    assert section["accuracy"] == pytest.approx(
+        {"a": 0.8, "b": 0.7, PUBLISHED_MODELS[0]: 0.665, PUBLISHED_MODELS[1]: 0.64}
+    )
+    assert section["pairs"] == 26
+
+
+def test_rows_of_few_pairs_are_marked():
+    tallies = {
+        Key("prep_anim", "", ""): Tally(500, 100, 99, (6,)),
+        Key("subj_rel", "", ""): Tally(500, 100, 100, (5,)),
+        Key("long_vp_coord", "", ""): Tally(7, 0, 0, (0,)),
+    }
+    lines = lines_of(tallies, ["a"])
+    assert [line["few"] for line in lines] == [1, 1, 0, 1, 0]
+    text = results_text({"lines": lines, "notes": []})
+    assert [line.split()[-4] for line in text.splitlines()[1:]] == ["199", "199", "0", "99*", "100"]

@@ -1,0 +1,138 @@
+"""Reading minimal pairs and normalising their text."""
+
+import gzip
+import json
+
+import pytest
+
+from tasks.runs.errors import UserError
+from tasks.syntax_eval.normalize import normalize
+from tasks.syntax_eval.pairs import Pair, read_pairs, spread
+from tests.tasks.syntax_eval.tiny import pair, write_lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the author next to the security guard laughs",
+        "no authors that the security guards like have ever been popular",
+        "the author knows many different foreign languages and is twenty three years old",
+        "does n't mr. <unk> say john 's $ N is N N of the airlines ' 30-year u.s. debt in the 1980s",
+        "he works for j.p. morgan & co.",
+        "the '80s were n't",
+    ],
+)
+def test_text_in_that_form_stays_as_it_is(text):
+    assert normalize(text) == tuple(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Who should Derek hug after shocking Richard?", "who should derek hug after shocking richard"),
+        ("Can't Beth's ex-wives, who've won't, see it!", "ca n't beth 's ex-wives who 've wo n't see it"),
+        (
+            "It\u2019s the girls' 1,000 books; we'd've cannot.",
+            "it 's the girls ' N books we 'd 've can not",
+        ),
+        ("“A $3.5 million (or 12%) share” -- at 10:30 a.m.", "a $ N million or N N share at N a.m."),
+        ("She is taller than I.", "she is taller than i"),
+        ("In 1987-88 it rose 3-4 %.", "in N it rose N N"),
+        ("%" * 5_000, "N " * 5_000),
+        ("$" * 5_000, "$ " * 5_000),
+        ("a" + "'s" * 5_000, "a" + " 's" * 5_000),
+        ("He sold 1/2 of the $300-a-share stock...", "he sold N of the $ 300-a-share stock"),
+        ("?!", ""),
+    ],
+)
+def test_natural_text(text, expected):
+    assert normalize(text) == tuple(expected.split())
+    assert normalize(expected) == tuple(expected.split())
+
+
+def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
+    intrusive = pair("no author laughs", "the author laughs", "npi", intrusive="an author laughs")
+    write_lines(tmp_path / "b.jsonl", pair("the author laughs", "the author laugh"), "", intrusive)
+    blimp = {"sentence_good": "They laugh.", "sentence_bad": "They laughs.", "UID": "agreement"}
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write(json.dumps(blimp | {"linguistics_term": "verbs"}) + "\n")
+        file.write(json.dumps({"good": "x", "bad": "y"}))
+    (tmp_path / "notes.txt").write_text("not read")
+    assert read_pairs(tmp_path) == [
+        Pair("agreement", ("they", "laugh"), ("they", "laughs"), None, "verbs"),
+        Pair("a", ("x",), ("y",)),
+        Pair("simple_agrmt", ("the", "author", "laughs"), ("the", "author", "laugh")),
+        Pair("npi", ("no", "author", "laughs"), ("the", "author", "laughs"), ("an", "author", "laughs")),
+    ]
+    assert read_pairs(tmp_path / "a.jsonl.gz") == read_pairs(tmp_path)[:2]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{good", "not JSON"),
+        ("[1]", "expected a JSON object, got [1]"),
+        (
+            {"good": "a", "case": "b"},
+            "expected the fields good and bad or sentence_good and sentence_bad",
+        ),
+        (pair("a", 3), "expected bad to be a string, got 3"),
+        (pair("a", "b", ["c"]), "expected case to be a string, got ['c']"),
+        (pair("a", "b", intrusive=None), "expected intrusive to be a string, got None"),
+        (pair("", "b"), "expected words in good, got ''"),
+        (pair("a", " . "), "expected words in bad, got ' . '"),
+        (pair("a b", "a b"), "expected two different sentences, got 'a b' twice"),
+        (pair("a", "\ud800 b"), "bad: expected Unicode text, got '\\ud800' as character 1"),
+        (pair("a", "b", "c\udfff"), "case: expected Unicode text, got '\\udfff' as character 2"),
+        (
+            '{"good": ' + "[" * 100_000 + "]" * 100_000 + "}",
+            "expected a JSON object of strings, got brackets nested too deep",
+        ),
+        ("1" * 5_000, "not JSON"),
+        (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 bytes, got more"),
+    ],
+)
+def test_errors_name_file_line_and_value(line, message, tmp_path):
+    path = write_lines(tmp_path / "pairs.jsonl", pair("a", "b"), line)
+    with pytest.raises(UserError) as error:
+        read_pairs(path)
+    assert str(error.value).startswith(f"{path}, line 2: {message}")
+
+
+def test_more_than_a_file_may_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.syntax_eval.pairs.MAX_BYTES", 100)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 101))
+    with pytest.raises(
+        UserError, match=r"a\.jsonl\.gz, line 101: expected at most 100 bytes in all, got more"
+    ):
+        read_pairs(tmp_path / "a.jsonl.gz")
+
+
+def test_no_pairs(tmp_path):
+    with pytest.raises(UserError, match=r"no pairs \(no files \*\.jsonl"):
+        read_pairs(tmp_path)
+    path = write_lines(tmp_path / "empty.jsonl")
+    with pytest.raises(UserError, match=f"{path}: no pairs"):
+        read_pairs(path)
+    with pytest.raises(FileNotFoundError):
+        read_pairs(tmp_path / "none.jsonl")
+
+
+def test_not_text_and_not_compressed(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match=r"a\.jsonl, line 1: not JSON"):
+        read_pairs(tmp_path / "a.jsonl")
+    path = write_lines(tmp_path / "b.jsonl.gz", pair("a", "b"))
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz: not a whole gzip file"):
+        read_pairs(path)
+    path.write_bytes(gzip.compress(b'{"good": "a", "bad": "b"}' * 100)[:-20])
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz: not a whole gzip file"):
+        read_pairs(path)
+
+
+def test_limit_spreads_within_each_construction():
+    pairs = [Pair("ab"[i % 2], (str(i),), ("x",)) for i in range(20)]
+    chosen = [one.good[0] for one in spread(pairs, 2)]
+    assert chosen == ["0", "1", "18", "19"]
+    assert spread(pairs, 0) == pairs
+    assert spread(pairs, 50) == pairs
