@@ -18,7 +18,19 @@ def gate_parameters(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> list[tuple[str, Tensor]]:
-    """Names and empty tensors of one layer in one direction."""
+    """The uninitialised parameters of one layer in one direction.
+
+    Args:
+        features: number of features of its input.
+        hidden_size: H.
+        chunk_size: C, divides H.
+        bias: whether there are biases.
+        device: device of the tensors.
+        dtype: dtype of the tensors.
+    Returns:
+        Names and tensors: weight_ih (4H + 2M, features), weight_hh (4H + 2M, H) and, with `bias`, bias_ih and
+        bias_hh (4H + 2M,), where M = H / C.
+    """
     rows = 4 * hidden_size + 2 * (hidden_size // chunk_size)
     shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, features), "weight_hh": (rows, hidden_size)}
     if bias:
@@ -34,7 +46,11 @@ def reset(module: nn.Module, hidden_size: int) -> None:
 
 
 def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
-    """Set b_ih + b_hh of the forget gate f, rows H to 2H, to `value` in every layer and direction."""
+    """Set b_ih + b_hh of the forget gate f, rows H to 2H, to `value` in every layer and direction.
+
+    Raises:
+        ValueError: `module` has no biases.
+    """
     biases = [(name, p) for name, p in module.named_parameters(recurse=False) if name.startswith("bias")]
     if not biases:
         raise ValueError("expected biases to set, got a module with bias=False")
@@ -45,7 +61,12 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
 def check_sizes(
     input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, chunk_size: int
 ) -> None:
-    """Raise what nn.LSTM raises for arguments like these, naming the argument."""
+    """Check the arguments of a constructor, raising the types that nn.LSTM raises.
+
+    Raises:
+        TypeError: a flag is not a bool, or a size is not an int.
+        ValueError: a size is not positive, or `chunk_size` does not divide `hidden_size`.
+    """
     for name, flag in (("bias", bias), ("batch_first", batch_first)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
@@ -65,7 +86,15 @@ def check_sizes(
 
 
 def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tensor) -> None:
-    """Raise a RuntimeError, as nn.LSTM does, unless both tensors have `shape` and fit the input `like`."""
+    """Check the state that a caller gave.
+
+    Args:
+        state: (h, c).
+        shape: expected shape of both.
+        like: the input, whose dtype and device are expected.
+    Raises:
+        RuntimeError: another shape, dtype or device. nn.LSTM raises this type.
+    """
     for i, tensor in enumerate(state):
         if tuple(tensor.shape) != shape:
             raise RuntimeError(f"Expected hidden[{i}] size {shape}, got {list(tensor.shape)}")
