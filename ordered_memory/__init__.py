@@ -8,10 +8,10 @@ from torch import nn
 from torch.serialization import add_safe_globals
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore, masked_attention
+from ordered_memory.backends.contract import OrderedMemoryState
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.cumulative import backward_mask, cumax, forward_mask
 from ordered_memory.layer import Direction, OrderedMemory, OrderedMemoryOutput
-from ordered_memory.memory import OrderedMemoryState
 
 # A whole layer, its output and its state can be read by `torch.load(weights_only=True)`.
 add_safe_globals(

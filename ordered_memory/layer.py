@@ -11,7 +11,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
-from ordered_memory.backends import Recur, check_backend, select_backend
+from ordered_memory.backends import RunRecurrence, check_backend, select_backend
+from ordered_memory.backends.contract import DropoutSampler, MemoryRecurrence, Modules, OrderedMemoryState
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
@@ -21,7 +22,7 @@ from ordered_memory.checks import (
     check_name,
     check_positive,
 )
-from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, initial_state
+from ordered_memory.memory import initial_state
 
 
 class OrderedMemoryOutput(NamedTuple):
@@ -198,7 +199,7 @@ class OrderedMemory(nn.Module):
         state: OrderedMemoryState | None,
         lengths: Tensor | None,
         num_slots: int,
-    ) -> Recurrence:
+    ) -> MemoryRecurrence:
         """One direction over (T, B, input_size); the result is in the order of the tokens."""
         direction = self.directions[index]
         assert isinstance(direction, Direction)
@@ -213,20 +214,20 @@ class OrderedMemory(nn.Module):
             state = initial_state(projected.shape[1], num_slots, projected)
         else:
             state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
-        maps = direction.maps()
+        modules = direction.recurrent_modules()
         # No engine need know of an empty batch.
-        run = select_backend("reference" if projected.shape[1] == 0 else self.backend, projected, maps)
-        masks = direction.mask_drawer(projected[0], num_slots)
+        run = select_backend("reference" if projected.shape[1] == 0 else self.backend, projected, modules)
+        masks = direction.dropout_sampler(projected[0], num_slots)
         if self.recompute_every is not None and torch.is_grad_enabled():
-            result = _run_in_stretches(run, self.recompute_every, projected, state, maps, lengths, masks)
+            result = _run_in_stretches(run, self.recompute_every, projected, state, modules, lengths, masks)
         else:
-            result = run(projected, state, maps, lengths, masks)
+            result = run(projected, state, modules, lengths, masks)
         if index == 1:
             output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
-            result = Recurrence(output, result.state, attention)
+            result = MemoryRecurrence(output, result.state, attention)
         return result
 
-    def _assemble(self, results: list[Recurrence]) -> OrderedMemoryOutput:
+    def _assemble(self, results: list[MemoryRecurrence]) -> OrderedMemoryOutput:
         """The directions' results side by side, in the layout of the caller."""
         output = torch.cat([result.output for result in results], dim=-1)
         if self.bidirectional:
@@ -332,36 +333,36 @@ class Direction(nn.Module):
         for module in self.children():
             module.reset_parameters()  # type: ignore[operator]
 
-    def maps(self) -> Maps:
-        """The learned maps in the form that the recurrence takes."""
-        return Maps(self.score, self.cell, self.norm, self.threshold)
+    def recurrent_modules(self) -> Modules:
+        """The learned modules in the form that the recurrence takes."""
+        return Modules(self.score, self.cell, self.norm, self.threshold)
 
-    def mask_drawer(self, like: Tensor, num_slots: int) -> MaskDrawer | None:
+    def dropout_sampler(self, like: Tensor, num_slots: int) -> DropoutSampler | None:
         """Draws each step's dropout masks, or None when nothing is dropped."""
         if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
             return None
-        return MaskDrawer(self.maps(), like, num_slots)
+        return DropoutSampler(self.recurrent_modules(), like, num_slots)
 
 
 def _run_in_stretches(
-    run: Recur,
+    run: RunRecurrence,
     stretch: int,
     inputs: Tensor,
     state: OrderedMemoryState,
-    maps: Maps,
+    modules: Modules,
     lengths: Tensor | None,
-    masks: MaskDrawer | None,
-) -> Recurrence:
+    masks: DropoutSampler | None,
+) -> MemoryRecurrence:
     """`run`, of which only the states between stretches of so many steps are kept for the reverse pass."""
     outputs, attention = [], []
     for start in range(0, len(inputs), stretch):
         part = inputs[start : start + stretch]
         own = None if lengths is None else (lengths - start).clamp(0, len(part))
-        result = checkpoint(run, part, state, maps, own, masks, use_reentrant=False)
+        result = checkpoint(run, part, state, modules, own, masks, use_reentrant=False)
         state = result.state
         outputs.append(result.output)
         attention.append(result.attention)
-    return Recurrence(torch.cat(outputs), state, torch.cat(attention))
+    return MemoryRecurrence(torch.cat(outputs), state, torch.cat(attention))
 
 
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:

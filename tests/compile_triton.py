@@ -19,7 +19,8 @@ from onlstm import ONLSTM
 from onlstm.backends import triton_kernels as onlstm_kernels
 from onlstm.backends import triton_steps
 from ordered_memory import OrderedMemory
-from ordered_memory.backends import triton_kernels, triton_recurrence, triton_reverse
+from ordered_memory.backends import triton
+from ordered_memory.backends.triton import kernels, kernels_backward
 from ordered_memory.memory import initial_state
 
 
@@ -52,27 +53,27 @@ class Compiled:
 
 
 def compile_recurrence(
-    size=128, slots=21, batch=32, precision="ieee", attention="normalized", dropout=0.1, gradients=True
+    size=128, slots=21, batch=32, precision="ieee", score="normalized", dropout=0.1, gradients=True
 ):
     """The forward kernel, and with gradients the reverse one."""
     from triton.runtime.driver import driver
 
     found = []
     driver.set_active(Hopper())
-    triton_kernels.forward_kernel = Compiled(triton_kernels.forward_kernel, found)
-    triton_reverse.backward_kernel = Compiled(triton_reverse.backward_kernel, found)
+    kernels.forward_kernel = Compiled(kernels.forward_kernel, found)
+    kernels_backward.backward_kernel = Compiled(kernels_backward.backward_kernel, found)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     layer = OrderedMemory(
-        1, size, slots, attention=attention, cell_dropout=dropout, attention_dropout=dropout
+        1, size, slots, score=score, cell_dropout=dropout, attention_dropout=dropout
     ).directions[0]
     inputs = torch.randn(2, batch, size)
     with (
         torch.set_grad_enabled(gradients),
         torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"),
     ):
-        masks = layer.mask_drawer(inputs[0], slots)
-        result = triton_recurrence.recur(
-            inputs, initial_state(batch, slots, inputs), layer.maps(), None, masks
+        masks = layer.dropout_sampler(inputs[0], slots)
+        result = triton.run_recurrence(
+            inputs, initial_state(batch, slots, inputs), layer.recurrent_modules(), None, masks
         )
     if gradients:
         result.output.sum().backward()

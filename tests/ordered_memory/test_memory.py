@@ -6,7 +6,8 @@ import torch
 from torch.func import functional_call
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
-from ordered_memory.memory import StepMasks, initial_state, recur, step
+from ordered_memory.backends.contract import StepMasks
+from ordered_memory.memory import initial_state, run_recurrence, step
 from tests.oracle import run_sequence
 
 BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
@@ -70,7 +71,7 @@ def test_threshold_reaches_the_recurrence():
 
 
 def test_the_first_token_fills_every_slot_of_the_candidate():
-    maps = random_layer().directions[0].maps()
+    maps = random_layer().directions[0].recurrent_modules()
     x = torch.randn(2, 5, dtype=torch.float64)
     state, p = step(x, initial_state(2, 4, x), maps)
     assert (p == 0).all()
@@ -81,7 +82,7 @@ def test_the_first_token_fills_every_slot_of_the_candidate():
 
 def test_the_second_token_can_only_attach_to_the_root():
     layer = random_layer()
-    maps = layer.directions[0].maps()
+    maps = layer.directions[0].recurrent_modules()
     first, second = torch.randn(2, 1, 5, dtype=torch.float64)
     state, _ = step(first, initial_state(1, 4, first), maps)
     state, p = step(second, state, maps)
@@ -102,7 +103,9 @@ class FiveSteps(torch.nn.Module):
         direction = self.direction
         inputs = direction.norm(direction.projection(x))
         lengths = torch.tensor([5, 3])
-        result = recur(inputs, OrderedMemoryState(*state), direction.maps(), lengths, self.masks)
+        result = run_recurrence(
+            inputs, OrderedMemoryState(*state), direction.recurrent_modules(), lengths, self.masks
+        )
         return result.output, result.attention, *result.state
 
 
@@ -142,7 +145,7 @@ def test_without_masks_the_definition_drops_nothing_even_in_training(score, cell
     arguments = {"score": score, "cell": cell}
     layer = random_layer(cell_dropout=0.5, attention_dropout=0.5, **arguments)
     x = torch.randn(4, 2, 5, dtype=torch.float64)
-    maps = layer.train().directions[0].maps()
-    training = recur(x, initial_state(2, 4, x[0]), maps).output
+    maps = layer.train().directions[0].recurrent_modules()
+    training = run_recurrence(x, initial_state(2, 4, x[0]), maps).output
     layer.eval()
-    assert torch.equal(recur(x, initial_state(2, 4, x[0]), maps).output, training)
+    assert torch.equal(run_recurrence(x, initial_state(2, 4, x[0]), maps).output, training)

@@ -8,7 +8,7 @@ import torch
 
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
-from ordered_memory.backends.native.arguments import compiled
+from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.runtime import build, pool
 from tests.tolerances import assert_close
 
@@ -31,8 +31,8 @@ def empty_pool():
     pool.clear()
 
 
-def maps():
-    return OrderedMemory(3, 4, 2).directions[0].maps()
+def modules():
+    return OrderedMemory(3, 4, 2).directions[0].recurrent_modules()
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def maps():
 def test_without_a_working_compiler_auto_does_without(fresh_build, monkeypatch, compiler, reason):
     monkeypatch.setenv("CC", compiler)
     x = torch.zeros(1, 1, 4)
-    assert select_backend("auto", x, maps()) is sequence.recur
+    assert select_backend("auto", x, modules()) is sequence.run_recurrence
     with pytest.raises(RuntimeError, match=rf"backend 'native' cannot run here: .*{reason}"):
-        select_backend("native", x, maps())
+        select_backend("native", x, modules())
 
 
 def test_an_unwritable_cache_is_named(fresh_build, monkeypatch):
     (fresh_build / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh_build / "file"))
-    assert str(fresh_build / "file") in native.why_not(torch.zeros(1, 1, 4), maps())
+    assert str(fresh_build / "file") in native.why_not(torch.zeros(1, 1, 4), modules())
 
 
 @AVAILABLE
@@ -178,15 +178,15 @@ class Halved:
 
     def run(self, autocast, rows=slice(None)):
         direction = self.layer.directions[0]
-        maps, x = direction.maps(), self.x[:, rows].clone().requires_grad_()
+        modules, x = direction.recurrent_modules(), self.x[:, rows].clone().requires_grad_()
         state = native.OrderedMemoryState(
             *(torch.zeros(x.shape[1], *shape) for shape in ((4, 64), (4, 64), (5,)))
         )
         torch.manual_seed(4)
-        masks = direction.mask_drawer(x[0], 4) if self.layer.training else None
+        masks = direction.dropout_sampler(x[0], 4) if self.layer.training else None
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            result = native.recur(x, state, maps, self.lengths[rows], masks)
-        weights = [*maps.score.parameters(), *maps.cell.parameters(), *maps.norm.parameters()]
+            result = native.run_recurrence(x, state, modules, self.lengths[rows], masks)
+        weights = [*modules.score.parameters(), *modules.cell.parameters(), *modules.norm.parameters()]
         gradients = torch.autograd.grad(result.output, [x, *weights], self.upstream[:, rows])
         return result, gradients
 

@@ -20,9 +20,11 @@ os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
-from ordered_memory.backends import triton_kernels, triton_recurrence
+from ordered_memory.backends import contract, triton
+from ordered_memory.backends.contract import DropoutSampler, StepMasks
+from ordered_memory.backends.triton import kernels
 from ordered_memory.cells import CellMasks
-from ordered_memory.memory import MaskDrawer, StepMasks, initial_state, recur
+from ordered_memory.memory import initial_state, run_recurrence
 from tests.tolerances import assert_close
 
 tl = pytest.importorskip("triton.language")
@@ -64,7 +66,7 @@ class Case:
         for parameter in layer.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
         self.direction = layer.directions[0]
-        self.maps = self.direction.maps()
+        self.modules = self.direction.recurrent_modules()
         self.parameters = {
             name: parameter
             for name, parameter in self.direction.named_parameters()
@@ -84,7 +86,7 @@ class Case:
         steps, batch, slots = self.shape
         arguments = (batch, slots, self.inputs[0])
         masks = [
-            StepMasks(self.maps.score.draw_masks(*arguments), self.maps.cell.draw_masks(*arguments))
+            StepMasks(self.modules.score.draw_masks(*arguments), self.modules.cell.draw_masks(*arguments))
             for _ in range(steps - 1)
         ]
         return [*masks, None]
@@ -94,7 +96,7 @@ class Case:
         leaves = [tensor.clone().requires_grad_() for tensor in (self.inputs, *self.state)]
         if lengths is not None:
             lengths = torch.tensor(lengths, device=self.inputs.device)
-        result = function(leaves[0], OrderedMemoryState(*leaves[1:]), self.maps, lengths, masks)
+        result = function(leaves[0], OrderedMemoryState(*leaves[1:]), self.modules, lengths, masks)
         results = dict(zip(NAMES, (result.output, *result.state, result.attention), strict=True))
         wanted = (
             dict(zip(("inputs", "memory", "candidate", "occupancy"), leaves, strict=True)) | self.parameters
@@ -105,8 +107,8 @@ class Case:
 
 
 def assert_equals_the_definition(case, lengths=None, masks=None):
-    expected = case.run(recur, lengths, masks)
-    actual = case.run(triton_recurrence.recur, lengths, masks)
+    expected = case.run(run_recurrence, lengths, masks)
+    actual = case.run(triton.run_recurrence, lengths, masks)
     assert actual.keys() == expected.keys()
     for name in expected:
         assert_close(actual[name], expected[name], name)
@@ -142,17 +144,17 @@ def test_it_equals_the_definition_under_fixed_dropout_masks(score):
 
 
 @RUNS
-def test_masks_may_be_missing_or_come_from_a_function():
+def test_masks_may_be_missing():
     case = Case(batch=2, steps=2, dropout=0.4)
     first = case.draw_masks()[0]
     steps = [StepMasks(first.score, None), StepMasks(None, first.cell)]
-    assert_equals_the_definition(case, masks=steps.__getitem__)
+    assert_equals_the_definition(case, masks=steps)
     assert_equals_the_definition(case, masks=[None, steps[0]])
 
 
 @RUNS
 def test_it_equals_the_definition_from_an_empty_memory_and_with_tiles_of_sixteen(monkeypatch):
-    monkeypatch.setattr(triton_recurrence, "_tile", lambda settings: (16, 4))
+    monkeypatch.setattr(triton, "_tile", lambda settings: (16, 4))
     case = Case(slots=2, batch=18, steps=3)
     case.state = initial_state(18, 2, case.inputs[0])
     assert_equals_the_definition(case, lengths=[3] * 16 + [1, 2])
@@ -163,7 +165,7 @@ def test_slots_that_no_row_writes_are_left_out_and_still_pass_gradients_to_the_t
     case = Case(slots=4, batch=2, steps=4)
     case.state = initial_state(2, 4, case.inputs[0])
     case.state.occupancy[:, 3:] = 1
-    results = case.run(triton_recurrence.recur)
+    results = case.run(triton.run_recurrence)
     assert (results["attention"][0, :, :2] == 0).all()
     assert_equals_the_definition(case)
 
@@ -172,12 +174,12 @@ def test_slots_that_no_row_writes_are_left_out_and_still_pass_gradients_to_the_t
 def test_without_gradients_the_results_are_the_same():
     case = Case(batch=3, steps=3)
     lengths = torch.tensor([2, 3, 0], device=DEVICE)
-    arguments = (case.inputs, case.state, case.maps, lengths)
+    arguments = (case.inputs, case.state, case.modules, lengths)
     case.inputs.requires_grad_()
-    expected = triton_recurrence.recur(*arguments)
+    expected = triton.run_recurrence(*arguments)
     before = [tensor.clone() for tensor in case.state]
     with torch.no_grad():
-        actual = triton_recurrence.recur(*arguments)
+        actual = triton.run_recurrence(*arguments)
     assert torch.equal(actual.output, expected.output)
     assert torch.equal(actual.attention, expected.attention)
     for name, left, right in zip(NAMES[1:4], actual.state, expected.state, strict=True):
@@ -189,18 +191,26 @@ def test_without_gradients_the_results_are_the_same():
 def test_the_reverse_pass_can_be_run_twice():
     case = Case(batch=1, steps=2)
     inputs = case.inputs.requires_grad_()
-    loss = triton_recurrence.recur(inputs, case.state, case.maps).output.square().sum()
+    loss = triton.run_recurrence(inputs, case.state, case.modules).output.square().sum()
     (first,) = torch.autograd.grad(loss, inputs, retain_graph=True)
     (second,) = torch.autograd.grad(loss, inputs)
     assert torch.equal(first, second)
 
 
-def drawn_masks(case, width):
-    """What `recur` draws for a MaskDrawer from the present state of the generator, as fixed masks."""
-    steps, _, slots = case.shape
+def drawn_masks(case, sampler):
+    """What is dropped for a sampler from the present state of the generator, as fixed masks."""
+    steps, batch, slots = case.shape
     size = case.inputs.shape[-1]
-    query = case.maps.score.draw_query_mask(case.inputs)
-    masks, (score, cell) = triton_recurrence._draw(case.maps, case.inputs, slots, width)
+    before = torch.get_rng_state()
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, sampler)
+    torch.set_rng_state(before)
+    torch.randint(2**63 - 1, (), device="cpu")
+    query = case.modules.score.draw_query_mask(case.inputs)
+    cell, score = (
+        0.0 if part.dropout == 1 else 1 / (1 - round(part.dropout * 2**16) / 2**16)
+        for part in (case.modules.cell, case.modules.score)
+    )
+    masks = triton._masks(arguments.dropout, (steps, batch, slots, size), 16, case.inputs.device)
     key, feature, memory, candidate, hidden = (None if mask is None else mask.float() for mask in masks)
 
     def step(t):
@@ -223,39 +233,43 @@ def drawn_masks(case, width):
 @pytest.mark.parametrize(("cell", "score"), [(0.4, 0.4), (0.4, 0.0), (0.0, 1.0), (1.0, 0.3)])
 def test_drawn_dropout_equals_the_definition_under_the_same_masks(cell, score):
     case = Case(size=12, slots=2, batch=2, steps=3)
-    case.maps.cell.dropout, case.maps.score.dropout = cell, score
-    drawer = MaskDrawer(case.maps, case.inputs[0], 2)
+    case.modules.cell.dropout, case.modules.score.dropout = cell, score
+    drawer = DropoutSampler(case.modules, case.inputs[0], 2)
     torch.manual_seed(5)
-    masks = drawn_masks(case, width=16)
-    expected = case.run(recur, masks=masks)
+    masks = drawn_masks(case, drawer)
+    expected = case.run(run_recurrence, masks=masks)
     torch.manual_seed(5)
-    actual = case.run(triton_recurrence.recur, masks=drawer)
+    actual = case.run(triton.run_recurrence, masks=drawer)
     for name in expected:
         assert_close(actual[name], expected[name], name)
 
 
 def test_drawn_dropout_drops_the_fraction_asked_for_and_not_in_evaluation():
     case = Case(slots=4, batch=5, steps=6)
-    case.maps.cell.dropout, case.maps.score.dropout = 0.3, 0.6
-    masks, factors = triton_recurrence._draw(case.maps, case.inputs, 4, 16)
-    assert factors == pytest.approx((1 / 0.4, 1 / 0.7))
-    for mask, dropped in zip(masks, (0.6, 0.6, 0.3, 0.3, 0.3), strict=True):
+    case.modules.cell.dropout, case.modules.score.dropout = 0.3, 0.6
+    sampler = DropoutSampler(case.modules, case.inputs[0], 4)
+
+    def masks():
+        arguments = contract.prepare(case.inputs, case.state, case.modules, None, sampler)
+        return triton._masks(arguments.dropout, (6, 5, 4, 16), 16, case.inputs.device)
+
+    for mask, dropped in zip(masks(), (0.6, 0.6, 0.3, 0.3, 0.3), strict=True):
         assert mask.dtype == torch.uint8
         assert (mask == 0).float().mean().item() == pytest.approx(dropped, abs=0.05)
     case.direction.eval()
-    assert triton_recurrence._draw(case.maps, case.inputs, 4, 16).masks == [None] * 5
+    assert masks() == [None] * 5
 
 
 @RUNS
 def test_checkpointing_draws_the_same_dropout_again():
     case = Case(slots=2, batch=2, steps=2, dropout=0.4)
-    drawer = MaskDrawer(case.maps, case.inputs[0], 2)
+    drawer = DropoutSampler(case.modules, case.inputs[0], 2)
 
     def through_a_checkpoint(*arguments):
-        return checkpoint(triton_recurrence.recur, *arguments, use_reentrant=False)
+        return checkpoint(triton.run_recurrence, *arguments, use_reentrant=False)
 
     torch.manual_seed(6)
-    expected = case.run(triton_recurrence.recur, masks=drawer)
+    expected = case.run(triton.run_recurrence, masks=drawer)
     torch.manual_seed(6)
     actual = case.run(through_a_checkpoint, masks=drawer)
     for name in expected:
@@ -287,11 +301,11 @@ def _bfloat16_products(monkeypatch):
 @pytest.mark.usefixtures("_bfloat16_products")
 def test_under_bfloat16_autocast_products_take_bfloat16_operands():
     case = Case(slots=2, batch=2, steps=3)
-    expected = case.run(recur)
+    expected = case.run(run_recurrence)
 
     def narrow(*arguments):
         with torch.autocast(DEVICE, torch.bfloat16):
-            return triton_recurrence.recur(*arguments)
+            return triton.run_recurrence(*arguments)
 
     actual = case.run(narrow)
     for name in NAMES:
@@ -312,27 +326,27 @@ def relative_error(actual, expected):
 
 def test_it_says_why_it_cannot_run(monkeypatch):
     case = Case(device="cpu")
-    inputs, maps = case.inputs, case.maps
+    inputs, modules = case.inputs, case.modules
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert triton_recurrence.why_not(inputs, maps) is None
+    assert triton.why_not(inputs, modules) is None
     reasons = {
-        "torch.float64": (inputs.double(), maps),
-        "slot_size": (torch.zeros(1, 1, 513), maps),
-        "TreeRNNCell": (inputs, OrderedMemory(4, 16, 3, cell="tree-rnn").directions[0].maps()),
-        "LayerNorm": (inputs, maps._replace(norm=torch.nn.Identity())),
-        "score Linear": (inputs, maps._replace(score=torch.nn.Linear(16, 16))),
+        "torch.float64": (inputs.double(), modules),
+        "slot_size": (torch.zeros(1, 1, 513), modules),
+        "TreeRNNCell": (inputs, OrderedMemory(4, 16, 3, cell="tree-rnn").directions[0].recurrent_modules()),
+        "norm must be a LayerNorm": (inputs, modules._replace(norm=torch.nn.Identity())),
+        "score Linear": (inputs, modules._replace(score=torch.nn.Linear(16, 16))),
     }
     for word, arguments in reasons.items():
-        assert word in triton_recurrence.why_not(*arguments)
+        assert word in triton.why_not(*arguments)
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    assert "GPU" in triton_recurrence.why_not(inputs, maps)
+    assert "GPU" in triton.why_not(inputs, modules)
 
 
 def test_without_triton_the_modules_can_be_imported_and_say_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     case = Case(device="cpu")
-    assert triton_recurrence.why_not(case.inputs, case.maps) == "Triton is not installed"
-    spec = importlib.util.spec_from_file_location("without_triton", triton_kernels.__file__)
+    assert triton.why_not(case.inputs, case.modules) == "Triton is not installed"
+    spec = importlib.util.spec_from_file_location("without_triton", kernels.__file__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.tl is None
@@ -378,12 +392,12 @@ def test_it_equals_the_definition_at_full_size(score, precision, tolerance, monk
             torch.nn.init.ones_(parameter)
     case.state = initial_state(128, 21, case.inputs[0])
     lengths = torch.randint(1, 41, (128,)).tolist()
-    expected = case.run(recur, lengths)
+    expected = case.run(run_recurrence, lengths)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", precision == "tf32")
 
     def narrow(*arguments):
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
-            return triton_recurrence.recur(*arguments)
+            return triton.run_recurrence(*arguments)
 
     actual = case.run(narrow, lengths)
     for name in expected:

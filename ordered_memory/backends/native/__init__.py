@@ -1,240 +1,265 @@
-"""The recurrence compiled for the CPU it runs on, from one file of C.
+"""The recurrence compiled for the CPU it runs on, as an operator of PyTorch.
 
-Sequences are independent, so every thread takes a share of the rows from the first token to the last,
-and back, without waiting for the others: `recurrence.c` says how. It computes active slots only, as the
-sequence backend does, with nothing between the operations of a slot but the operations; the matrix
-products are those of PyTorch's own BLAS. The file is compiled when it is first needed, into the user's
-cache directory; without a compiler this backend cannot run, and "auto" does without it.
+Sequences are independent, so every thread takes a share of them from the first token to the last, and back,
+without
+waiting for the others: `recurrence.c` says how. It computes active slots only (→π_i > 0), with nothing
+between the operations of a slot but the operations; the matrix products are those of PyTorch's own BLAS.
+The C is compiled when it is first needed, into the user's cache directory; without a compiler this engine
+cannot run, and "auto" does without it.
 
-Under bfloat16 autocast products take bfloat16 operands on processors that multiply such numbers; sums
-and all else stay in the dtype of the parameters.
+`torch.ops.ordered_memory.native` is the loop over time, `…native_backward` its reverse. What the second
+needs beyond the arguments is among the outputs of the first (`top`, `tape`), and how many shares there are
+is an argument of
+both: a reverse pass asks nothing of its surroundings.
+
+Under bfloat16 autocast products take bfloat16 operands on processors that multiply such numbers; sums and
+all else stay in the dtype of the parameters.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ordered_memory.attention import NormalizedScore
-from ordered_memory.backends.derivatives import first_only
-from ordered_memory.backends.native.arguments import (
-    DOWNSTREAM,
-    UPSTREAM,
-    WEIGHTS,
-    Call,
-    Plan,
-    Share,
-    compiled,
-)
-from ordered_memory.backends.native.dropout import dropout_of
-from ordered_memory.backends.runtime import pool
-from ordered_memory.backends.runtime.build import Library, asked_for_bfloat16
-from ordered_memory.backends.runtime.threads import run_in_threads
-from ordered_memory.backends.sequence import why_not as sequence_cannot
-from ordered_memory.backends.sequence.cells import cell_weights
-from ordered_memory.backends.sequence.scores import queries, score_weights
+from ordered_memory.backends import contract
+from ordered_memory.backends.contract import Arguments, Dropout, MemoryRecurrence, OrderedMemoryState, Weights
+from ordered_memory.backends.native import call
+from ordered_memory.backends.runtime.build import Library
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.memory import Maps, OrderedMemoryState, Recurrence, StepMasks
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def why_not(inputs: Tensor, maps: Maps) -> str | None:
-    """Why this backend cannot run on (T, B, D) inputs with these maps, or None when it can."""
-    if inputs.device.type != "cpu":
-        return f"it runs on a CPU, the inputs are on {inputs.device.type}"
-    reason = sequence_cannot(inputs, maps)
-    if reason is not None:
-        return reason
-    if type(maps.cell) is not GatedRecursiveCell:
-        return f"it does not know the cell {type(maps.cell).__name__}"
-    assert isinstance(maps.norm, nn.LayerNorm)
-    dtype = maps.norm.weight.dtype
-    for weight in (maps.norm.bias, *maps.score.parameters(), *maps.cell.parameters(), maps.norm.weight):
-        if weight.dtype not in (torch.float32, torch.float64) or weight.dtype != dtype:
-            return f"its parameters must all be float32 or all float64, not {weight.dtype}"
-    library = compiled(dtype)
-    return library if isinstance(library, str) else None
+_constant: Callable[[Function], Function] = torch.compiler.assume_constant_result
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether this backend runs here and takes bfloat16 operands under autocast."""
-    library = compiled(torch.float32)
-    return isinstance(library, Library) and library.half_gemm is not None
-
-
-def recur(
+def run_recurrence(
     inputs: Tensor,
     state: OrderedMemoryState,
-    maps: Maps,
+    modules: contract.Modules,
     lengths: Tensor | None = None,
-    masks: Sequence[StepMasks | None] | Callable[[int], StepMasks | None] | None = None,
-) -> Recurrence:
-    """`ordered_memory.memory.recur`, several times faster.
+    masks: contract.Masks = None,
+) -> MemoryRecurrence:
+    """`ordered_memory.memory.run_recurrence`, several times faster.
 
-    Dropout masks that the layer would draw are drawn here, for active slots only: other ones from the
-    same seed than the definition's.
+    Dropout that is sampled here is another one from the same seed than the definition's.
 
     Args:
         inputs: x̃, (T, B, D).
         state: before the first token.
-        maps: the learned maps.
+        modules: the learned ones.
         lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
-        masks: dropout masks of each step, or a function of t that draws them.
+        masks: dropout masks of each step, or the sampler of them.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
-    assert isinstance(maps.norm, nn.LayerNorm)
-    dtype = maps.norm.weight.dtype
-    half = asked_for_bfloat16(compiled(dtype))
-    with torch.autocast("cpu", enabled=False):
-        inputs = inputs.to(dtype)
-        state = OrderedMemoryState(*(tensor.to(dtype) for tensor in state))
-        steps, batch_size, size = inputs.shape
-        num_slots = state.memory.shape[1]
-        _check_shapes(state, batch_size, num_slots, size)
-        dropout, query_mask = dropout_of(masks, maps, inputs, num_slots)
-        queried = queries(maps.score, inputs.flatten(0, 1), query_mask).view_as(inputs)
-        of_score, of_cell = score_weights(maps.score), cell_weights(maps.cell)
-        plan = Plan(
-            [steps] * batch_size if lengths is None else lengths.clamp(0, steps).tolist(),
-            isinstance(maps.score, NormalizedScore),
-            len(of_score),
-            maps.threshold,
-            maps.norm.eps,
-            dropout,
-            half,
-        )
-        weights = [*of_score, *of_cell, maps.norm.weight, maps.norm.bias]
-        if torch.is_grad_enabled():
-            output, attention, *final = _Recur.apply(plan, inputs, queried, *state, *weights)  # type: ignore[no-untyped-call]
-        else:
-            output, attention, *final = _run(plan, inputs, queried, state, weights, keep=False)[0]
-        return Recurrence(output, OrderedMemoryState(*final), attention)
-
-
-def _check_shapes(state: OrderedMemoryState, batch_size: int, num_slots: int, size: int) -> None:
-    """C takes sizes on trust."""
-    slots = (batch_size, num_slots, size)
-    for name, tensor, shape in zip(
-        state._fields, state, (slots, slots, (batch_size, num_slots + 1)), strict=True
-    ):
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"state.{name} must have shape {shape}, got {tuple(tensor.shape)}")
-
-
-class _Recur(torch.autograd.Function):
-    """`_run` and its reverse."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, plan: Plan, inputs: Tensor, queried: Tensor, *state_and_weights: Tensor
-    ) -> tuple[Tensor, ...]:
-        state, weights = OrderedMemoryState(*state_and_weights[:3]), state_and_weights[3:]
-        result, shares = _run(plan, inputs, queried, state, weights, keep=True)
-        ctx.plan, ctx.num_shares = plan, len(shares)
-        ctx.set_materialize_grads(False)
-        kept = [tensor for share in shares for tensor in share]
-        ctx.save_for_backward(inputs, queried, *state, *result[:2], *weights, *kept)
-        return result
-
-    @staticmethod
-    @first_only
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        split = len(saved) - ctx.num_shares * len(Share._fields)
-        inputs, queried, *rest = saved[:split]
-        state, (output, attention), weights = OrderedMemoryState(*rest[:3]), rest[3:5], rest[5:]
-        size = len(Share._fields)
-        shares = [Share(*saved[i : i + size]) for i in range(split, len(saved), size)]
-        with torch.autocast("cpu", enabled=False):
-            call = Call(ctx.plan, inputs, queried, state, weights, output, attention)
-            return None, *_run_back(call, upstream, shares)
-
-
-def _run(
-    plan: Plan,
-    inputs: Tensor,
-    queried: Tensor,
-    state: OrderedMemoryState,
-    weights: Sequence[Tensor],
-    keep: bool,
-) -> tuple[tuple[Tensor, ...], list[Share]]:
-    """Output, attention and the three tensors of the final state; what the threads kept."""
-    steps, batch_size, size = inputs.shape
-    num_slots = state.memory.shape[1]
-    output = inputs.new_zeros(steps, batch_size, size)
-    attention = inputs.new_zeros(steps, batch_size, num_slots)
-    final = [tensor.clone(memory_format=torch.contiguous_format) for tensor in state]
-    call = Call(plan, inputs, queried, state, weights, output, attention)
-    shares = [_share(rows, plan.lengths, num_slots, inputs, keep) for rows in _divide(plan.lengths)]
-
-    def work(share: Share) -> Share:
-        struct = call.struct(share, keep)
-        struct.memory, struct.candidate, struct.occupancy = (tensor.data_ptr() for tensor in final)
-        pairs = call.library.code.run(ctypes.byref(struct), call.scratch(struct, reverse=False))
-        buffers = zip(share[2:6], (2 * size, 4 * size, 4 * size, size), strict=True)
-        return share._replace(
-            **{
-                name: buffer[: pairs * width]
-                for name, (buffer, width) in zip(Share._fields[2:6], buffers, strict=True)
-            }
-        )
-
-    shares = run_in_threads(call.library, work, shares)
-    return (output, attention, *final), shares
-
-
-def _run_back(
-    call: Call, upstream: Sequence[Tensor | None], shares: list[Share]
-) -> tuple[Tensor | None, ...]:
-    """Gradients of inputs, queries, the initial state's three tensors and the weights."""
-    gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in call.tensors]
-    for gradient, final in zip(gradients[2:], upstream[2:], strict=True):
-        if final is not None:  # sequences without a token hand it on; the others overwrite it
-            gradient.copy_(final)
-    given = [None if tensor is None else tensor.contiguous() for tensor in upstream]
-
-    def work(share: Share) -> dict[str, Tensor]:
-        struct = call.struct(share, keep=True)
-        for name, tensor in zip(UPSTREAM, given, strict=True):
-            setattr(struct, name, None if tensor is None else tensor.data_ptr())
-        for name, tensor in zip(DOWNSTREAM, gradients, strict=True):
-            setattr(struct, name, tensor.data_ptr())
-        sums = {name: torch.zeros_like(call.weights[name]) for name in WEIGHTS}
-        for name, tensor in sums.items():
-            setattr(struct, f"d_{name}", tensor.data_ptr())
-        call.library.code.run_back(ctypes.byref(struct), call.scratch(struct, reverse=True))
-        return sums
-
-    parts = run_in_threads(call.library, work, shares)
-    none = {name: torch.zeros_like(call.weights[name]) for name in WEIGHTS}
-    sums = {name: sum((part[name] for part in parts), none[name]) for name in WEIGHTS}
-    return *gradients, *call.weight_gradients(sums)
-
-
-def _divide(lengths: list[int]) -> list[list[int]]:
-    """The rows of each thread: all that have a token, dealt out longest first."""
-    rows = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
-    threads = min(torch.get_num_threads(), len(rows))
-    return [rows[i::threads] for i in range(threads)]
-
-
-def _share(rows: list[int], lengths: list[int], num_slots: int, like: Tensor, keep: bool) -> Share:
-    """Room for what a thread computes: all that could be active, of which only what is takes memory."""
-    steps, size = len(like), like.shape[2]
-    own = [lengths[row] for row in rows]
-    most = num_slots * (sum(own) if keep else 2 * len(rows))
-    at_once = most if keep else num_slots * len(rows)
-    return Share(
-        row=torch.tensor(rows),
-        length=torch.tensor(own),
-        input=pool.empty(most * 2 * size, like.dtype),
-        hidden=pool.empty(at_once * 4 * size, like.dtype),
-        units=pool.empty(at_once * 4 * size, like.dtype),
-        composed=pool.empty(at_once * size, like.dtype),
-        top=torch.empty(steps, len(rows), dtype=torch.int32),
-        start=torch.zeros(steps + 2, dtype=torch.int64),
+    arguments = contract.prepare(inputs, state, modules, lengths, masks)
+    weights, dropout = arguments.weights, arguments.dropout
+    output, attention, memory, candidate, occupancy, _, _ = native(
+        arguments.inputs,
+        arguments.queries,
+        arguments.lengths,
+        *arguments.state,
+        [weight for weight in weights if weight is not None],
+        *dropout[:5],
+        dropout.cell_level,
+        dropout.score_level,
+        arguments.threshold,
+        arguments.norm_epsilon,
+        arguments.key_epsilon,
+        arguments.bfloat16 and multiplies_bfloat16(),
+        arguments.needs_grad,
+        min(torch.get_num_threads(), arguments.inputs.shape[1]),
     )
+    return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
+
+
+def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
+    """Why this engine cannot run on (T, B, D) inputs with these modules, or None when it can."""
+    if inputs.device.type not in ("cpu", "meta"):
+        return f"it runs on a CPU, the inputs are on {inputs.device.type}"
+    if (reason := contract.why_not(inputs, modules)) is not None:
+        return reason
+    if type(modules.cell) is not GatedRecursiveCell:
+        return f"it does not know the cell {type(modules.cell).__name__}"
+    dtype = modules.cell.from_memory.weight.dtype
+    if dtype not in (torch.float32, torch.float64):
+        return f"its parameters must all be float32 or all float64, not {dtype}"
+    return _why_not_compiled(dtype)
+
+
+@_constant
+def multiplies_bfloat16() -> bool:
+    """Whether this engine runs here and takes bfloat16 operands under autocast."""
+    library = call.compiled(torch.float32)
+    return isinstance(library, Library) and library.half_gemm is not None
+
+
+@_constant
+def _why_not_compiled(dtype: torch.dtype) -> str | None:
+    library = call.compiled(dtype)
+    return library if isinstance(library, str) else None
+
+
+@torch.library.custom_op("ordered_memory::native", mutates_args=(), device_types="cpu")
+def native(
+    inputs: Tensor,
+    queries: Tensor,
+    lengths: Tensor | None,
+    memory: Tensor,
+    candidate: Tensor,
+    occupancy: Tensor,
+    weights: list[Tensor],
+    cell_input_mask: Tensor | None,
+    hidden_mask: Tensor | None,
+    key_mask: Tensor | None,
+    feature_mask: Tensor | None,
+    seed: Tensor | None,
+    cell_level: int,
+    score_level: int,
+    threshold: float,
+    norm_epsilon: float,
+    key_epsilon: float,
+    bfloat16: bool,
+    keep: bool,
+    shares: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+    """The loop over time.
+
+    Args:
+        inputs, queries, lengths, memory, candidate, occupancy, threshold, norm_epsilon, key_epsilon:
+            `Arguments`.
+        weights: `Weights` of the gated cell, those that are not None.
+        cell_input_mask, hidden_mask, key_mask, feature_mask, seed, cell_level, score_level: `Dropout`.
+        bfloat16: products take operands of that dtype.
+        keep: a reverse pass may follow.
+        shares: into which the sequences are divided, one for each thread.
+    Returns:
+        `call.Outputs`.
+    """
+    arguments = _arguments(
+        *(inputs, queries, lengths, memory, candidate, occupancy, weights),
+        *(cell_input_mask, hidden_mask, key_mask, feature_mask, seed, cell_level, score_level),
+        *(threshold, norm_epsilon, key_epsilon, bfloat16),
+    )
+    return call.forward(arguments, shares, keep)
+
+
+@native.register_fake
+def _native_fake(*arguments: Any) -> call.Outputs:
+    inputs, (memory, candidate, occupancy), (keep, shares) = arguments[0], arguments[3:6], arguments[-2:]
+    steps, batch_size, size = inputs.shape
+    num_slots = memory.shape[1]
+    sizes = call.tape_sizes(steps, batch_size, num_slots, size, inputs.dtype, shares) if keep else []
+    return call.Outputs(
+        inputs.new_empty(inputs.shape),
+        inputs.new_empty(steps, batch_size, num_slots),
+        memory.new_empty(memory.shape),
+        candidate.new_empty(candidate.shape),
+        occupancy.new_empty(occupancy.shape),
+        inputs.new_empty((steps, batch_size), dtype=torch.int32),
+        [inputs.new_empty(length, dtype=torch.uint8) for length in sizes],
+    )
+
+
+@torch.library.custom_op("ordered_memory::native_backward", mutates_args=(), device_types="cpu")
+def native_backward(
+    d_output: Tensor | None,
+    d_attention: Tensor | None,
+    d_memory: Tensor | None,
+    d_candidate: Tensor | None,
+    d_occupancy: Tensor | None,
+    output: Tensor,
+    attention: Tensor,
+    top: Tensor,
+    tape: list[Tensor],
+    inputs: Tensor,
+    queries: Tensor,
+    lengths: Tensor | None,
+    memory: Tensor,
+    candidate: Tensor,
+    occupancy: Tensor,
+    weights: list[Tensor],
+    cell_input_mask: Tensor | None,
+    hidden_mask: Tensor | None,
+    key_mask: Tensor | None,
+    feature_mask: Tensor | None,
+    seed: Tensor | None,
+    cell_level: int,
+    score_level: int,
+    threshold: float,
+    norm_epsilon: float,
+    key_epsilon: float,
+    bfloat16: bool,
+    shares: int,
+) -> list[Tensor]:
+    """The reverse of `native`.
+
+    Args:
+        d_output, d_attention, d_memory, d_candidate, d_occupancy: gradients of its results; None is zero.
+        output, attention, top, tape: its results; the final state is not needed.
+        inputs: and what follows: its arguments.
+    Returns:
+        Gradients of inputs, queries, memory, candidate, occupancy and the weights.
+    """
+    arguments = _arguments(
+        *(inputs, queries, lengths, memory, candidate, occupancy, weights),
+        *(cell_input_mask, hidden_mask, key_mask, feature_mask, seed, cell_level, score_level),
+        *(threshold, norm_epsilon, key_epsilon, bfloat16),
+    )
+    upstream = (d_output, d_attention, d_memory, d_candidate, d_occupancy)
+    return call.backward(arguments, (output, attention, top), tape, shares, upstream)
+
+
+@native_backward.register_fake
+def _native_backward_fake(*arguments: Any) -> list[Tensor]:
+    inputs, queries, _, memory, candidate, occupancy, weights = arguments[9:16]
+    wanted = (inputs, queries, memory, candidate, occupancy, *weights)
+    return [tensor.new_empty(tensor.shape) for tensor in wanted]
+
+
+def _arguments(
+    inputs: Tensor,
+    queries: Tensor,
+    lengths: Tensor | None,
+    memory: Tensor,
+    candidate: Tensor,
+    occupancy: Tensor,
+    weights: list[Tensor],
+    *rest: Any,
+) -> Arguments:
+    """The operator's arguments as the contract has them."""
+    state = OrderedMemoryState(memory, candidate, occupancy)
+    arguments = Arguments(inputs, queries, lengths, state, Weights(*weights), Dropout(*rest[:7]), *rest[7:])
+    call.check(arguments)
+    return arguments
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    *tensors, weights = inputs[:7]
+    masks, ctx.numbers, ctx.shares = inputs[7:12], inputs[12:18], inputs[-1]
+    ctx.num_weights = len(weights)
+    ctx.save_for_backward(output[0], output[1], output[5], *tensors, *masks, *weights, *output[6])
+
+
+def _backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
+    output, attention, top, *saved = ctx.saved_tensors
+    tensors, masks, rest = saved[:6], saved[6:11], saved[11:]
+    weights, tape = rest[: ctx.num_weights], rest[ctx.num_weights :]
+    gradients = native_backward(
+        *upstream[:5], output, attention, top, tape, *tensors, weights, *masks, *ctx.numbers, ctx.shares
+    )
+    inputs, queries, memory, candidate, occupancy, *of_weights = gradients
+    return inputs, queries, None, memory, candidate, occupancy, of_weights, *[None] * 13
+
+
+def _no_second_derivative(ctx: Any, *upstream: Any) -> None:
+    raise RuntimeError("backend 'native' cannot be differentiated twice: use backend='reference'")
+
+
+native.register_autograd(_backward, setup_context=_setup_context)
+native_backward.register_autograd(_no_second_derivative)

@@ -14,12 +14,10 @@ class WeightGradient:
 
     Args:
         weight: of the linear map, (out, in).
-        gain: factor of the weights in use over `weight`.
     """
 
-    def __init__(self, weight: Tensor, gain: float) -> None:
+    def __init__(self, weight: Tensor) -> None:
         self.sum = torch.zeros_like(weight)
-        self.gain = gain
         self.rows = 0
         self.waiting: list[tuple[Tensor, Tensor]] = []
 
@@ -38,7 +36,7 @@ class WeightGradient:
     def result(self) -> Tensor:
         """The gradient of the weight."""
         self._multiply()
-        return self.sum.mul_(self.gain)
+        return self.sum
 
     def _multiply(self) -> None:
         if not self.waiting:

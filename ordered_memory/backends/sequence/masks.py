@@ -1,7 +1,7 @@
 """Dropout masks of active pairs only.
 
-Masks that were given hold 0 or 1 / (1 - probability) for every slot. Masks drawn here are 0 or 1, and the
-factor goes into the weights, once for a whole sequence (`cell_gain`, `score_gain`).
+Masks that were given hold factors for every slot. Masks drawn here are 0 or 1: the factor that makes up for
+them is in the weights.
 
 `Tensor.bernoulli_` on a CPU would take as long as the matrix products. So sixteen bits of noise decide an
 entry, on a CPU from a NumPy stream; the noise is what is kept for the reverse pass, and the mask is made
@@ -10,17 +10,14 @@ where it is used, a few rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.memory import StepMasks
-
-LEVELS = 65536
-"""Values that a noise entry takes: -LEVELS / 2 and up."""
+from ordered_memory.backends.contract import DROP_NOTHING, NOISE_LEVELS, Dropout
 
 
 class RowMasks(NamedTuple):
@@ -56,121 +53,88 @@ class RowMasks(NamedTuple):
         return inputs if mask is None else mask.mul_(inputs) if self.level is not None else mask * inputs
 
 
-class Masks:
+class SlotMasks:
     """Nothing is dropped: what all sources of masks share.
 
     Args:
-        cell_gain, score_gain: factors on the weights that act on what is dropped.
         cell_level, score_level: as in `RowMasks`.
     """
 
-    cell_gain = 1.0
-    score_gain = 1.0
     cell_level: int | None = None
     score_level: int | None = None
 
-    def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
-        """Of pairs at step t: for [M; M̂ of the slot above], (P, 2D), and for the hidden units."""
+    def cell(self, t: int, row: Tensor, slot: Tensor, sizes: tuple[int, int]) -> tuple[RowMasks, RowMasks]:
+        """Of pairs at step t: for [M; M̂ of the slot above] and for the hidden units, (P, size) each."""
         return RowMasks(), RowMasks()
 
-    def score(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
+    def score(self, t: int, row: Tensor, slot: Tensor, size: int) -> tuple[RowMasks, RowMasks]:
         """Of candidates scored at step t: for the candidate, (E, D), and for the features, (E, D)."""
         return RowMasks(), RowMasks()
 
 
-class GivenMasks(Masks):
-    """The masks handed to `recur`, (B, N, ·) for each step.
+class GivenMasks(SlotMasks):
+    """Masks that were given, (T, B, N, ·).
 
     Args:
-        masks: of each step.
+        dropout: with such masks.
         order: which row of the batch each row here is, (B,).
     """
 
-    def __init__(self, masks: Sequence[StepMasks | None], order: Tensor) -> None:
-        self.masks, self.order = masks, order
+    def __init__(self, dropout: Dropout, order: Tensor) -> None:
+        self.dropout, self.order = dropout, order
 
-    def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
-        masks = self.masks[t]
-        if masks is None or masks.cell is None:
-            return RowMasks(), RowMasks()
-        row = self.order[row]
-        halves = [masks.cell.memory, masks.cell.candidate]
-        given = next((half for half in halves if half is not None), None)
-        inputs = None
-        if given is not None:
-            whole = [torch.ones_like(given) if half is None else half for half in halves]
-            inputs = torch.cat([half[row, slot] for half in whole], 1)
-        hidden = masks.cell.hidden
-        return RowMasks(inputs), RowMasks(None if hidden is None else hidden[row, slot])
-
-    def score(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
-        masks = self.masks[t]
-        if masks is None or masks.score is None:
-            return RowMasks(), RowMasks()
-        row = self.order[row]
-        _, key, hidden = masks.score
-        return (
-            RowMasks(None if key is None else key[row, slot]),
-            RowMasks(None if hidden is None else hidden[row, slot]),
+    def cell(self, t: int, row: Tensor, slot: Tensor, sizes: tuple[int, int]) -> tuple[RowMasks, RowMasks]:
+        return self._at(self.dropout.cell_input_mask, t, row, slot), self._at(
+            self.dropout.hidden_mask, t, row, slot
         )
 
+    def score(self, t: int, row: Tensor, slot: Tensor, size: int) -> tuple[RowMasks, RowMasks]:
+        return self._at(self.dropout.key_mask, t, row, slot), self._at(
+            self.dropout.feature_mask, t, row, slot
+        )
 
-class DrawnMasks(Masks):
-    """Masks from noise that is drawn here, from a stream that the global generator seeds.
+    def _at(self, mask: Tensor | None, t: int, row: Tensor, slot: Tensor) -> RowMasks:
+        return RowMasks(None if mask is None else mask[t, self.order[row], slot])
+
+
+class DrawnMasks(SlotMasks):
+    """Masks from noise that is drawn here.
 
     Args:
-        slot_size: D.
-        hidden_units: of the cell, 0 where it has none.
-        cell_dropout: probability, rounded to a multiple of 1/65536.
-        score_dropout: likewise.
+        dropout: with a seed and levels.
         device: of the noise.
     """
 
-    def __init__(
-        self,
-        slot_size: int,
-        hidden_units: int,
-        cell_dropout: float,
-        score_dropout: float,
-        device: torch.device,
-    ) -> None:
-        self.slot_size, self.hidden_units, self.device = slot_size, hidden_units, device
-        self.cell_gain, self.cell_level = gain_and_level(cell_dropout)
-        self.score_gain, self.score_level = gain_and_level(score_dropout)
-        self.stream = np.random.SFC64(int(torch.randint(2**63 - 1, ()))) if device.type == "cpu" else None
+    def __init__(self, dropout: Dropout, device: torch.device) -> None:
+        assert dropout.seed is not None
+        self.cell_level, self.score_level = (
+            None if level == DROP_NOTHING else level for level in (dropout.cell_level, dropout.score_level)
+        )
+        seed = int(dropout.seed)
+        self.stream = np.random.SFC64(seed) if device.type == "cpu" else None
+        self.generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
 
-    def cell(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
-        hidden = self._draw(self.cell_level if self.hidden_units else None, len(row), self.hidden_units)
-        return self._draw(self.cell_level, len(row), 2 * self.slot_size), hidden
+    def cell(self, t: int, row: Tensor, slot: Tensor, sizes: tuple[int, int]) -> tuple[RowMasks, RowMasks]:
+        inputs, hidden = (self._draw(self.cell_level, row, size) for size in sizes)
+        return inputs, hidden
 
-    def score(self, t: int, row: Tensor, slot: Tensor) -> tuple[RowMasks, RowMasks]:
-        shape = (len(row), self.slot_size)
-        return self._draw(self.score_level, *shape), self._draw(self.score_level, *shape)
+    def score(self, t: int, row: Tensor, slot: Tensor, size: int) -> tuple[RowMasks, RowMasks]:
+        return self._draw(self.score_level, row, size), self._draw(self.score_level, row, size)
 
-    def _draw(self, level: int | None, rows: int, size: int) -> RowMasks:
-        if level is None:
+    def _draw(self, level: int | None, row: Tensor, size: int) -> RowMasks:
+        if level is None or size == 0:
             return RowMasks()
+        rows = len(row)
         if self.stream is None:
-            noise = torch.empty(rows, size, dtype=torch.int16, device=self.device)
-            return RowMasks(noise.random_(-LEVELS // 2, LEVELS // 2), level)
+            noise = torch.empty(rows, size, dtype=torch.int16, device=row.device)
+            return RowMasks(
+                noise.random_(-NOISE_LEVELS // 2, NOISE_LEVELS // 2, generator=self.generator), level
+            )
         words = self.stream.random_raw(-(-rows * size // 4))
         assert isinstance(words, np.ndarray)
         return RowMasks(torch.from_numpy(words.view(np.int16))[: rows * size].view(rows, size), level)
 
 
-def stack_query_masks(masks: Sequence[StepMasks | None]) -> Callable[[Tensor], Tensor | None]:
-    """The query masks of all steps: indices of tokens in T * B → their masks, (tokens, D), or None."""
-    found = [None if step is None or step.score is None else step.score.query for step in masks]
-    if all(mask is None for mask in found):
-        return lambda tokens: None
-    like = next(mask for mask in found if mask is not None)
-    stacked = torch.stack([torch.ones_like(like) if mask is None else mask for mask in found]).flatten(0, 1)
-    return lambda tokens: stacked[tokens]
-
-
-def gain_and_level(probability: float) -> tuple[float, int | None]:
-    """What makes up for dropping with this probability, and the level below which noise drops."""
-    if probability == 0:
-        return 1.0, None
-    dropped = max(round(probability * LEVELS), 1)
-    return (LEVELS / (LEVELS - dropped) if dropped < LEVELS else 0.0), dropped - LEVELS // 2
+def slot_masks(dropout: Dropout, order: Tensor) -> SlotMasks:
+    """The masks of the contract's dropout, for rows in an order."""
+    return GivenMasks(dropout, order) if dropout.seed is None else DrawnMasks(dropout, order.device)

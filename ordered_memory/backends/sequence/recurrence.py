@@ -7,12 +7,12 @@ happens in one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ordered_memory.backends.contract import OrderedMemoryState, Weights
 from ordered_memory.backends.derivatives import first_only
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.step import (
@@ -25,7 +25,6 @@ from ordered_memory.backends.sequence.step import (
     forward_step,
     halves,
 )
-from ordered_memory.memory import OrderedMemoryState
 
 
 class Packed(NamedTuple):
@@ -49,7 +48,7 @@ def run(
     tokens: Tensor,
     queries: Tensor,
     state: OrderedMemoryState,
-    weights: Sequence[Tensor],
+    weights: Weights,
     keep: list[Step] | None = None,
 ) -> Packed:
     """Read all sequences, without autograd.
@@ -59,7 +58,7 @@ def run(
         tokens: x̃, packed, (tokens, D).
         queries: of the score, packed, (tokens, D).
         state: before the first token, of all rows.
-        weights: as `Kernels` takes them.
+        weights: of the contract.
         keep: takes what the reverse pass needs of every step.
     Returns:
         Outputs and final state.
@@ -84,7 +83,7 @@ def run(
     return result
 
 
-class Recur(torch.autograd.Function):
+class Recurrence(torch.autograd.Function):
     """`run` with its reverse pass written out."""
 
     @staticmethod
@@ -96,14 +95,13 @@ class Recur(torch.autograd.Function):
         memory: Tensor,
         candidate: Tensor,
         occupancy: Tensor,
-        *weights: Tensor,
+        *weights: Any,
     ) -> tuple[Tensor, ...]:
         state = OrderedMemoryState(memory, candidate, occupancy)
         steps: list[Step] = []
-        result = run(plan, tokens, queries, state, weights, steps)
+        result = run(plan, tokens, queries, state, Weights(*weights), steps)
         ctx.plan = plan
         ctx.counts = [step.carried.layout.counts for step in steps]
-        ctx.num_weights = len(weights)
         ctx.set_materialize_grads(False)
         # All of it through save_for_backward, so that hooks (checkpointing, offloading) see it.
         kept = [tensor for step in steps for tensor in step.tensors()]
@@ -115,7 +113,7 @@ class Recur(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         tokens, queries, memory, candidate, occupancy, *rest = ctx.saved_tensors
         state = OrderedMemoryState(memory, candidate, occupancy)
-        weights, kept = rest[: ctx.num_weights], rest[ctx.num_weights :]
+        weights, kept = Weights(*rest[: len(Weights._fields)]), rest[len(Weights._fields) :]
         size = len(kept) // len(ctx.counts)
         steps = [
             Step.from_tensors(counts, kept[t * size : (t + 1) * size], ctx.plan.masks)
@@ -140,7 +138,7 @@ def _run_back(
     tokens: Tensor,
     queries: Tensor,
     state: OrderedMemoryState,
-    weights: Sequence[Tensor],
+    weights: Weights,
     steps: list[Step],
     upstream: Upstream,
 ) -> tuple[Tensor | None, ...]:

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from ordered_memory.attention import AdditiveScore, NormalizedScore
+from ordered_memory.backends.contract import Weights
 from ordered_memory.backends.sequence.gradients import WeightGradient
 from ordered_memory.backends.sequence.masks import RowMasks
-from ordered_memory.dropout import apply_mask
 
 ROWS_AT_ONCE = 256
 """Candidates that are taken through all operations together: few enough to stay in the cache."""
 
 
 class Score:
-    """What both scores share: the key map, and `a = (w · act + b) / sqrt(D)`.
+    """What both scores share: the key map, and `a = w · act`.
 
     Args:
-        weights: `key.weight`, `key.bias`, `output.weight`, `output.bias`, then the score's own.
-        gain: factor on the weights of maps whose inputs are dropped.
+        weights: of the contract.
+        epsilon: of the key's LayerNorm.
     """
 
-    def __init__(self, weights: Sequence[Tensor], gain: float) -> None:
-        key, self.key_bias, output, output_bias = weights[:4]
-        self.scale = 1 / math.sqrt(key.shape[0])
-        self.key = key * gain
+    def __init__(self, weights: Weights, epsilon: float) -> None:
+        self.key, self.key_bias, self.score, self.epsilon = (
+            weights.key,
+            weights.key_bias,
+            weights.score,
+            epsilon,
+        )
         self.key_t = self.key.t().contiguous()
-        self.key_gradient = WeightGradient(key, gain)
+        self.key_gradient = WeightGradient(self.key)
         self.key_bias_gradient = torch.zeros_like(self.key_bias)
-        self.output_gain = gain * self.scale
-        self.output = output[0] * self.output_gain
-        self.output_bias = output_bias * self.scale
-        self.output_gradient = torch.zeros_like(self.output)
-        self.output_bias_gradient = torch.zeros_like(output_bias)
+        self.score_gradient = torch.zeros_like(self.score)
 
     def forward(
         self, query: Tensor, row: Tensor, candidate: Tensor, masks: tuple[RowMasks, RowMasks]
@@ -57,8 +52,8 @@ class Score:
             key = saved[chunk]
             torch.addmm(self.key_bias, inputs.apply(candidate[chunk]), self.key_t, out=key)
             act = self._act(key, query.index_select(0, row[chunk]))
-            torch.mv(features.apply(act), self.output, out=values[chunk])
-        return values.add_(self.output_bias), saved
+            torch.mv(features.apply(act), self.score, out=values[chunk])
+        return values, saved
 
     def backward(
         self,
@@ -86,9 +81,9 @@ class Score:
         for chunk in _chunks(len(row)):
             inputs, features = (part.rows(chunk) for part in masks)
             act, remember = self._act_again(saved[chunk], query.index_select(0, row[chunk]))
-            self.output_gradient.addmv_(features.apply(act).t(), gradient[chunk])
-            act_gradient = features.apply(torch.outer(gradient[chunk], self.output))
-            sum_gradient = self._reverse_act(act_gradient, act, saved[chunk], remember, key_gradient[chunk])
+            self.score_gradient.addmv_(features.apply(act).t(), gradient[chunk])
+            act_gradient = features.apply(torch.outer(gradient[chunk], self.score))
+            sum_gradient = self._act_backward(act_gradient, act, saved[chunk], remember, key_gradient[chunk])
             query_gradient.index_add_(0, row[chunk], sum_gradient)
             self.key_bias_gradient += key_gradient[chunk].sum(0)
             mask = inputs.mask(into)
@@ -97,25 +92,23 @@ class Score:
             else:
                 torch.mul(candidate[chunk], mask, out=masked[chunk])
                 into[chunk].addcmul_(torch.mm(key_gradient[chunk], self.key), mask)
-        self.output_bias_gradient += gradient.sum()
         self.key_gradient.add(key_gradient, masked)
         return query_gradient
 
-    def gradients(self) -> list[Tensor]:
-        """Of the weights, in the order that they were given in."""
-        output = (self.output_gradient * self.output_gain).unsqueeze(0)
-        key = (self.key_gradient.result(), self.key_bias_gradient)
-        return [*key, output, self.output_bias_gradient * self.scale]
+    def gradients(self) -> dict[str, Tensor]:
+        """Of the weights, by name."""
+        key = {"key": self.key_gradient.result(), "key_bias": self.key_bias_gradient}
+        return key | {"score": self.score_gradient}
 
     def _act(self, key: Tensor, query: Tensor) -> Tensor:
         """Features of keys, which may become what `backward` needs in place, and queries (both used up)."""
         raise NotImplementedError
 
     def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The features again, and what `_reverse_act` wants besides."""
+        """The features again, and what `_act_backward` wants besides."""
         raise NotImplementedError
 
-    def _reverse_act(
+    def _act_backward(
         self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
     ) -> Tensor:
         """The gradient of the query; writes that of the keys."""
@@ -131,7 +124,7 @@ class Additive(Score):
     def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         return saved, ()
 
-    def _reverse_act(
+    def _act_backward(
         self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
     ) -> Tensor:
         torch.ops.aten.tanh_backward(gradient, act, grad_input=key_gradient)
@@ -141,11 +134,11 @@ class Additive(Score):
 class Normalized(Score):
     """`NormalizedScore`: `act = relu(query + LN(key))`; the query comes normalised."""
 
-    epsilon = 1e-5  # nn.LayerNorm's own
-
-    def __init__(self, weights: Sequence[Tensor], gain: float) -> None:
-        super().__init__(weights, gain)
-        self.norm = list(weights[4:])
+    def __init__(self, weights: Weights, epsilon: float) -> None:
+        super().__init__(weights, epsilon)
+        assert weights.key_norm is not None
+        assert weights.key_norm_bias is not None
+        self.norm = [weights.key_norm, weights.key_norm_bias]
         self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
 
     def _act(self, key: Tensor, query: Tensor) -> Tensor:
@@ -158,7 +151,7 @@ class Normalized(Score):
         )
         return normalized.add_(query).relu_(), (mean, inverse)
 
-    def _reverse_act(
+    def _act_backward(
         self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
     ) -> Tensor:
         sum_gradient: Tensor = torch.ops.aten.threshold_backward(gradient, act, 0)
@@ -170,25 +163,14 @@ class Normalized(Score):
         self.norm_gradients[1] += bias
         return sum_gradient
 
-    def gradients(self) -> list[Tensor]:
-        return [*super().gradients(), *self.norm_gradients]
+    def gradients(self) -> dict[str, Tensor]:
+        weight, bias = self.norm_gradients
+        return super().gradients() | {"key_norm": weight, "key_norm_bias": bias}
 
 
-SCORE_KERNELS: dict[type, type[Score]] = {AdditiveScore: Additive, NormalizedScore: Normalized}
-
-
-def score_weights(score: AdditiveScore | NormalizedScore) -> list[Tensor]:
-    """The parameters in the order that the kernels take them; the query's map is not among them."""
-    weights = [score.key.weight, score.key.bias, score.output.weight, score.output.bias]
-    if isinstance(score, NormalizedScore):
-        weights += [score.key_norm.weight, score.key_norm.bias]
-    return weights
-
-
-def queries(score: AdditiveScore | NormalizedScore, tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """The queries of all tokens, (tokens, D), by autograd."""
-    mapped: Tensor = score.query(apply_mask(tokens, mask))
-    return score.query_norm(mapped) if isinstance(score, NormalizedScore) else mapped
+def score_kernel(weights: Weights, epsilon: float) -> Score:
+    """The kernel of the score whose weights these are."""
+    return Additive(weights, epsilon) if weights.key_norm is None else Normalized(weights, epsilon)
 
 
 def _chunks(rows: int) -> list[slice]:

@@ -6,7 +6,7 @@ slots (→π_i = 0) hold M̂_i = x̃ and pass no gradient on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ordered_memory.attention import masked_attention
-from ordered_memory.backends.sequence.cells import Cell
+from ordered_memory.backends.contract import Weights
+from ordered_memory.backends.sequence.cells import cell_kernel
 from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout
-from ordered_memory.backends.sequence.masks import Masks, RowMasks
-from ordered_memory.backends.sequence.scores import Score
+from ordered_memory.backends.sequence.masks import RowMasks, SlotMasks
+from ordered_memory.backends.sequence.scores import score_kernel
 from ordered_memory.cumulative import backward_mask, forward_mask
 
 
@@ -27,21 +28,16 @@ class Plan(NamedTuple):
     Args:
         running: rows of each step, non-increasing, positive integers.
         threshold: occupancies below this count as 0.
-        epsilon: of the LayerNorm.
+        norm_epsilon, key_epsilon: of the shared LayerNorm and of the normalized score's.
         masks: of dropout.
-        score: makes the score's kernel from its weights.
-        cell: makes the cell's kernel from its weights.
-        num_score_weights: how many of the weights are the score's; then the cell's, then the norm's two.
         exact: compute active slots only, which a host has to read off the attention; or else all.
     """
 
     running: list[int]
     threshold: float
-    epsilon: float
-    masks: Masks
-    score: Callable[[Sequence[Tensor], float], Score]
-    cell: Callable[[Sequence[Tensor], float], Cell]
-    num_score_weights: int
+    norm_epsilon: float
+    key_epsilon: float
+    masks: SlotMasks
     exact: bool
 
 
@@ -50,15 +46,14 @@ class Kernels:
 
     Args:
         plan: of the pass.
-        weights: the score's, the cell's, the norm's.
+        weights: of the contract.
     """
 
-    def __init__(self, plan: Plan, weights: Sequence[Tensor]) -> None:
-        split = plan.num_score_weights
-        self.score = plan.score(weights[:split], plan.masks.score_gain)
-        self.cell = plan.cell(weights[split:-2], plan.masks.cell_gain)
-        self.norm_weight, self.norm_bias = weights[-2:]
-        self.epsilon = plan.epsilon
+    def __init__(self, plan: Plan, weights: Weights) -> None:
+        self.score = score_kernel(weights, plan.key_epsilon)
+        self.cell = cell_kernel(weights)
+        self.norm_weight, self.norm_bias = weights.norm, weights.norm_bias
+        self.epsilon = plan.norm_epsilon
         self.norm_gradients = [torch.zeros_like(self.norm_weight), torch.zeros_like(self.norm_bias)]
 
     def normalize(self, composed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,7 +62,7 @@ class Kernels:
             composed, composed.shape[1:], self.norm_weight, self.norm_bias, self.epsilon
         )
 
-    def reverse_normalize(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+    def normalize_backward(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
         """The reverse of `normalize`; sums the LayerNorm's gradients."""
         of_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
             gradient,
@@ -83,9 +78,11 @@ class Kernels:
         self.norm_gradients[1] += bias
         return of_composed  # type: ignore[no-any-return]
 
-    def gradients(self) -> list[Tensor]:
-        """Of the weights, in the order that they were given in."""
-        return [*self.score.gradients(), *self.cell.gradients(), *self.norm_gradients]
+    def gradients(self) -> list[Tensor | None]:
+        """Of `Weights`, in their order."""
+        norm, norm_bias = self.norm_gradients
+        found = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
+        return [found.get(name) for name in Weights._fields]
 
 
 class Carried(NamedTuple):
@@ -163,7 +160,7 @@ class Step(NamedTuple):
         ]
 
     @classmethod
-    def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], masks: Masks) -> Step:
+    def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], masks: SlotMasks) -> Step:
         """The step that had these counts and `tensors()`, in a pass with these masks."""
         remaining = iter(tensors)
 
@@ -234,7 +231,7 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: K
         backward_of_pairs.unsqueeze(1),
         out=entries[: layout.num_pairs].chunk(2, 1)[0],
     )
-    cell_masks = plan.masks.cell(t, row, slot)
+    cell_masks = plan.masks.cell(t, row, slot, (2 * x.shape[1], kernels.cell.hidden_units))
     composed = _compose(x, layout, entries, forward_of_pairs, cell_masks, kernels)
     return Step(
         Carried(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
@@ -279,7 +276,7 @@ def backward_step(
     num_slots = step.attention.shape[1]
     flat = layout.pair_row * num_slots + layout.pair_slot
 
-    forward_gradient, x_gradient = _decompose(x, step, kernels, gradients)
+    forward_gradient, x_gradient = _compose_backward(x, step, kernels, gradients)
     memory_gradient = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
     old = halves(previous.entries)
     change = old.index_select(0, step.old_candidate) - old.index_select(0, step.old_memory)
@@ -314,7 +311,7 @@ def _score(
     """Scores of all slots that hold something, (R, N), -inf for the others."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = len(query), previous.occupancy.shape[1] - 1
-    masks = plan.masks.score(t, row, slot)
+    masks = plan.masks.score(t, row, slot, query.shape[1])
     # Entries of rows that have ended are scored too, for somebody else's token, and dropped here.
     values, saved = kernels.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
     scores = values.new_full((len(previous.occupancy) * num_slots,), -torch.inf)
@@ -370,12 +367,12 @@ def _compose(
     return composed
 
 
-def _decompose(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) -> tuple[Tensor, Tensor]:
+def _compose_backward(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) -> tuple[Tensor, Tensor]:
     """The reverse of `_compose`: gradients of →π (P,) and of x̃ (R, D); completes that of the inputs."""
     layout, entries = step.carried.layout, step.carried.entries
     inputs, into = entries[: layout.num_pairs], gradients.entries[: layout.num_pairs]
     cell = kernels.cell
-    cell.begin_reverse(inputs, layout.counts, (step.masks[0], step.masks[1]), step.cell_saved)
+    cell.begin_backward(inputs, layout.counts, (step.masks[0], step.masks[1]), step.cell_saved)
     ordered_x = x.index_select(0, layout.order)
     ordered_x_gradient = torch.zeros_like(x)
     forward_gradient = torch.empty_like(step.forward)
@@ -391,8 +388,8 @@ def _decompose(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) ->
             normalized_gradient = output_gradient * forward_of[i]
             ordered_x_gradient[:count] += output_gradient - normalized_gradient
             torch.linalg.vecdot(output_gradient, normalized - ordered_x[:count], out=forward_gradient_of[i])
-            gradient = kernels.reverse_normalize(normalized_gradient, composed_of[i], mean, inverse)
-            cell.decompose(i, gradient, into_of[i])
-    cell.end_reverse()
+            gradient = kernels.normalize_backward(normalized_gradient, composed_of[i], mean, inverse)
+            cell.compose_backward(i, gradient, into_of[i])
+    cell.end_backward()
     of_copies = halves(gradients.entries).index_select(0, 2 * layout.entry_of_x + 1)
     return forward_gradient, ordered_x_gradient.index_select(0, layout.rank).add_(of_copies)

@@ -93,7 +93,7 @@ def fails(capsys, *words):
 
 def count_by_stepping(layer, batch):
     """What the floor counts, read off the states of the definition one token at a time."""
-    maps = layer.directions[0].maps()
+    maps = layer.directions[0].recurrent_modules()
     projected = maps.norm(layer.directions[0].projection(batch.inputs))
     state = initial_state(projected.shape[1], layer.num_slots, projected)
     tokens = attended = active = 0

@@ -6,96 +6,100 @@ feature and the reverse pass 9 for these products; nothing is computed twice. Wh
 the same buffers hold one step. Dropout masks are drawn for all steps at once, a byte for each entry: the few
 programs that run the loop would be held up by drawing them.
 
-Triton is imported when the kernels are first run, not with this module.
+Triton is imported when the kernels are first run, not with this module. `torch.compile` leaves this engine
+as it is (a graph break): there is nothing in its loop to fuse, and it has not run on a GPU yet.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ordered_memory.attention import AdditiveScore, NormalizedScore, ScoreMasks
+from ordered_memory.backends import contract
+from ordered_memory.backends.contract import (
+    NOISE_LEVELS,
+    Dropout,
+    Masks,
+    MemoryRecurrence,
+    Modules,
+    OrderedMemoryState,
+    Weights,
+)
 from ordered_memory.backends.derivatives import first_only
 from ordered_memory.backends.devices import why_no_triton
-from ordered_memory.cells import CellMasks, GatedRecursiveCell
-from ordered_memory.dropout import apply_mask
-from ordered_memory.memory import Maps, MaskDrawer, OrderedMemoryState, Recurrence, StepMasks
+from ordered_memory.cells import GatedRecursiveCell
 
 SMALLEST, LARGEST = 16, 512
 """Slot sizes that the kernels are made for, after rounding up to a power of two."""
 
-Masks = Sequence[StepMasks | None] | Callable[[int], StepMasks | None] | None
 
-
-def why_not(inputs: Tensor, maps: Maps) -> str | None:
-    """Why the kernels cannot run on (T, B, D) inputs with these maps, or None when they can."""
+def why_not(inputs: Tensor, modules: Modules) -> str | None:
+    """Why the kernels cannot run on (T, B, D) inputs with these modules, or None when they can."""
     if (reason := why_no_triton(inputs)) is not None:
         return reason
-    if type(maps.score) not in (AdditiveScore, NormalizedScore):
-        return f"it has no kernel for the score {type(maps.score).__name__}"
-    if type(maps.cell) is not GatedRecursiveCell:
-        return f"it has no kernel for the cell {type(maps.cell).__name__}"
-    if inputs.dtype != torch.float32 or maps.score.key.weight.dtype != torch.float32:
-        return f"it takes float32 inputs and parameters, got {inputs.dtype} and {maps.score.key.weight.dtype}"
-    norm = maps.norm
-    if not (isinstance(norm, nn.LayerNorm) and norm.weight is not None and norm.bias is not None):
-        return "its norm must be a LayerNorm with weight and bias"
     if inputs.shape[-1] > LARGEST:
         return f"slot_size must be at most {LARGEST}, got {inputs.shape[-1]}"
+    if (reason := contract.why_not(inputs, modules)) is not None:
+        return reason
+    if type(modules.cell) is not GatedRecursiveCell:
+        return f"it has no kernel for the cell {type(modules.cell).__name__}"
+    dtype = modules.cell.from_memory.weight.dtype
+    if inputs.dtype != torch.float32 or dtype != torch.float32:
+        return f"it takes float32 inputs and parameters, got {inputs.dtype} and {dtype}"
     return None
 
 
-def recur(
-    inputs: Tensor, state: OrderedMemoryState, maps: Maps, lengths: Tensor | None = None, masks: Masks = None
-) -> Recurrence:
-    """`ordered_memory.memory.recur`, with the loop over time inside one kernel.
+@torch.compiler.disable(reason="the triton backend is launched as it is")  # type: ignore[untyped-decorator]
+def run_recurrence(
+    inputs: Tensor,
+    state: OrderedMemoryState,
+    modules: Modules,
+    lengths: Tensor | None = None,
+    masks: Masks = None,
+) -> MemoryRecurrence:
+    """`ordered_memory.memory.run_recurrence`, with the loop over time inside one kernel.
 
     Products take bfloat16 operands under bfloat16 autocast, else TensorFloat-32 ones where
     `torch.backends.cuda.matmul.allow_tf32`, else float32 ones; their sums and all else are float32.
-    Where the layer would draw dropout masks, others of the same distribution are drawn here.
+    Dropout that is sampled here is another one from the same seed than the definition's.
 
     Args:
         inputs: x̃, (T, B, D).
         state: before the first token.
-        maps: the learned maps.
+        modules: the learned ones.
         lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
-        masks: dropout masks of each step, or a function of t that draws them.
+        masks: dropout masks of each step, or the sampler of them.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
+    arguments = contract.prepare(inputs, state, modules, lengths, masks)
     steps, batch_size, size = inputs.shape
-    num_slots = state.memory.shape[1]
     width = max(SMALLEST, 1 << (size - 1).bit_length())
-    query_mask, dropout = _dropout(masks, maps, inputs, num_slots, width)
-    if lengths is None:
-        lengths = torch.full((batch_size,), steps, device=inputs.device)
-    tensors = [
-        _pad(inputs.float(), width),
-        _pad(_query(maps.score, apply_mask(inputs, query_mask)).float(), width),
-        *(_pad(slots.float(), width) for slots in (state.memory, state.candidate)),
-        state.occupancy.float(),
-        *_pack(maps, size, width),
-    ]
+    lengths = torch.full((batch_size,), steps) if arguments.lengths is None else arguments.lengths
+    padded = [_pad(tensor, width) for tensor in (arguments.inputs, arguments.queries, *arguments.state[:2])]
     settings = _Settings(
-        constants=(maps.threshold, _epsilon(maps.norm), _epsilon(getattr(maps.score, "key_norm", None))),
+        constants=(arguments.threshold, arguments.norm_epsilon, arguments.key_epsilon),
         size=size,
-        operand=_operand_dtype(inputs.device.type),
+        operand=torch.bfloat16 if arguments.bfloat16 else torch.float32,
         exact=not torch.backends.cuda.matmul.allow_tf32,
-        normalized=isinstance(maps.score, NormalizedScore),
-        keep=torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors),
-        factors=dropout.factors,
+        normalized=arguments.weights.key_norm is not None,
+        keep=arguments.needs_grad,
     )
     output, memory, candidate, occupancy, attention = _Recurrence.apply(  # type: ignore[no-untyped-call]
-        settings, lengths.to(torch.int32), *dropout.masks, *tensors
+        settings,
+        lengths.to(inputs.device, torch.int32),
+        *_masks(arguments.dropout, (steps, *arguments.state.memory.shape), width, inputs.device),
+        *padded,
+        arguments.state.occupancy,
+        *_padded_weights(arguments.weights, size, width),
     )
     final = OrderedMemoryState(memory[..., :size], candidate[..., :size], occupancy)
-    return Recurrence(output[..., :size], final, attention)
+    return MemoryRecurrence(output[..., :size], final, attention)
 
 
 class _Settings(NamedTuple):
@@ -108,7 +112,6 @@ class _Settings(NamedTuple):
         exact: do not round float32 operands to TensorFloat-32.
         normalized: the score is the normalized one.
         keep: all steps, for a reverse pass.
-        factors: of the score's and the cell's dropout masks.
     """
 
     constants: tuple[float, float, float]
@@ -117,7 +120,6 @@ class _Settings(NamedTuple):
     exact: bool
     normalized: bool
     keep: bool
-    factors: tuple[float, float]
 
 
 class _Recurrence(torch.autograd.Function):
@@ -125,11 +127,11 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, settings: _Settings, lengths: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
-        from ordered_memory.backends.triton_kernels import Dropout, Weights, forward_kernel
+        from ordered_memory.backends.triton.kernels import DropoutMasks, KernelWeights, forward_kernel
 
-        dropout = Dropout(*(*tensors[:5], *settings.factors))
+        dropout = DropoutMasks(*tensors[:5])
         inputs, query, memory, candidate, occupancy = (tensor.contiguous() for tensor in tensors[5:10])
-        weights = Weights(*tensors[10:])
+        weights = KernelWeights(*tensors[10:])
         tape = _new_tape(settings, len(inputs), memory, candidate, occupancy, dropout.key is not None)
         output = torch.zeros_like(inputs)
         by_input = _operands(weights, settings.operand, transposed=True)
@@ -146,13 +148,13 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @first_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        from ordered_memory.backends.triton_kernels import Dropout, Tape, Weights
-        from ordered_memory.backends.triton_reverse import backward_kernel
+        from ordered_memory.backends.triton.kernels import DropoutMasks, KernelWeights, Tape
+        from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
         settings, saved = ctx.settings, ctx.saved_tensors
         lengths, inputs, query = saved[0], saved[6], saved[7]
-        dropout = Dropout(*(*saved[1:6], *settings.factors))
-        weights, tape = Weights(*saved[8:19]), Tape(*saved[19:])
+        dropout = DropoutMasks(*saved[1:6])
+        weights, tape = KernelWeights(*saved[8:19]), Tape(*saved[19:])
         by_output = _operands(weights, settings.operand, transposed=False)
         rows = _tile(settings)[0]
         found = _new_gradients(settings.operand, rows, inputs, tape.attention, gradients)
@@ -168,13 +170,13 @@ def _launch(
     """Run a kernel, one program for each tile of sequences."""
     import triton.language as tl
 
-    from ordered_memory.backends.triton_kernels import Plan, Sizes
+    from ordered_memory.backends.triton.kernels import KernelPlan, Sizes
 
     _, batch_size, width = inputs.shape
     num_slots = tape.attention.shape[-1]
     rows, warps = _tile(settings)
     columns = min(4 * width, 256)
-    plan = Plan(
+    plan = KernelPlan(
         ROWS=rows,
         WIDTH=width,
         SLOTS=max(2, 1 << (num_slots - 1).bit_length()),
@@ -188,7 +190,7 @@ def _launch(
         SCORE_MASKS=dropout.key is not None,
         CELL_MASKS=dropout.memory is not None,
     )
-    sizes = Sizes(batch_size, num_slots, settings.size, *settings.constants, 1 / math.sqrt(settings.size))
+    sizes = Sizes(batch_size, num_slots, settings.size, *settings.constants)
     with torch.cuda.device(inputs.device) if inputs.is_cuda else contextlib.nullcontext():
         kernel[(-(-batch_size // rows),)](
             inputs,
@@ -196,7 +198,7 @@ def _launch(
             tape,
             dropout,
             sizes,
-            Plan(*map(tl.constexpr, plan)),
+            KernelPlan(*map(tl.constexpr, plan)),
             num_warps=warps,
             num_stages=1,  # of loops that do not say otherwise: these store what they load
             maxnreg=min(255, 2048 // warps),
@@ -217,7 +219,7 @@ def _new_tape(
     settings: _Settings, steps: int, memory: Tensor, candidate: Tensor, occupancy: Tensor, drop_keys: bool
 ) -> Any:
     """Buffers for all steps, or for one if they need not be kept; zeros where the last products read."""
-    from ordered_memory.backends.triton_kernels import Tape
+    from ordered_memory.backends.triton.kernels import Tape
 
     pairs = (steps if settings.keep else 1, *memory.shape[:2])
     width, operand = memory.shape[-1], settings.operand
@@ -236,7 +238,7 @@ def _new_tape(
         keys=memory.new_empty(*pairs, width),
         joined=memory.new_zeros(*pairs, 2 * width, dtype=operand),
         hidden=memory.new_zeros(*pairs, 4 * width, dtype=operand),
-        units=memory.new_empty(*pairs, 4 * width),
+        gates=memory.new_empty(*pairs, 4 * width),
     )
 
 
@@ -244,7 +246,7 @@ def _new_gradients(
     operand: torch.dtype, rows: int, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
 ) -> Any:
     """Buffers of the reverse pass, from the gradients of the results."""
-    from ordered_memory.backends.triton_kernels import Gradients
+    from ordered_memory.backends.triton.kernels import Gradients
 
     pairs, width = attention.shape, inputs.shape[-1]
     # The kernel changes the state's gradients in place.
@@ -260,14 +262,14 @@ def _new_gradients(
         inputs=torch.zeros_like(inputs),
         query=torch.zeros_like(inputs),
         keys=inputs.new_zeros(*pairs, width, dtype=operand),
-        first=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
-        second=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
+        hidden=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
+        gates=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
         vectors=inputs.new_empty(-(-pairs[1] // rows), 5, rows, width),
     )
 
 
 def _weight_gradients(tape: Any, found: Any, normalized: bool) -> list[Tensor | None]:
-    """In the order of `triton_kernels.Weights`; each matrix as one product over all pairs."""
+    """In the order of `kernels.KernelWeights`; each matrix as one product over all pairs."""
     key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
 
     def matrix_and_bias(outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -279,8 +281,8 @@ def _weight_gradients(tape: Any, found: Any, normalized: bool) -> list[Tensor | 
         *matrix_and_bias(found.keys, key_inputs),
         *(key_norm if normalized else (None, None)),
         score,
-        *matrix_and_bias(found.first, tape.joined),
-        *matrix_and_bias(found.second, tape.hidden),
+        *matrix_and_bias(found.hidden, tape.joined),
+        *matrix_and_bias(found.gates, tape.hidden),
         norm_weight,
         norm_bias,
     ]
@@ -288,32 +290,28 @@ def _weight_gradients(tape: Any, found: Any, normalized: bool) -> list[Tensor | 
 
 def _operands(weights: Any, dtype: torch.dtype, transposed: bool) -> Any:
     """The weights with the matrices as operands of products."""
-    matrices = {name: getattr(weights, name) for name in ("key", "first", "second")}
+    matrices = {name: getattr(weights, name) for name in ("key", "w_in", "w_out")}
     turned = {name: matrix.t() if transposed else matrix for name, matrix in matrices.items()}
     return weights._replace(**{name: matrix.to(dtype).contiguous() for name, matrix in turned.items()})
 
 
-def _pack(maps: Maps, size: int, width: int) -> list[Tensor | None]:
-    """The weights in the order of `triton_kernels.Weights`, padded with zeros from D to W."""
-    score, cell, norm = maps.score, maps.cell, maps.norm
-    assert isinstance(cell, GatedRecursiveCell)
-    assert isinstance(norm, nn.LayerNorm)
+def _padded_weights(weights: Weights, size: int, width: int) -> list[Tensor | None]:
+    """In the order of `kernels.KernelWeights`, padded with zeros from D to W."""
+    assert weights.w_out is not None
+    assert weights.b_out is not None
     more = width - size
-    key_norm = score.key_norm if isinstance(score, NormalizedScore) else None
-    halves = (cell.from_memory.weight, cell.from_candidate.weight)
     return [
-        F.pad(score.key.weight, (0, more, 0, more)),
-        _pad(score.key.bias, width),
-        None if key_norm is None else _pad(key_norm.weight, width),
-        None if key_norm is None else _pad(key_norm.bias, width),
-        # The bias adds the same to every score and so moves no p: its gradient is zero, but not missing.
-        _pad(score.output.weight.squeeze(0) + 0 * score.output.bias, width),
-        torch.cat([F.pad(half, (0, more, 0, 4 * more)) for half in halves], dim=1),
-        _pad(cell.from_candidate.bias, 4 * width),
-        F.pad(cell.output.weight.view(4, size, -1), (0, 4 * more, 0, more)).view(4 * width, 4 * width),
-        _pad(cell.output.bias.view(4, size), width).view(-1),
-        _pad(norm.weight, width),
-        _pad(norm.bias, width),
+        F.pad(weights.key, (0, more, 0, more)),
+        _pad(weights.key_bias, width),
+        None if weights.key_norm is None else _pad(weights.key_norm, width),
+        None if weights.key_norm_bias is None else _pad(weights.key_norm_bias, width),
+        _pad(weights.score, width),
+        F.pad(weights.w_in.view(4 * size, 2, size), (0, more, 0, 0, 0, 4 * more)).view(4 * width, 2 * width),
+        _pad(weights.b_in, 4 * width),
+        F.pad(weights.w_out.view(4, size, -1), (0, 4 * more, 0, more)).view(4 * width, 4 * width),
+        _pad(weights.b_out.view(4, size), width).view(-1),
+        _pad(weights.norm, width),
+        _pad(weights.norm_bias, width),
     ]
 
 
@@ -322,73 +320,40 @@ def _pad(tensor: Tensor, width: int) -> Tensor:
     return F.pad(tensor, (0, width - tensor.shape[-1]))
 
 
-def _query(score: Any, x: Tensor) -> Tensor:
-    """The token's part of the score's features, (T, B, D)."""
-    query: Tensor = score.query(x)
-    return score.query_norm(query) if isinstance(score, NormalizedScore) else query
+def _masks(
+    dropout: Dropout, shape: tuple[int, ...], width: int, device: torch.device
+) -> Sequence[Tensor | None]:
+    """In the order of `kernels.DropoutMasks`, for all slots of all steps, padded from D to W.
 
+    Args:
+        dropout: of the contract.
+        shape: (T, B, N, D).
+        width: W.
+        device: of the masks.
+    """
+    places = shape[:3]
+    if dropout.seed is None:
+        cell = dropout.cell_input_mask
+        memory, candidate = (None, None) if cell is None else cell.chunk(2, -1)
+        given = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
+        widths = (width, width, width, width, 4 * width)
+        return [None if mask is None else _pad(mask, to) for mask, to in zip(given, widths, strict=True)]
+    generator = torch.Generator(device).manual_seed(int(dropout.seed))
 
-class _Dropout(NamedTuple):
-    """In the order of `triton_kernels.Dropout`, the masks apart from the factors."""
-
-    masks: Sequence[Tensor | None] = (None,) * 5
-    factors: tuple[float, float] = (1.0, 1.0)
-
-
-def _dropout(
-    masks: Masks, maps: Maps, inputs: Tensor, num_slots: int, width: int
-) -> tuple[Tensor | None, _Dropout]:
-    """The mask of the queries, (T, B, D) or None, and what the kernels apply."""
-    if masks is None:
-        return None, _Dropout()
-    if isinstance(masks, MaskDrawer):
-        return maps.score.draw_query_mask(inputs), _draw(maps, inputs, num_slots, width)
-    given = [masks(t) for t in range(len(inputs))] if callable(masks) else list(masks)
-    steps = [step or StepMasks() for step in given]
-    query, key, feature = _stack([step.score for step in steps], len(ScoreMasks._fields))
-    sites = [key, feature, *_stack([step.cell for step in steps], len(CellMasks._fields))]
-    widths = (width, width, width, width, 4 * width)
-    padded = [None if mask is None else _pad(mask, to) for mask, to in zip(sites, widths, strict=True)]
-    return query, _Dropout(padded)
-
-
-def _draw(maps: Maps, inputs: Tensor, num_slots: int, width: int) -> _Dropout:
-    """Entries of 0 or 1 for all slots of all steps, from the generator of the device."""
-
-    def draw(probability: float, features: int) -> Tensor | None:
-        if probability == 0:
+    def draw(level: int, features: int) -> Tensor | None:
+        """0 or 1, a byte each; the weights make up for it."""
+        kept = 0.5 - level / NOISE_LEVELS
+        if kept > 1:
             return None
-        mask = torch.empty(*inputs.shape[:2], num_slots, features, dtype=torch.uint8, device=inputs.device)
-        return mask.bernoulli_(1 - probability)
+        mask = torch.empty(*places, features, dtype=torch.uint8, device=device)
+        return mask.bernoulli_(kept, generator=generator)
 
-    score, cell = (part.dropout if part.training else 0.0 for part in (maps.score, maps.cell))
-    sites = [(score, width), (score, width), (cell, width), (cell, width), (cell, 4 * width)]
-    return _Dropout([draw(*site) for site in sites], (_kept_factor(score), _kept_factor(cell)))
-
-
-def _kept_factor(probability: float) -> float:
-    return 1 / (1 - probability) if probability < 1 else 0.0
-
-
-def _stack(steps: Sequence[Sequence[Tensor | None] | None], fields: int) -> list[Tensor | None]:
-    """For each field its masks of all steps, ones where a step has none; None if no step has any."""
-    given = [masks for masks in steps if masks is not None]
-    if not given:
-        return [None] * fields
-    stacked: list[Tensor | None] = []
-    for field in range(fields):
-        like = next(masks[field] for masks in given if masks[field] is not None)
-        assert like is not None
-        found = (None if masks is None else masks[field] for masks in steps)
-        stacked.append(torch.stack([torch.ones_like(like) if mask is None else mask for mask in found]))
-    return stacked
-
-
-def _epsilon(norm: Any) -> float:
-    return 0.0 if norm is None else float(norm.eps)
-
-
-def _operand_dtype(device: str) -> torch.dtype:
-    """bfloat16 under its autocast, else float32: another autocast gets more precision than it asks for."""
-    narrow = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
-    return torch.bfloat16 if narrow else torch.float32
+    score, cell_level = dropout.score_level, dropout.cell_level
+    sites = [
+        (score, width),
+        (score, width),
+        (cell_level, width),
+        (cell_level, width),
+        (cell_level, 4 * width),
+    ]
+    return [draw(*site) for site in sites]

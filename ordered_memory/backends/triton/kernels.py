@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 try:
     import triton
     import triton.language as tl
-except ImportError:  # the caller (`triton_recurrence.why_not`) says so; nothing below is called
+except ImportError:  # the caller (`triton.why_not`) says so; nothing below is called
     triton = tl = None
 
 jit = triton.jit if triton is not None else lambda function: function
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """What a kernel is compiled for, each a `constexpr`.
 
     Args:
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Numbers: B, N, D before padding, and constants of the maps."""
+    """Numbers: B, N, D before padding, and constants of the modules."""
 
     batch: Any
     slots: Any
@@ -64,10 +64,9 @@ class Sizes(NamedTuple):
     threshold: Any
     norm_epsilon: Any
     key_epsilon: Any
-    score_scale: Any
 
 
-class Weights(NamedTuple):
+class KernelWeights(NamedTuple):
     """Learned maps, as (in, out) for the forward kernel and (out, in) for the reverse one."""
 
     key: Any
@@ -75,10 +74,10 @@ class Weights(NamedTuple):
     key_norm_weight: Any
     key_norm_bias: Any
     score: Any
-    first: Any
-    first_bias: Any
-    second: Any
-    second_bias: Any
+    w_in: Any
+    b_in: Any
+    w_out: Any
+    b_out: Any
     norm_weight: Any
     norm_bias: Any
 
@@ -94,7 +93,7 @@ class Tape(NamedTuple):
         keys: what the score's key map makes of it (W).
         joined: [M_i; M̂_{i-1}] after dropout (2W).
         hidden: of the cell, after dropout (4W).
-        units: gates and update before the sigmoid (4W).
+        gates: and update, before the sigmoid (4W).
     """
 
     memory: Any
@@ -105,19 +104,17 @@ class Tape(NamedTuple):
     keys: Any
     joined: Any
     hidden: Any
-    units: Any
+    gates: Any
 
 
-class Dropout(NamedTuple):
-    """Masks (T, B, N, ·) of any dtype, and what their entries are to be multiplied by."""
+class DropoutMasks(NamedTuple):
+    """Masks (T, B, N, ·) of any dtype, or None where nothing is dropped."""
 
     key: Any
     feature: Any
     memory: Any
     candidate: Any
     hidden: Any
-    score_factor: Any
-    cell_factor: Any
 
 
 class Gradients(NamedTuple):
@@ -128,7 +125,7 @@ class Gradients(NamedTuple):
         memory, candidate, occupancy: of a sequence's last state; step by step they become those of its
             initial state. (B, N, W) twice and (B, N + 1).
         inputs, query: written, (T, B, W).
-        keys, first, second: written for each pair: of the results of the key map (W), of the cell's first
+        keys, hidden, gates: written for each pair: of the results of the key map (W), of the cell's first
             map (4W) and of its second (4W).
         vectors: written, (tiles, 5, ROWS, W): of norm weight and bias, score, key norm weight and bias.
     """
@@ -141,8 +138,8 @@ class Gradients(NamedTuple):
     inputs: Any
     query: Any
     keys: Any
-    first: Any
-    second: Any
+    hidden: Any
+    gates: Any
     vectors: Any
 
 
@@ -197,7 +194,7 @@ def _score(q, weights, tape, dropout, sizes, plan, pair, drawn, running):
     if plan.SCORE_MASKS:
         masks_at = drawn[:, None] * plan.WIDTH + d
         candidate = tl.load(tape.candidate + at + d, mask=valid, other=0.0)
-        candidate *= _mask(dropout.key, dropout.score_factor, masks_at, valid)
+        candidate *= _mask(dropout.key, masks_at, valid)
         tl.store(tape.key_inputs + at + d, candidate, mask=valid)
         tl.debug_barrier()
         key = _product(tape.key_inputs + at, valid, weights.key, plan.WIDTH, plan.WIDTH, plan, plan.WIDTH)
@@ -212,8 +209,8 @@ def _score(q, weights, tape, dropout, sizes, plan, pair, drawn, running):
     else:
         feature = _tanh(q + key)
     if plan.SCORE_MASKS:
-        feature *= _mask(dropout.feature, dropout.score_factor, masks_at, valid)
-    return tl.sum(feature * tl.load(weights.score + d), 1) * sizes.score_scale
+        feature *= _mask(dropout.feature, masks_at, valid)
+    return tl.sum(feature * tl.load(weights.score + d), 1)
 
 
 @jit
@@ -240,7 +237,7 @@ def _write(x, p, weights, tape, dropout, sizes, plan, token, now, running):
         if tl.max(written, 0) > 0:
             drawn = token.to(tl.int64) * sizes.slots + slot
             _cell(memory, below, weights, tape, dropout, plan, pair, drawn, valid)
-            gm, gc, gu, u = _gates(tape.units + pair[:, None] * (4 * plan.WIDTH) + d, plan, valid)
+            gm, gc, gu, u = _gates(tape.gates + pair[:, None] * (4 * plan.WIDTH) + d, plan, valid)
             normal, _ = _normalize(gm * memory + gc * below + gu * u, sizes.size, sizes.norm_epsilon, plan)
             composed = normal * tl.load(weights.norm_weight + d) + tl.load(weights.norm_bias + d)
             below = _lerp(x, composed, written[:, None])
@@ -252,35 +249,35 @@ def _write(x, p, weights, tape, dropout, sizes, plan, token, now, running):
 
 @jit
 def _cell(memory, below, weights, tape, dropout, plan, pair, drawn, valid):
-    """`W2 relu(W1 [M; C] + b1) + b2` into `tape.units`, by way of `tape.joined` and `tape.hidden`."""
+    """`W2 relu(W1 [M; C] + b1) + b2` into `tape.gates`, by way of `tape.joined` and `tape.hidden`."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     joined = tape.joined + pair[:, None] * (2 * plan.WIDTH)
     hidden = tape.hidden + pair[:, None] * (4 * plan.WIDTH)
-    units = tape.units + pair[:, None] * (4 * plan.WIDTH)
+    gates = tape.gates + pair[:, None] * (4 * plan.WIDTH)
     if plan.CELL_MASKS:
         masks_at = drawn[:, None] * plan.WIDTH + d
-        memory *= _mask(dropout.memory, dropout.cell_factor, masks_at, valid)
-        below *= _mask(dropout.candidate, dropout.cell_factor, masks_at, valid)
+        memory *= _mask(dropout.memory, masks_at, valid)
+        below *= _mask(dropout.candidate, masks_at, valid)
     tl.store(joined + d, memory, mask=valid)
     tl.store(joined + plan.WIDTH + d, below, mask=valid)
     tl.debug_barrier()
     for start in range(0, 4 * plan.WIDTH, plan.COLUMNS):
         column = start + tl.arange(0, plan.COLUMNS)[None, :]
         value = _product(
-            joined, valid, weights.first + start, 4 * plan.WIDTH, 2 * plan.WIDTH, plan, plan.COLUMNS
+            joined, valid, weights.w_in + start, 4 * plan.WIDTH, 2 * plan.WIDTH, plan, plan.COLUMNS
         )
-        value = tl.maximum(value + tl.load(weights.first_bias + column), 0.0)
+        value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
         if plan.CELL_MASKS:
             hidden_at = drawn[:, None] * (4 * plan.WIDTH) + column
-            value *= _mask(dropout.hidden, dropout.cell_factor, hidden_at, valid)
+            value *= _mask(dropout.hidden, hidden_at, valid)
         tl.store(hidden + column, value, mask=valid)
     tl.debug_barrier()
     for start in range(0, 4 * plan.WIDTH, plan.COLUMNS):
         column = start + tl.arange(0, plan.COLUMNS)[None, :]
         value = _product(
-            hidden, valid, weights.second + start, 4 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.COLUMNS
+            hidden, valid, weights.w_out + start, 4 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.COLUMNS
         )
-        tl.store(units + column, value + tl.load(weights.second_bias + column), mask=valid)
+        tl.store(gates + column, value + tl.load(weights.b_out + column), mask=valid)
     tl.debug_barrier()
 
 
@@ -299,12 +296,12 @@ def _product(left, valid, right, stride, depth, plan, COLUMNS: tl.constexpr):
 
 
 @jit
-def _gates(units, plan, valid):
+def _gates(gates, plan, valid):
     """The three gates and the update, (ROWS, WIDTH) each, from the pointers to the first of them."""
-    gm = tl.sigmoid(tl.load(units, mask=valid, other=0.0))
-    gc = tl.sigmoid(tl.load(units + plan.WIDTH, mask=valid, other=0.0))
-    gu = tl.sigmoid(tl.load(units + 2 * plan.WIDTH, mask=valid, other=0.0))
-    return gm, gc, gu, tl.load(units + 3 * plan.WIDTH, mask=valid, other=0.0)
+    gm = tl.sigmoid(tl.load(gates, mask=valid, other=0.0))
+    gc = tl.sigmoid(tl.load(gates + plan.WIDTH, mask=valid, other=0.0))
+    gu = tl.sigmoid(tl.load(gates + 2 * plan.WIDTH, mask=valid, other=0.0))
+    return gm, gc, gu, tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
 
 
 @jit
@@ -355,6 +352,6 @@ def _store_slots(pointer, row, stride, values, sizes, plan, running):
 
 
 @jit
-def _mask(mask, factor, at, valid):
+def _mask(mask, at, valid):
     """Factors of dropout."""
-    return tl.load(mask + at, mask=valid, other=0).to(tl.float32) * factor
+    return tl.load(mask + at, mask=valid, other=0).to(tl.float32)

@@ -1,4 +1,4 @@
-"""The reverse pass of `triton_kernels.forward_kernel`, written out by hand. The same notation holds.
+"""The reverse pass of `kernels.forward_kernel`, written out by hand. The same notation holds.
 
 A gradient with respect to y is called `dy` or `d_y`. Those of the state lie in global memory and are replaced
 step by step; gradients at the results of the three linear maps are kept for all pairs, so that the
@@ -9,7 +9,7 @@ caller gets each weight's gradient as one product at the end.
 
 from __future__ import annotations
 
-from ordered_memory.backends.triton_kernels import (
+from ordered_memory.backends.triton.kernels import (
     _column,
     _gates,
     _load_mask,
@@ -26,7 +26,7 @@ from ordered_memory.backends.triton_kernels import (
 
 @jit
 def backward_kernel(inputs, query, lengths, gradients, weights, tape, dropout, sizes, plan):
-    """Go back through a tile of sequences; see `triton_kernels.Gradients` for what is left where."""
+    """Go back through a tile of sequences; see `kernels.Gradients` for what is left where."""
     row = tl.program_id(0) * plan.ROWS + tl.arange(0, plan.ROWS)
     length = tl.load(lengths + row, mask=row < sizes.batch, other=0)
     d = tl.arange(0, plan.WIDTH)[None, :]
@@ -124,39 +124,39 @@ def _compose_backward(
     """Back through the cell and its LayerNorm: o_i once more, dM_i, dM̂_{i-1} and the LayerNorm's sums."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     wide = pair[:, None] * (4 * plan.WIDTH)
-    gm, gc, gu, u = _gates(tape.units + wide + d, plan, valid)
+    gm, gc, gu, u = _gates(tape.gates + wide + d, plan, valid)
     normal, scale = _normalize(gm * memory + gc * below + gu * u, sizes.size, sizes.norm_epsilon, plan)
     norm_weight = tl.load(weights.norm_weight + d)
     composed = normal * norm_weight + tl.load(weights.norm_bias + d)
     norm = (norm[0] + d_composed * normal, norm[1] + d_composed)
     d_sum = _normalize_backward(d_composed * norm_weight, normal, scale, sizes.size, plan)
 
-    units = gradients.second + wide
-    tl.store(units + d, d_sum * memory * gm * (1 - gm), mask=valid)
-    tl.store(units + plan.WIDTH + d, d_sum * below * gc * (1 - gc), mask=valid)
-    tl.store(units + 2 * plan.WIDTH + d, d_sum * u * gu * (1 - gu), mask=valid)
-    tl.store(units + 3 * plan.WIDTH + d, d_sum * gu, mask=valid)
+    d_gates = gradients.gates + wide
+    tl.store(d_gates + d, d_sum * memory * gm * (1 - gm), mask=valid)
+    tl.store(d_gates + plan.WIDTH + d, d_sum * below * gc * (1 - gc), mask=valid)
+    tl.store(d_gates + 2 * plan.WIDTH + d, d_sum * u * gu * (1 - gu), mask=valid)
+    tl.store(d_gates + 3 * plan.WIDTH + d, d_sum * gu, mask=valid)
     tl.debug_barrier()
-    first = gradients.first + wide
+    d_hidden_at = gradients.hidden + wide
     for start in range(0, 4 * plan.WIDTH, plan.COLUMNS):
         column = start + tl.arange(0, plan.COLUMNS)[None, :]
         d_hidden = _product(
-            units, valid, weights.second + start, 4 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.COLUMNS
+            d_gates, valid, weights.w_out + start, 4 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.COLUMNS
         )
         # What relu or dropout has set to 0 passes nothing back.
         kept = tl.load(tape.hidden + wide + column, mask=valid, other=0.0) > 0
         if plan.CELL_MASKS:
-            d_hidden *= _mask(dropout.hidden, dropout.cell_factor, wide + column, valid)
-        tl.store(first + column, tl.where(kept, d_hidden, 0.0), mask=valid)
+            d_hidden *= _mask(dropout.hidden, wide + column, valid)
+        tl.store(d_hidden_at + column, tl.where(kept, d_hidden, 0.0), mask=valid)
     tl.debug_barrier()
-    d_memory = _product(first, valid, weights.first, 2 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.WIDTH)
+    d_memory = _product(d_hidden_at, valid, weights.w_in, 2 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.WIDTH)
     d_below = _product(
-        first, valid, weights.first + plan.WIDTH, 2 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.WIDTH
+        d_hidden_at, valid, weights.w_in + plan.WIDTH, 2 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.WIDTH
     )
     if plan.CELL_MASKS:
         masks_at = pair[:, None] * plan.WIDTH + d
-        d_memory *= _mask(dropout.memory, dropout.cell_factor, masks_at, valid)
-        d_below *= _mask(dropout.candidate, dropout.cell_factor, masks_at, valid)
+        d_memory *= _mask(dropout.memory, masks_at, valid)
+        d_below *= _mask(dropout.candidate, masks_at, valid)
     return composed, d_memory + d_sum * gm, d_below + d_sum * gc, norm
 
 
@@ -172,7 +172,7 @@ def _attend_backward(
         if tl.max(_column(mask, slot, plan), 0) > 0:
             pair = token.to(tl.int64) * sizes.slots + slot
             at = pair[:, None] * plan.WIDTH
-            d_score = _column(d_scores, slot, plan)[:, None] * sizes.score_scale
+            d_score = _column(d_scores, slot, plan)[:, None]
             d_feature, d_key, sums = _feature_backward(
                 q, d_score, weights, tape, dropout, sizes, plan, at, valid, sums
             )
@@ -183,7 +183,7 @@ def _attend_backward(
                 gradients.keys + at, valid, weights.key, plan.WIDTH, plan.WIDTH, plan, plan.WIDTH
             )
             if plan.SCORE_MASKS:
-                d_candidate *= _mask(dropout.key, dropout.score_factor, at + d, valid)
+                d_candidate *= _mask(dropout.key, at + d, valid)
             state = gradients.candidate + (row.to(tl.int64) * sizes.slots + slot)[:, None] * plan.WIDTH + d
             d_candidate += tl.load(state, mask=valid, other=0.0)
             tl.debug_barrier()
@@ -206,7 +206,7 @@ def _feature_backward(q, d_score, weights, tape, dropout, sizes, plan, at, valid
         slope = 1 - feature * feature
     d_feature = d_score * tl.load(weights.score + d)
     if plan.SCORE_MASKS:
-        factor = _mask(dropout.feature, dropout.score_factor, at + d, valid)
+        factor = _mask(dropout.feature, at + d, valid)
         d_feature *= factor
         feature *= factor
     d_score_weight = d_score * feature

@@ -1,0 +1,426 @@
+"""What every engine of Ordered Memory gets and gives.
+
+The definition (`ordered_memory.memory`) and the engines (`native`, `sequence`, `triton`) import this file
+and never each other. An engine asks `why_not` whether it may stand in for the modules, has `prepare` check
+what it was called with, pack the weights and compute the queries, runs the loop over time on `Arguments`,
+and returns a `MemoryRecurrence`. What `prepare` makes of modules and inputs is left to autograd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from ordered_memory.attention import OCCUPANCY_THRESHOLD, AdditiveScore, NormalizedScore, ScoreMasks
+from ordered_memory.cells import CellMasks, GatedRecursiveCell, TreeRNNCell
+from ordered_memory.checks import check_device, check_dtype
+from ordered_memory.dropout import apply_mask
+
+NOISE_LEVELS = 1 << 16
+"""Values of the noise that decides about a dropped entry: -NOISE_LEVELS / 2 and up, all equally likely."""
+DROP_NOTHING = -(1 << 20)
+"""A level that no noise is below."""
+
+
+class OrderedMemoryState(NamedTuple):
+    """What one step hands to the next; all zero before the first token.
+
+    Args:
+        memory: M, (B, N, D).
+        candidate: M̂, (B, N, D); its last slot is the output of the step.
+        occupancy: (B, N + 1), fractions in [0, 1]: (→π_1 … →π_N, 1) after any token, 0 before.
+    """
+
+    memory: Tensor
+    candidate: Tensor
+    occupancy: Tensor
+
+    def detach(self) -> OrderedMemoryState:
+        """The same state cut off from its history, for truncated back-propagation."""
+        return OrderedMemoryState(*(tensor.detach() for tensor in self))
+
+
+class Modules(NamedTuple):
+    """The modules of one direction that act inside the loop over time.
+
+    Args:
+        score: (x̃ (B, D), M̂ (B, N, D), masks) → a (B, N).
+        cell: composes a slot and the candidate that rises into it.
+        norm: the LayerNorm that the input projection and the cell share.
+        threshold: occupancies below this count as 0.
+    """
+
+    score: AdditiveScore | NormalizedScore
+    cell: GatedRecursiveCell | TreeRNNCell
+    norm: nn.Module
+    threshold: float = OCCUPANCY_THRESHOLD
+
+
+class StepMasks(NamedTuple):
+    """The dropout masks of one time step; None where nothing is dropped."""
+
+    score: ScoreMasks | None = None
+    cell: CellMasks | None = None
+
+
+class DropoutSampler(NamedTuple):
+    """Dropout to be drawn. Called with t, it draws the masks of step t from the global generator.
+
+    An engine draws others of the same distribution, from a seed that `prepare` takes from that generator.
+
+    Args:
+        modules: whose dropout it is.
+        like: x̃ of one step, (B, D).
+        num_slots: N.
+    """
+
+    modules: Modules
+    like: Tensor
+    num_slots: int
+
+    def __call__(self, t: int) -> StepMasks:
+        arguments = (len(self.like), self.num_slots, self.like)
+        return StepMasks(self.modules.score.draw_masks(*arguments), self.modules.cell.draw_masks(*arguments))
+
+
+Masks = Sequence[StepMasks | None] | DropoutSampler | None
+"""Dropout of a recurrence: the masks of each step, or the sampler of them, or none."""
+
+
+class MemoryRecurrence(NamedTuple):
+    """The result of the loop over time.
+
+    Args:
+        output: M̂_N of every step, (T, B, D), zero at padded steps.
+        state: after each sequence's last token.
+        attention: p of every step, (T, B, N), zero at padded steps.
+    """
+
+    output: Tensor
+    state: OrderedMemoryState
+    attention: Tensor
+
+
+class Weights(NamedTuple):
+    """The learned weights inside the loop, with the factors of drawn dropout and 1 / sqrt(D) multiplied in.
+
+    The output bias of the score adds the same to all slots and so changes no p: it is left out.
+
+    Args:
+        key, key_bias: of the score's map of M̂, (D, D) and (D,).
+        score: of the score's last map, (D,).
+        w_in, b_in: the cell's map of [M_i; M̂_{i-1}], (G, 2D) and (G,); G is 4D for the gated cell, else D.
+        w_out, b_out: the gated cell's map of its hidden units, (4D, 4D) and (4D,); None for the other cell.
+        norm, norm_bias: of the shared LayerNorm, (D,).
+        key_norm, key_norm_bias: of the normalized score's LayerNorm, (D,); None for the other score.
+    """
+
+    key: Tensor
+    key_bias: Tensor
+    score: Tensor
+    w_in: Tensor
+    b_in: Tensor
+    w_out: Tensor | None
+    b_out: Tensor | None
+    norm: Tensor
+    norm_bias: Tensor
+    key_norm: Tensor | None = None
+    key_norm_bias: Tensor | None = None
+
+
+class Dropout(NamedTuple):
+    """What is dropped inside the loop: masks that were given, or levels of noise and the seed to draw it
+    from.
+
+    Args:
+        cell_input_mask, hidden_mask: masks of [M_i; M̂_{i-1}] and of the cell's hidden units, (T, B, N, ·)
+            or None.
+        key_mask, feature_mask: masks of M̂ and of the features under the score's last map, (T, B, N, D) or
+            None.
+        seed: of the noise, () int64 on the CPU, or None where nothing is drawn. The same seed drops the same.
+        cell_level, score_level: an entry with noise below this is dropped; the others are kept as they are.
+    """
+
+    cell_input_mask: Tensor | None = None
+    hidden_mask: Tensor | None = None
+    key_mask: Tensor | None = None
+    feature_mask: Tensor | None = None
+    seed: Tensor | None = None
+    cell_level: int = DROP_NOTHING
+    score_level: int = DROP_NOTHING
+
+
+class Arguments(NamedTuple):
+    """What an engine's loop over time gets.
+
+    Args:
+        inputs: x̃, (T, B, D).
+        queries: the score's map of x̃, normalized where the score is, (T, B, D).
+        lengths: tokens of each sequence, (B,) int64 on the CPU, within 0..T; None where none is padded.
+        state: before the first token.
+        weights: of the modules.
+        dropout: inside the loop.
+        threshold: occupancies below this count as 0.
+        norm_epsilon, key_epsilon: of the shared LayerNorm and of the normalized score's.
+        bfloat16: autocast asks for bfloat16 operands of products.
+    """
+
+    inputs: Tensor
+    queries: Tensor
+    lengths: Tensor | None
+    state: OrderedMemoryState
+    weights: Weights
+    dropout: Dropout
+    threshold: float
+    norm_epsilon: float
+    key_epsilon: float
+    bfloat16: bool
+
+    @property
+    def needs_grad(self) -> bool:
+        """Whether a reverse pass may follow."""
+        tensors = (self.inputs, self.queries, *self.state, *self.weights)
+        return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def prepare(
+    inputs: Tensor, state: OrderedMemoryState, modules: Modules, lengths: Tensor | None, masks: Masks
+) -> Arguments:
+    """What an engine gets, from what it is called with.
+
+    Args:
+        inputs: x̃, (T, B, D).
+        state: before the first token.
+        modules: ones that `why_not` has nothing against.
+        lengths: tokens in each sequence, (B,) int64, or None when none is padded.
+        masks: dropout of the slots and queries, or None.
+    Returns:
+        All of it in the dtype of the parameters.
+    Raises:
+        ValueError: a tensor of the state has another shape, dtype or device than the inputs ask for.
+    """
+    device = inputs.device.type
+    dtype = modules.cell.from_memory.weight.dtype
+    check_state(inputs, state)
+    bfloat16 = asked_for_bfloat16(device)
+    if lengths is not None:
+        lengths = lengths.to("cpu", torch.int64).clamp(0, len(inputs)) if device != "meta" else lengths
+    no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()
+    with no_autocast:
+        inputs = inputs.to(dtype)
+        num_slots = state.memory.shape[1]
+        query_mask, dropout, gains = _dropout(masks, modules, inputs, num_slots)
+        queries: Tensor = modules.score.query(apply_mask(inputs, query_mask))
+        if isinstance(modules.score, NormalizedScore):
+            queries = modules.score.query_norm(queries)
+        return Arguments(
+            inputs=inputs,
+            queries=queries,
+            lengths=lengths,
+            state=OrderedMemoryState(*(tensor.to(dtype) for tensor in state)),
+            weights=_pack(modules, *gains),
+            dropout=dropout,
+            threshold=modules.threshold,
+            norm_epsilon=_epsilon(modules.norm),
+            key_epsilon=_epsilon(getattr(modules.score, "key_norm", None)),
+            bfloat16=bfloat16,
+        )
+
+
+def why_not(inputs: Tensor, modules: Modules) -> str | None:
+    """Why no engine but the definition can stand in for these modules, or None when one can.
+
+    Engines read the weights and never call the modules. Whatever changes what a call would do (a hook, a
+    submodule put in another's place, a parametrization) is a reason.
+    """
+    if type(modules.score) not in (AdditiveScore, NormalizedScore):
+        return f"it does not know the score {type(modules.score).__name__}"
+    if type(modules.cell) not in (GatedRecursiveCell, TreeRNNCell):
+        return f"it does not know the cell {type(modules.cell).__name__}"
+    size = inputs.shape[-1]
+    expected: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
+        "norm": (modules.norm, nn.LayerNorm, (size,)),
+        **{f"cell.{name}": (*part, shape) for name, part, shape in _parts_of_cell(modules.cell, size)},
+        **{f"score.{name}": (*part, shape) for name, part, shape in _parts_of_score(modules.score, size)},
+    }
+    dtype = None
+    for name, (module, kind, shape) in expected.items():
+        if type(module) is not kind:
+            return f"its {name} must be a {kind.__name__}, got {type(module).__name__}"
+        if _has_hooks(module):
+            return f"it does not call the hooks of {name}"
+        bias = (shape[0],) if name not in _WITHOUT_BIAS else None
+        for parameter, wanted in (("weight", shape), ("bias", bias)):
+            weight = module._parameters.get(parameter)
+            if parameter in module._buffers or (weight is None) != (wanted is None):
+                return f"its {name} must be a {kind.__name__} with the parameters that it has by default"
+            if weight is not None and tuple(weight.shape) != wanted:
+                return f"the {parameter} of its {name} must have shape {wanted}, got {tuple(weight.shape)}"
+            if weight is not None and weight.dtype != (dtype := dtype or weight.dtype):
+                return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
+    if _has_hooks(modules.score) or _has_hooks(modules.cell):
+        return "it does not call the hooks of the score and the cell"
+    if not torch.compiler.is_compiling() and _is_transformed(inputs, modules):
+        return "it has no forward-mode derivative and no batching rule, use backend='reference'"
+    return None
+
+
+def asked_for_bfloat16(device: str) -> bool:
+    """Whether autocast asks for bfloat16 on a device of this type."""
+    if device == "meta":
+        return False
+    return torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+
+
+def check_state(inputs: Tensor, state: OrderedMemoryState) -> None:
+    """Raise a ValueError where the state has another shape, device or dtype than the inputs ask for."""
+    slots = (inputs.shape[1], state.memory.shape[1], inputs.shape[2])
+    shapes = (slots, slots, (slots[0], slots[1] + 1))
+    for name, tensor, shape in zip(state._fields, state, shapes, strict=True):
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"state.{name} must have shape {shape}, got {tuple(tensor.shape)}")
+        check_device(f"state.{name}", tensor, inputs)
+        check_dtype(f"state.{name}", tensor, inputs)
+
+
+_WITHOUT_BIAS = ("cell.from_memory",)
+
+
+def _parts_of_cell(
+    cell: GatedRecursiveCell | TreeRNNCell, size: int
+) -> list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]]:
+    """Name, module and its type, shape of its weight."""
+    gates = 4 * size if isinstance(cell, GatedRecursiveCell) else size
+    parts: list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]] = [
+        ("from_memory", (cell.from_memory, nn.Linear), (gates, size)),
+        ("from_candidate", (cell.from_candidate, nn.Linear), (gates, size)),
+    ]
+    if isinstance(cell, GatedRecursiveCell):
+        parts.append(("output", (cell.output, nn.Linear), (gates, gates)))
+    return parts
+
+
+def _parts_of_score(
+    score: AdditiveScore | NormalizedScore, size: int
+) -> list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]]:
+    """Likewise, but for the map of the queries, which is called."""
+    parts: list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]] = [
+        ("key", (score.key, nn.Linear), (size, size)),
+        ("output", (score.output, nn.Linear), (1, size)),
+    ]
+    if isinstance(score, NormalizedScore):
+        parts.append(("key_norm", (score.key_norm, nn.LayerNorm), (size,)))
+    return parts
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
+def _is_transformed(inputs: Tensor, modules: Modules) -> bool:
+    """Whether this is inside a transform of `torch.func`, or forward-mode derivatives are being taken."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    if forward_ad._current_level < 0:
+        return False
+    tensors = (inputs, *modules.norm.parameters(), *modules.cell.parameters(), *modules.score.parameters())
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def _pack(modules: Modules, cell_gain: float, score_gain: float) -> Weights:
+    """The weights, those that act on what is dropped times a gain."""
+    score, cell, norm = modules.score, modules.cell, modules.norm
+    assert isinstance(norm, nn.LayerNorm)
+    w_out = cell.output if isinstance(cell, GatedRecursiveCell) else None
+    key_norm = score.key_norm if isinstance(score, NormalizedScore) else None
+    # Without an effect on p, the bias has a gradient of zero and not none; not a number in it still shows.
+    of_features = score.output.weight[0] + 0 * score.output.bias
+    return Weights(
+        key=_times(score.key.weight, score_gain),
+        key_bias=score.key.bias,
+        score=of_features * (score_gain / math.sqrt(score.slot_size)),
+        w_in=_times(torch.cat([cell.from_memory.weight, cell.from_candidate.weight], 1), cell_gain),
+        b_in=cell.from_candidate.bias,
+        w_out=None if w_out is None else _times(w_out.weight, cell_gain),
+        b_out=None if w_out is None else w_out.bias,
+        norm=norm.weight,
+        norm_bias=norm.bias,
+        key_norm=None if key_norm is None else key_norm.weight,
+        key_norm_bias=None if key_norm is None else key_norm.bias,
+    )
+
+
+def _times(weight: Tensor, gain: float) -> Tensor:
+    return weight if gain == 1 else weight * gain
+
+
+def _epsilon(norm: nn.Module | None) -> float:
+    return norm.eps if isinstance(norm, nn.LayerNorm) else 0.0
+
+
+def _dropout(
+    masks: Masks, modules: Modules, inputs: Tensor, num_slots: int
+) -> tuple[Tensor | None, Dropout, tuple[float, float]]:
+    """The mask of the queries, (T, B, D) or None; dropout inside the loop; gains of cell and score."""
+    if masks is None:
+        return None, Dropout(), (1.0, 1.0)
+    if not isinstance(masks, DropoutSampler):
+        return *_given(masks, inputs, num_slots), (1.0, 1.0)
+    score, cell = modules.score, modules.cell
+    cell_gain, cell_level = _gain_and_level(cell.dropout if cell.training else 0.0)
+    score_gain, score_level = _gain_and_level(score.dropout if score.training else 0.0)
+    seed = torch.randint(2**63 - 1, (), device="cpu")
+    dropout = Dropout(seed=seed, cell_level=cell_level, score_level=score_level)
+    query_mask = score.draw_query_mask(inputs.flatten(0, 1))
+    return (
+        None if query_mask is None else query_mask.view_as(inputs),
+        dropout,
+        (cell_gain, score_gain),
+    )
+
+
+def _given(
+    masks: Sequence[StepMasks | None], inputs: Tensor, num_slots: int
+) -> tuple[Tensor | None, Dropout]:
+    """The mask of the queries and dropout inside the loop, of masks for each step."""
+    batch_size, size = inputs.shape[1:]
+    slots, units = (batch_size, num_slots, size), (batch_size, num_slots, 4 * size)
+
+    def stack(part: str, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """(T, *shape), 1 where a step drops nothing; None where no step drops anything."""
+        found = [getattr(getattr(step, part, None), name, None) for step in masks]
+        if all(mask is None for mask in found):
+            return None
+        ones = inputs.new_ones(shape)
+        return torch.stack([ones if mask is None else mask.to(inputs).expand(shape) for mask in found])
+
+    halves = stack("cell", "memory", slots), stack("cell", "candidate", slots)
+    one = next((half for half in halves if half is not None), None)
+    return stack("score", "query", (batch_size, size)), Dropout(
+        cell_input_mask=None
+        if one is None
+        else torch.cat([torch.ones_like(one) if half is None else half for half in halves], -1),
+        hidden_mask=stack("cell", "hidden", units),
+        key_mask=stack("score", "key", slots),
+        feature_mask=stack("score", "hidden", slots),
+    )
+
+
+def _gain_and_level(probability: float) -> tuple[float, int]:
+    """What makes up for dropping with a probability, and the level below which noise drops."""
+    if probability == 0:
+        return 1.0, DROP_NOTHING
+    dropped = max(round(probability * NOISE_LEVELS), 1)
+    gain = NOISE_LEVELS / (NOISE_LEVELS - dropped) if dropped < NOISE_LEVELS else 0.0
+    return gain, dropped - NOISE_LEVELS // 2

@@ -1,0 +1,39 @@
+/* What C is called with. Python reads the names, their order and their types out of this typedef.
+
+   Sizes: T steps, B sequences, N slots, D slot size. A thread takes the sequences of one share from the first token to
+   the last, and back: of `order`, share s takes the places s, s + shares, s + 2 shares, ... Null pointers are those of
+   what is not asked for. REAL is float or double. */
+
+#include "common.h"
+#include "team.h"
+
+typedef struct {
+    int64_t T, B, N, D, rows, shares;   /* rows: sequences with a token */
+    int64_t keep;                       /* 1 if a reverse pass may follow */
+    const int64_t *order, *lengths;     /* (rows): the sequences, longest first, and their tokens */
+    REAL threshold, norm_epsilon, key_epsilon;
+    const REAL *inputs, *queries;                         /* (T, B, D) */
+    const REAL *memory0, *candidate0, *occupancy0;        /* (B, N, D) twice, (B, N + 1) */
+    const REAL *key, *key_t, *key_bias, *score;           /* (D, D) twice, (D) twice */
+    const REAL *w_in, *w_in_t, *b_in;                     /* (4D, 2D), (2D, 4D), (4D) */
+    const REAL *w_out, *w_out_t, *b_out;                  /* (4D, 4D) twice, (4D) */
+    const REAL *norm, *norm_bias;                         /* (D) */
+    const REAL *key_norm, *key_norm_bias;                 /* (D); null: the additive score */
+    const bf16_t *bf16_key, *bf16_key_t, *bf16_w_in, *bf16_w_in_t, *bf16_w_out, *bf16_w_out_t;
+    const REAL *cell_input_mask, *hidden_mask, *key_mask, *feature_mask; /* given masks, (T, B, N, ·) */
+    int64_t cell_level, score_level;                      /* drawn masks: noise below it drops */
+    const int64_t *seed;                                  /* of the noise */
+    REAL *output, *attention;                             /* (T, B, D), (T, B, N) */
+    REAL *memory, *candidate, *occupancy;                 /* the final state */
+    const int64_t *tape;                /* addresses, four of each share: cell inputs, hidden units, gates, composed */
+    int32_t *top;                       /* (T, B): first active slot */
+    const REAL *d_output, *d_attention, *d_memory, *d_candidate, *d_occupancy;
+    REAL *d_inputs, *d_queries, *d_memory0, *d_candidate0, *d_occupancy0;
+    REAL *d_key, *d_key_bias, *d_score;                   /* (shares, ·), as all gradients of weights */
+    REAL *d_w_in, *d_b_in, *d_w_out, *d_b_out;
+    REAL *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
+    gemm_t gemm;
+    half_gemm_t bf16_gemm;                                /* null: products of REAL operands */
+    uint8_t *scratch;                                     /* `scratch_size` bytes for each share */
+} Pass;
+EXPORT_SIZE(Pass)

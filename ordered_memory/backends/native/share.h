@@ -1,0 +1,185 @@
+/* One thread's share of the sequences: its rows, its scratch memory, and where things lie.
+
+   A (step, row, slot) with →π_i > 0 is a pair. Pairs are numbered step after step, within a step slot after slot,
+   within a slot row after row, so that the rows of a slot are one matrix. The cell's input [M_i; M̂_{i-1}] of pair j is
+   row j of `inputs`, and M̂_i is written right where it is input next: into the row of slot i + 1, or the output. Slots
+   that are no pairs hold x̃ and are not computed. Without a reverse pass to come, two steps of inputs are held and one
+   slot of all else. */
+
+enum { PENDING = 2048 };   /* pairs whose weight gradients wait for one product */
+enum { BF16_ROWS = 1024 }; /* rows that are rounded to bfloat16 at once */
+
+typedef struct {
+    const Pass *p;
+    int64_t number, R;                         /* which share; its rows */
+    int64_t *row, *length;                     /* (R): sequence, tokens */
+    int64_t *start;                            /* (T + 1): first pair of each step */
+    REAL *inputs, *hidden, *gates, *composed;  /* of pairs: 2D, 4D, 4D, D */
+    int32_t *pair, *old_pair;                  /* (R, N): the pair's number within its step, or -1; a step before */
+    int32_t *pair_row;                         /* (R * N): row of each pair of the step */
+    int64_t *slot_start;                       /* (N + 1) */
+    REAL *occupancy;                           /* (R, N + 1) of the step before */
+    REAL *forward, *backward;                  /* (R, N): →π, ←π */
+    int32_t *entry_row, *entry_slot;           /* (R * N): what is scored */
+    REAL *keys, *entries, *features, *scores;  /* (R * N, D) three times, (R * N) */
+    REAL *masked;                              /* (R, 2D) */
+    REAL *mask;                                /* (4D) */
+    int16_t *noise;                            /* (4D), rounded up to words of four */
+    bf16_t *bf16_a, *bf16_b;                   /* (BF16_ROWS, 4D): operands */
+    /* only in reverse */
+    REAL *d_memory, *d_candidate, *d_occupancy;     /* (R, N, D) twice, (R, N + 1) */
+    REAL *d_forward, *d_composed;                   /* (R * N), (R, D) */
+    REAL *d_gates, *d_hidden, *d_masked, *d_input;  /* pending pairs: 4D, 4D, 2D; (R, 2D) */
+    REAL *d_scores, *d_backward, *d_attention;      /* (R, N), (N) twice */
+    REAL *d_feature;                                /* (D) */
+    REAL *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
+    REAL *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
+} Share;
+
+static void *take(char **from, int64_t bytes) {
+    void *here = *from;
+    *from += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+static int64_t rows_of_share(const Pass *p, int64_t number) {
+    return number < p->rows ? (p->rows - number + p->shares - 1) / p->shares : 0;
+}
+
+/* Lay a share of R rows out from `base`; its size in bytes. */
+static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int reverse) {
+    int64_t N = p->N, D = p->D, F = sizeof(REAL);
+    char *at = base;
+    s->row = take(&at, 8 * R);
+    s->length = take(&at, 8 * R);
+    s->start = take(&at, 8 * (p->T + 1));
+    s->inputs = take(&at, p->keep ? 0 : F * 2 * R * N * 2 * D);
+    s->hidden = take(&at, p->keep ? 0 : F * R * 4 * D);
+    s->gates = take(&at, p->keep ? 0 : F * R * 4 * D);
+    s->composed = take(&at, p->keep ? 0 : F * R * D);
+    s->pair = take(&at, 4 * R * N);
+    s->old_pair = take(&at, 4 * R * N);
+    s->pair_row = take(&at, 4 * R * N);
+    s->slot_start = take(&at, 8 * (N + 1));
+    s->occupancy = take(&at, F * R * (N + 1));
+    s->forward = take(&at, F * R * N);
+    s->backward = take(&at, F * R * N);
+    s->entry_row = take(&at, 4 * R * N);
+    s->entry_slot = take(&at, 4 * R * N);
+    s->keys = take(&at, F * R * N * D);
+    s->entries = take(&at, F * R * N * D);
+    s->features = take(&at, F * R * N * D);
+    s->scores = take(&at, F * R * N);
+    s->masked = take(&at, F * R * 2 * D);
+    s->mask = take(&at, F * 4 * D);
+    s->noise = take(&at, 2 * 4 * D);
+    s->bf16_a = take(&at, p->bf16_gemm ? 2 * BF16_ROWS * 4 * D : 0);
+    s->bf16_b = take(&at, p->bf16_gemm && reverse ? 2 * BF16_ROWS * 4 * D : 0);
+    if (reverse) {
+        int64_t pending = PENDING + R * N;
+        s->d_memory = take(&at, F * R * N * D);
+        s->d_candidate = take(&at, F * R * N * D);
+        s->d_occupancy = take(&at, F * R * (N + 1));
+        s->d_forward = take(&at, F * R * N);
+        s->d_composed = take(&at, F * R * D);
+        s->d_gates = take(&at, F * pending * 4 * D);
+        s->d_hidden = take(&at, F * pending * 4 * D);
+        s->d_masked = take(&at, F * pending * 2 * D);
+        s->d_input = take(&at, F * R * 2 * D);
+        s->d_scores = take(&at, F * R * N);
+        s->d_backward = take(&at, F * N);
+        s->d_attention = take(&at, F * N);
+        s->d_feature = take(&at, F * D);
+    }
+    return at - base;
+}
+
+/* Bytes of scratch memory for each share; the first has the most rows. */
+int64_t scratch_size(const Pass *p, int64_t reverse) {
+    Share s;
+    return lay_out(p, &s, rows_of_share(p, 0), 0, reverse);
+}
+
+static Share share_of(const Pass *p, int64_t number, int reverse) {
+    Share s = {.p = p, .number = number, .R = rows_of_share(p, number)};
+    lay_out(p, &s, s.R, (char *)p->scratch + number * scratch_size(p, reverse), reverse);
+    for (int64_t r = 0; r < s.R; r++) {
+        s.row[r] = p->order[number + r * p->shares];
+        s.length[r] = p->lengths[number + r * p->shares];
+    }
+    if (p->keep) {
+        const int64_t *tape = p->tape + 4 * number;
+        s.inputs = (REAL *)tape[0], s.hidden = (REAL *)tape[1];
+        s.gates = (REAL *)tape[2], s.composed = (REAL *)tape[3];
+    }
+    if (reverse) {
+        int64_t D = p->D;
+        s.d_key = p->d_key + number * D * D, s.d_key_bias = p->d_key_bias + number * D;
+        s.d_score = p->d_score + number * D;
+        s.d_w_in = p->d_w_in + number * 8 * D * D, s.d_b_in = p->d_b_in + number * 4 * D;
+        s.d_w_out = p->d_w_out + number * 16 * D * D, s.d_b_out = p->d_b_out + number * 4 * D;
+        s.d_norm = p->d_norm + number * D, s.d_norm_bias = p->d_norm_bias + number * D;
+        if (p->key_norm) {
+            s.d_key_norm = p->d_key_norm + number * D, s.d_key_norm_bias = p->d_key_norm_bias + number * D;
+        }
+    }
+    return s;
+}
+
+/* Row r's part of a sequence (T, B, D) at step t, of a state (B, N, D) at slot i, of p (T, B, N) at step t. */
+static REAL *token(const Share *s, const REAL *sequence, int64_t t, int64_t r) {
+    return (REAL *)sequence + (t * s->p->B + s->row[r]) * s->p->D;
+}
+
+static REAL *slot_of(const Share *s, const REAL *state, int64_t r, int64_t i) {
+    return (REAL *)state + (s->row[r] * s->p->N + i) * s->p->D;
+}
+
+static REAL *attention_of(const Share *s, const REAL *attention, int64_t t, int64_t r) {
+    return (REAL *)attention + (t * s->p->B + s->row[r]) * s->p->N;
+}
+
+static int32_t *top_of(const Share *s, int64_t t, int64_t r) { return s->p->top + t * s->p->B + s->row[r]; }
+
+/* Rows that have a token at step t: a prefix. */
+static int64_t running(const Share *s, int64_t t) {
+    int64_t r = 0;
+    while (r < s->R && s->length[r] > t) r++;
+    return r;
+}
+
+/* Number the pairs of a step from its first active slots. */
+static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair, int32_t *pair_row,
+                         int64_t *slot_start) {
+    int64_t N = s->p->N, next = 0;
+    for (int64_t i = 0; i < N; i++) {
+        if (slot_start) slot_start[i] = next;
+        for (int64_t r = 0; r < rows; r++) {
+            int active = *top_of(s, t, r) <= i;
+            if (active && pair_row) pair_row[next] = r;
+            pair[r * N + i] = active ? (int32_t)next++ : -1;
+        }
+    }
+    if (slot_start) slot_start[N] = next;
+}
+
+/* Where the inputs of a step's pairs are. */
+static REAL *inputs_of(const Share *s, int64_t t) {
+    return s->inputs + (s->p->keep ? s->start[t] : (t & 1) * s->R * s->p->N) * 2 * s->p->D;
+}
+
+/* M̂_i after step t (the initial one for t = -1). */
+static const REAL *candidate_of(const Share *s, int64_t t, const int32_t *pair, int64_t r, int64_t i) {
+    const Pass *p = s->p;
+    if (t < 0) return slot_of(s, p->candidate0, r, i);
+    if (i == p->N - 1) return token(s, p->output, t, r);
+    int32_t next = pair[r * p->N + i + 1];
+    return next < 0 ? token(s, p->inputs, t, r) : inputs_of(s, t) + next * 2 * p->D + p->D;
+}
+
+/* M_i after step t, or null where the slot was not active and M_i does not count. */
+static const REAL *memory_of(const Share *s, int64_t t, const int32_t *pair, int64_t r, int64_t i) {
+    if (t < 0) return slot_of(s, s->p->memory0, r, i);
+    int32_t j = pair[r * s->p->N + i];
+    return j < 0 ? 0 : inputs_of(s, t) + j * 2 * s->p->D;
+}
