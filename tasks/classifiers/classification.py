@@ -13,6 +13,8 @@ from torch.nn.functional import cross_entropy
 from ordered_memory.trees import Tree
 from tasks.classifiers.batching import bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
+from tasks.runs.errors import UserError
+from tasks.runs.progress import progress_bar
 from tasks.runs.task import Losses, Scores, Share
 
 Indices = NDArray[np.int64]
@@ -85,11 +87,16 @@ class Classification:
         config: batch sizes and seed.
         train: training data.
         validation: validation data.
+    Raises:
+        UserError: one of them is empty.
     """
 
     batch_options: tuple[str, ...] = ("batch_size",)
 
     def __init__(self, config: TrainingConfig, train: LabelledData, validation: LabelledData) -> None:
+        for name, data in (("training", train), ("validation", validation)):
+            if len(data.labels) == 0:
+                raise UserError(f"the options leave no {name} examples")
         self.config, self.train, self.validation = config, train, validation
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
@@ -107,8 +114,9 @@ class Classification:
         return Share(self.training_batch(part if counted else batch[:1]), len(batch), counted)
 
     def validation_batches(self, world: int) -> Iterator[Any]:
-        for _, batch in batches_of(self.validation, self.config.evaluation_batch_size):
-            yield batch
+        batches = _evaluation_indices(self.validation, self.config.evaluation_batch_size)
+        for indices in progress_bar(batches, desc="validating", unit="batch"):
+            yield self.validation.batch(indices)
 
     def losses(self, model: nn.Module, batch: Any) -> Losses:
         logits = model(batch).logits
@@ -131,5 +139,9 @@ class Classification:
 
 def batches_of(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
     """A data set in batches of like lengths, the longest first, with the indices of each batch."""
-    for indices in evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH):
+    for indices in _evaluation_indices(dataset, batch_size):
         yield indices, dataset.batch(indices)
+
+
+def _evaluation_indices(dataset: LabelledData, batch_size: int) -> list[Indices]:
+    return evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH)

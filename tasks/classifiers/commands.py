@@ -17,6 +17,7 @@ from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree, save_attention
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction
 from tasks.runs.run_directory import write_json
+from tasks.runs.threads import use_threads
 
 
 @dataclass
@@ -47,6 +48,8 @@ class EvaluateConfig(CheckpointConfig):
     """Slot occupancies below this fraction count as empty; None for the threshold of training."""
     batch_size: int = 256
     """The most examples in a batch."""
+    threads: int | None = None
+    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
     json: Path | None = None
     """Also write the results to this file."""
 
@@ -64,6 +67,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     check_at_least(1, config, "batch_size", "size", "num_slots")
     check_at_least(0, config, "seed")
     check_fraction(config, "occupancy_threshold")
+    use_threads(config)
     model, trained = task.load_model(config.checkpoint or task.pretrained, config.occupancy_threshold)
     if config.data_dir is not None:
         trained.data_dir = config.data_dir

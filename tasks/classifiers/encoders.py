@@ -49,7 +49,15 @@ class EncoderConfig(AdamConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
-        check_fraction(self, "cell_dropout", "attention_dropout", "input_dropout", "output_dropout")
+        check_at_least(1, self, "recompute_every")
+        check_fraction(
+            self,
+            "occupancy_threshold",
+            "cell_dropout",
+            "attention_dropout",
+            "input_dropout",
+            "output_dropout",
+        )
 
 
 def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:

@@ -16,6 +16,7 @@ from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 from tasks.runs.run_directory import write_json
+from tasks.runs.threads import use_threads
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 
@@ -32,12 +33,15 @@ class EvaluateConfig:
     """Directory with the run's text, where it has moved since the training."""
     columns: int = 1
     """Read so many parts of the text side by side: faster, and each part but the first begins cold."""
+    threads: int | None = None
+    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
     json: Path | None = None
     """Also write the results to this file."""
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print perplexity and the share of words that the vocabulary has."""
+    use_threads(config)
     check_at_least(1, config, "columns")
     model, vocabulary, trained = load_model(config.checkpoint)
     device = "cuda" if torch.cuda.is_available() else "cpu"

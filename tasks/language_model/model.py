@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from onlstm.language_model import LanguageModel
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.vocabulary import Vocabulary
+from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
-from tasks.runs.run_directory import config_from_dict
+from tasks.runs.experiment import read_config
 
 
 class Trained(NamedTuple):
@@ -63,9 +63,11 @@ def load_model(path: Path) -> Trained:
     """
     metadata = read_metadata(path)
     words = metadata.pop("vocabulary", None)
-    if words is None:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError(f"{path}: not a checkpoint of a language model")
-    config = config_from_dict(LanguageModelConfig, metadata, path)
+    if words[:1] != [END] or len(set(words)) != len(words):
+        raise UserError(f"{path}: its vocabulary must begin with {END} and have no word twice")
+    config = read_config(LanguageModelConfig, metadata, path)
     vocabulary = Vocabulary(words)
     model = build_model(config, len(vocabulary))
     load_weights(path, model)

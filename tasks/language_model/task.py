@@ -24,6 +24,7 @@ from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import Prepared, run_experiment
+from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Losses, Scores, Share
 
@@ -97,8 +98,9 @@ class LanguageModelling:
         return Share(text, (batch.stop - batch.start) * batch.columns)
 
     def validation_batches(self, world: int) -> Iterator[Text]:
-        columns = max(1, self.config.evaluation_batch_size // world) * world
-        for text in stretches(self.validation, columns, self.config.bptt):
+        most = min(self.config.evaluation_batch_size, len(self.validation))
+        columns = max(1, most // world) * world
+        for text in with_bar(self.validation, columns, self.config.bptt, "validating"):
             for rank in range(world):
                 part = slice(rank, None, world)
                 yield Text(text.tokens[:, part], text.targets[:, part], text.first)
@@ -161,6 +163,13 @@ def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
         yield Text(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
 
 
+def with_bar(text: Tensor, columns: int, length: int, doing: str) -> Iterator[Text]:
+    """`stretches`, with a progress bar that says what is done with them."""
+    height = -(-len(text) // columns)
+    parts = stretches(text, columns, length)
+    yield from progress_bar(parts, total=-(-height // length), desc=doing, unit="batch")
+
+
 @torch.inference_mode()
 def evaluate(
     model: nn.Module, text: Tensor, config: LanguageModelConfig, device: torch.device | str, columns: int
@@ -177,7 +186,7 @@ def evaluate(
     model.eval()
     task = LanguageModelling(config, text, text)
     total = 0.0
-    for part in stretches(text, columns, config.bptt):
+    for part in with_bar(text, min(columns, len(text)), config.bptt, "testing"):
         total += float(
             task.losses(model, move_data_to_device(part, torch.device(device))).loss.double().sum()
         )

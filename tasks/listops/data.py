@@ -225,7 +225,8 @@ def load(
     rest, test = read_tsv(data_dir / TRAIN_FILE), read_tsv(data_dir / TEST_FILE)
     if not 0 <= validation < len(rest):
         raise UserError(
-            f"validation={validation} must be in 0..{len(rest) - 1}: {TRAIN_FILE} has {len(rest)} lines"
+            f"--validation-size must be in 0..{len(rest) - 1}, got {validation}: {TRAIN_FILE} has "
+            f"{len(rest)} lines"
         )
     order = np.random.default_rng(seed).permutation(len(rest))
     train = rest.select(np.sort(order[validation:]))

@@ -169,7 +169,8 @@ def standard(
     rest = count - count // 10
     if not 0 <= validation < rest:
         raise UserError(
-            f"validation={validation} must be in 0..{rest - 1}: the {count} expressions less a tenth"
+            f"--validation-size must be in 0..{rest - 1}, got {validation}: there are {count} expressions, "
+            "less a tenth for testing"
         )
     drawn = generate(count, seed=seed)
     longest = _NO_LIMIT if max_train_length is None else max_train_length

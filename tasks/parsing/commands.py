@@ -26,6 +26,7 @@ from tasks.reporting.drawing import draw_tree
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict, write_json
+from tasks.runs.threads import use_threads
 
 DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 TEMPERATURES = (1e-6, 1e6)
@@ -56,6 +57,8 @@ class EvaluateConfig:
     """Read and score the words of every tag, punctuation and currency signs included."""
     output: Path | None = None
     """The page to write; by default parsing.html beside the checkpoint."""
+    threads: int | None = None
+    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
     json: Path | None = None
     """Also write the results to this file."""
 
@@ -104,6 +107,7 @@ class GoldSentences(NamedTuple):
 
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print the tables of a model on a treebank, and write the page."""
+    use_threads(config)
     _check_temperature(config.temperature)
     check_at_least(1, config, "max_words")
     trained = _load(config.checkpoint)

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import os
 import shlex
+import signal
 import sys
 import textwrap
 import typing
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import tyro
 
 from ordered_memory.backends.registry import BackendError
-from tasks.runs.errors import Interrupted, UserError, is_out_of_memory
+from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 Config = TypeVar("Config")
@@ -55,6 +56,8 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         The exit status: 0; 2 for bad input, which is reported in one line; 130 when interrupted; 141 when
         nobody reads the output any more.
     """
+    if arguments is None and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         named = bool(words) and not words[0].startswith("-")
@@ -81,7 +84,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return _fail(program, f"not enough memory for these sizes ({str(error) or type(error).__name__})")
+        return _fail(program, f"not enough memory for these options ({memory_error_text(error)})")
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         if interruption.resumable:

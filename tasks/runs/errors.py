@@ -27,8 +27,19 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
+_ALLOCATION = re.compile(
+    r"you tried to allocate \d+ bytes|Tried to allocate \S+ \S+|Unable to allocate \S+ \S+"
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this is Python's, NumPy's or PyTorch's way to say that memory does not suffice."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
     )
+
+
+def memory_error_text(error: BaseException) -> str:
+    """How much was asked for, where the error says it."""
+    found = _ALLOCATION.search(str(error))
+    return found.group() if found else type(error).__name__

@@ -74,7 +74,7 @@ def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) 
     was_training = model.training
     model.eval()
     sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
-    for i, batch in enumerate(progress_bar(batches, desc="validating", unit="batch")):
+    for i, batch in enumerate(batches):
         if i % fabric.world_size == fabric.global_rank:
             loss, correct, _ = task.losses(model, fabric.to_device(batch))
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
@@ -152,6 +152,8 @@ class Trainer:
             if self.progress.step_in_epoch and value != before:
                 raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
         rank, states = self.fabric.global_rank, rest["random_states"]
+        if not isinstance(states, Tensor):
+            raise TypeError("random_states must be a tensor")
         if len(states) == self.fabric.world_size:
             # The state of a CPU's generator means nothing to a GPU's: their sizes differ.
             if len(states[rank]) == len(random_state(self.device)):

@@ -18,6 +18,7 @@ from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict, write_json
+from tasks.runs.threads import use_threads
 from tasks.syntax_eval.evaluation import Unknown, compare
 from tasks.syntax_eval.normalize import normalize
 from tasks.syntax_eval.pairs import Pair, read_pairs, spread
@@ -57,6 +58,8 @@ class EvaluateConfig:
     """Pairs of each construction, if they are drawn."""
     seed: int = 1
     """Seed of drawn pairs."""
+    threads: int | None = None
+    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
     json: Path | None = None
     """Also write the results to this file."""
     output: Path | None = None
@@ -87,6 +90,7 @@ class ScoreConfig:
 
 def run_evaluate(config: EvaluateConfig) -> None:
     """Print the table of results of one or more models."""
+    use_threads(config)
     config.check()
     models = dict(zip(column_names(config.checkpoint), map(load_model, config.checkpoint), strict=True))
     pairs = _get_pairs(config, list(models.values()))

@@ -136,7 +136,7 @@ def test_every_hard_test_can_be_named():
         (["--cell-dropout", "2"], "--cell-dropout must lie in [0, 1], got 2.0"),
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2.0"),
         (["--max-minutes", "0"], "--max-minutes must be positive"),
-        (["--validation-size", "300"], "validation=300 must be in 0..269"),
+        (["--validation-size", "300"], "--validation-size must be in 0..269, got 300"),
         (["--max-train-length", "0"], "--max-train-length must be at least 1, got 0"),
         (["--backend", "magic"], "got 'magic'"),
         (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train_d20s.tsv"),

@@ -1,0 +1,205 @@
+"""Bad options, configurations and checkpoints are one line and status 2, and leave nothing behind."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.language_model.__main__ import main as language_model
+from tasks.listops.__main__ import main as listops
+from tasks.runs.checkpoints import read_metadata
+
+TINY = [
+    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
+    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *("--batch-size", "64", "--epochs", "1"),
+]
+
+
+def message(capsys):
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    return error
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--adam-betas", "2", "3"], "--adam-betas must lie in [0, 1), got (2.0, 3.0)"),
+        (["--adam-betas", "0.5", "nan"], "--adam-betas must lie in [0, 1)"),
+        (["--learning-rate-decay", "5"], "--learning-rate-decay must lie in [0, 1), got 5.0"),
+        (["--learning-rate", "inf"], "--learning-rate must be finite, got inf"),
+        (["--learning-rate", "nan"], "--learning-rate must be positive, got nan"),
+        (
+            ["--max-train-length", "1", "--validation-size", "260"],
+            "the options leave no training examples",
+        ),
+        (["--seed", "99999999999999999999"], "--seed must be at most 9223372036854775807"),
+        (["--seed", "9223372036854775807", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["--num-slots", "99999999999"], "memory"),
+        (["--slot-size", "99999999999"], "memory"),
+        (["--embedding-size", "9999999999999999"], "memory"),
+        (["--num-slots", "9" * 30], "--num-slots must be at most 9223372036854775807"),
+        (["--devices", "1000000"], "--devices must be at most"),
+        (["--recompute-every", "0"], "--recompute-every must be at least 1, got 0"),
+        (["--occupancy-threshold", "2"], "--occupancy-threshold must lie in [0, 1], got 2.0"),
+        (["--validation-size", "500"], "--validation-size must be in 0..269, got 500"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--threads", "1000000"], "--threads must be at most"),
+    ],
+)
+def test_bad_options(tmp_path, capsys, words, expected):
+    assert listops(["train", "--run-dir", str(tmp_path / "run"), *TINY, *words]) == 2
+    assert expected in message(capsys)
+    assert not (tmp_path / "run" / "last.safetensors").exists()
+    assert listops(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 0
+
+
+@pytest.mark.parametrize("words", [["--occupancy-threshold", "2"], ["--expressions", "0"]])
+def test_options_are_checked_before_data_are_loaded(tmp_path, capsys, monkeypatch, words):
+    monkeypatch.setattr("tasks.listops.data.load", None)
+    assert listops(["train", "--run-dir", str(tmp_path / "run"), *TINY, *words]) == 2
+    assert words[0] in message(capsys)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    assert listops(["train", "--run-dir", str(directory), *TINY]) == 0
+    return directory
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    for name in ("config.json", "last.safetensors", "best.safetensors", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\xff\xfe\x00", "config.json: not UTF-8 text, at byte 0"),
+        (b"[1]", "config.json: expected a JSON object, got [1]"),
+        (b"{", "config.json, line 1: not JSON"),
+        (b"[" * 100_000, "config.json: not JSON that can be read"),
+        ({"nothing": 1}, "config.json: unknown option 'nothing'"),
+        ({"model": "rnn"}, "config.json: model: expected 'ordered-memory' or 'lstm', got 'rnn'"),
+        ({"precision": "8"}, "config.json: precision: expected '32-true' or"),
+        ({"batch_size": "64"}, "config.json: batch_size: expected int, got '64'"),
+        ({"batch_size": 64.0}, "config.json: batch_size: expected int, got 64.0"),
+        ({"batch_size": True}, "config.json: batch_size: expected int, got True"),
+        ({"batch_size": None}, "config.json: batch_size: expected int, got None"),
+        ({"learning_rate": "fast"}, "config.json: learning_rate: expected float, got 'fast'"),
+        ({"max_minutes": []}, "config.json: max_minutes: expected float | None, got []"),
+        ({"adam_betas": [0.9]}, "config.json: adam_betas: expected tuple[float, float], got [0.9]"),
+        ({"resume": 1}, "config.json: resume: expected bool, got 1"),
+        ({"data_dir": 3}, "config.json: data_dir: expected pathlib"),
+    ],
+)
+def test_bad_configurations(run, capsys, content, expected):
+    if isinstance(content, dict):
+        content = json.dumps(json.loads((run / "config.json").read_text()) | content).encode()
+    (run / "config.json").write_bytes(content)
+    assert listops(["train", "--run-dir", str(run), "--resume"]) == 2
+    assert expected in message(capsys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"slot_size": "6"}, "best.safetensors: slot_size: expected int, got '6'"),
+        ({"slot_size": 0}, "best.safetensors: --slot-size must be at least 1, got 0"),
+        ({"slot_size": 8}, "best.safetensors: checkpoint of another shape"),
+        ({"cell": "lstm"}, "best.safetensors: cell: expected 'gated' or 'tree-rnn', got 'lstm'"),
+        ({"other": 0}, "best.safetensors: unknown option 'other'"),
+    ],
+)
+def test_bad_metadata(run, capsys, changes, expected):
+    path = run / "best.safetensors"
+    save_file(load_file(path), path, {"json": json.dumps(read_metadata(path) | changes)})
+    assert listops(["evaluate", "--checkpoint", str(path)]) == 2
+    assert expected in message(capsys)
+
+
+def test_weights_that_are_not_finite(run, capsys):
+    path = run / "best.safetensors"
+    weights, metadata = load_file(path), read_metadata(path)
+    weights["output.bias"][0] = math.nan
+    save_file(weights, path, {"json": json.dumps(metadata)})
+    assert listops(["evaluate", "--checkpoint", str(path)]) == 2
+    assert "best.safetensors: output.bias has numbers that are not finite" in message(capsys)
+
+
+def test_weights_in_place_of_a_state_and_the_reverse(run, capsys):
+    assert listops(["evaluate", "--checkpoint", str(run / "last.safetensors")]) == 2
+    assert "the weights are in its best.safetensors" in message(capsys)
+    (run / "last.safetensors").write_bytes((run / "best.safetensors").read_bytes())
+    assert listops(["train", "--run-dir", str(run), "--resume"]) == 2
+    assert "last.safetensors: not the state of a run in training, which --resume needs" in message(capsys)
+
+
+@pytest.mark.parametrize("key", ["progress", "random_states", "optimizer", "optimization", "batches", "task"])
+def test_a_state_without_one_of_its_parts_or_with_another(run, capsys, key):
+    path = run / "last.safetensors"
+    tensors, header = load_file(path), read_header(path)
+    kept = [pair for pair in header["dict"] if pair[0] != key]
+    for pairs in (kept, [*kept, [key, "text"]], [*kept, [key, {"tensor": "nowhere"}]]):
+        save_file(tensors, path, {"json": json.dumps({"dict": pairs})})
+        assert listops(["train", "--run-dir", str(run), "--resume"]) == 2
+        assert "last.safetensors: not a checkpoint" in message(capsys) or key == "progress"
+
+
+def read_header(path):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return json.loads(file.metadata()["json"])
+
+
+def test_a_missing_checkpoint_names_the_command_that_makes_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert language_model(["evaluate"]) == 2
+    directory = "runs/language_model/demo-onlstm-1"
+    error = message(capsys)
+    assert f"{directory}/best.safetensors: no such checkpoint; python -m tasks.language_model train" in error
+    assert f"--preset demo --run-dir {directory} --resume makes it" in error
+
+
+@pytest.mark.parametrize("words", [None, ["<eos>", 3], ["a", "b"], ["<eos>", "a", "a"], "text", {"a": 1}])
+def test_vocabularies(tmp_path, capsys, words):
+    path = tmp_path / "best.safetensors"
+    save_file({"x": torch.zeros(1)}, path, {"json": json.dumps({"vocabulary": words})})
+    assert language_model(["evaluate", "--checkpoint", str(path)]) == 2
+    assert "best.safetensors: " in message(capsys)
+
+
+INTERRUPTED_IMPORT = """
+import importlib.abc, os, runpy, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *rest):
+        if name == "torch":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["-m"]  # as `python -m` has it while it looks for the module
+runpy.run_module("tasks.listops", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_modules_are_imported_is_silent():
+    root = str(Path(__file__).parents[3])
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, b"")

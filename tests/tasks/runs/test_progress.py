@@ -1,0 +1,144 @@
+"""What the terminal and TensorBoard say of a run."""
+
+import os
+import signal
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tasks.classifiers.classification import Classification
+from tasks.listops.__main__ import main
+from tasks.runs.config import TrainingConfig
+from tasks.runs.progress import Progress, epoch_text, finished_text, left_text
+from tasks.runs.threads import use_threads
+
+TINY = [
+    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
+    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *("--batch-size", "32", "--epochs", "2", "--save-every", "2", "--log-every", "2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "progress", "expected"),
+    [
+        ({"epochs": 50}, {"epoch": 1}, "50 of 50 epochs left"),
+        ({"epochs": 50}, {"epoch": 11, "seconds": 600.0}, "40 of 50 epochs left, about 40 min"),
+        ({"epochs": 50}, {"epoch": 41, "seconds": 80.0}, "10 of 50 epochs left, about 20 s"),
+        ({"epochs": 1000, "max_minutes": 5}, {"epoch": 3, "seconds": 150.0}, "2.5 of 5 min left"),
+        (
+            {"epochs": 3, "max_minutes": 500},
+            {"epoch": 3, "seconds": 150.0},
+            "1 of 3 epochs left, about 1 min",
+        ),
+    ],
+)
+def test_what_is_over_first_is_what_is_shown(options, progress, expected):
+    assert left_text(Progress(**progress), TrainingConfig(**options)) == expected
+
+
+def test_the_line_of_an_epoch_has_its_own_seconds():
+    rows = [{"epoch": n, "seconds": 10.0 * n, "train_loss": 1.0, "validation_loss": 2.0} for n in (1, 2)]
+    progress = Progress(epoch=3, seconds=20.0, best_epoch=2, history=rows)
+    text = epoch_text(progress, TrainingConfig(epochs=4))
+    assert text == (
+        "epoch 2  10.0 s  train loss 1.0000  validation loss 2.0000  best  (2 of 4 epochs left, about 20 s)"
+    )
+
+
+def test_why_a_run_is_over():
+    progress = Progress(epoch=3, seconds=61.0, best_epoch=1)
+    assert finished_text(progress, TrainingConfig(epochs=2)) == (
+        "finished: 2 epochs are done (--epochs); best epoch 1"
+    )
+    assert finished_text(progress, TrainingConfig(max_minutes=1)) == (
+        "finished: 1 minutes of training are over (--max-minutes); best epoch 1"
+    )
+
+
+def test_an_interrupted_run_says_what_is_saved_and_how_to_go_on(tmp_path, monkeypatch, capfd):
+    batch = Classification.training_batch
+    calls = 0
+
+    def interrupting(self, indices):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return batch(self, indices)
+
+    words = ["train", "--run-dir", str(tmp_path / "a run"), *TINY]
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "training_batch", interrupting)
+        assert main(words) == 130
+    notice, saved, command = capfd.readouterr().err.strip().splitlines()
+    assert notice == "stopping after this step, with a checkpoint; again to stop at once"
+    assert saved == f"interrupted; {tmp_path}/a run/last.safetensors has step 3"
+    assert command.startswith(f"to go on: python -m tasks.listops train --run-dir '{tmp_path}/a run'")
+    assert command.endswith(" --resume")
+    assert main([*words, "--resume"]) == 0
+    assert "going on from step 3 in epoch 1" in capfd.readouterr().out
+    assert main([*words, "--resume"]) == 0
+    assert "finished: 2 epochs are done (--epochs); best epoch" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("calls_before", [0, 3])
+def test_a_second_interrupt_stops_at_once_and_names_the_checkpoint_that_there_is(
+    tmp_path, monkeypatch, capfd, calls_before
+):
+    calls = 0
+
+    def interrupting(self, indices):
+        nonlocal calls
+        calls += 1
+        if calls > calls_before:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.train.batch(indices)
+
+    monkeypatch.setattr(Classification, "training_batch", interrupting)
+    assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 130
+    error = capfd.readouterr().err
+    if calls_before:
+        assert "last.safetensors has step 2\n" in error
+    else:
+        assert "nothing was saved" in error
+        assert "to go on" not in error
+
+
+def test_curves_have_points_within_epochs(tmp_path):
+    assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("step/loss")] == [2, 4, 6, 8]
+    assert [event.step for event in events.Scalars("validation/accuracy")] == [4, 8]
+    assert [event.value for event in events.Scalars("step/learning_rate")] == pytest.approx([1e-3] * 4)
+    # 126 examples in batches of 32: the mean of the epoch is that of its two halves.
+    first, second = [event.value for event in events.Scalars("step/loss")][:2]
+    whole = events.Scalars("train/loss")[0].value
+    assert min(first, second) < whole < max(first, second)
+
+
+@pytest.mark.parametrize(
+    ("load", "threads", "warned"),
+    [(0.2, 2, None), (1.6, 2, "--threads 1 may"), (9.0, 2, "--threads 1 may"), (9.0, 1, None), (1.0, 4, "3")],
+)
+def test_a_busy_machine_is_warned_of(monkeypatch, capsys, load, threads, warned):
+    monkeypatch.setattr("tasks.runs.threads._cores", lambda: max(2, threads))
+    monkeypatch.setattr("tasks.runs.threads.os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("tasks.runs.threads.torch.get_num_threads", lambda: threads)
+    monkeypatch.setattr("tasks.runs.threads.torch.set_num_threads", lambda number: None)
+    use_threads(TrainingConfig(threads=threads))
+    error = capsys.readouterr().err
+    assert (error == "") if warned is None else (warned in error and error.count("\n") == 1)
+
+
+def test_threads_are_set_for_training_and_evaluation(tmp_path, monkeypatch):
+    numbers = []
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY, "--threads", "1"]) == 0
+    assert set(numbers) == {1}
+    numbers.clear()
+    assert main(["evaluate", "--size", "5", "--test", "10-args", "--threads", "1"]) == 0
+    assert set(numbers) == {1}
