@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 from ordered_memory.trees import Tree
 from tasks.classifiers.batching import bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
-from tasks.runs.errors import UserError
 from tasks.runs.progress import progress_bar
 from tasks.runs.task import Losses, Scores, Share
 
@@ -87,16 +86,11 @@ class Classification:
         config: batch sizes and seed.
         train: training data.
         validation: validation data.
-    Raises:
-        UserError: one of them is empty.
     """
 
     batch_options: tuple[str, ...] = ("batch_size",)
 
     def __init__(self, config: TrainingConfig, train: LabelledData, validation: LabelledData) -> None:
-        for name, data in (("training", train), ("validation", validation)):
-            if len(data.labels) == 0:
-                raise UserError(f"the options leave no {name} examples")
         self.config, self.train, self.validation = config, train, validation
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:

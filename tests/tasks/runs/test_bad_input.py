@@ -39,7 +39,7 @@ def message(capsys):
         (["--learning-rate", "nan"], "--learning-rate must be positive, got nan"),
         (
             ["--max-train-length", "1", "--validation-size", "260"],
-            "the options leave no training examples",
+            "the options leave no training expressions",
         ),
         (["--seed", "99999999999999999999"], "--seed must be at most 9223372036854775807"),
         (["--seed", "9223372036854775807", "--epochs", "0"], "--epochs must be at least 1, got 0"),
