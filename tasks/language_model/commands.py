@@ -30,9 +30,10 @@ class EvaluateConfig:
     text: Path | None = None
     """A file with a sentence to a line, words between spaces; by default the run's own test text."""
     data_dir: Path | None = None
-    """Directory with the run's text, where it has moved since the training."""
+    """Directory with the text, if it is not that of the model's run."""
     columns: int = 1
-    """Read so many parts of the text side by side: faster, and each part but the first begins cold."""
+    """Read the text in this many parts side by side: faster, but every part except the first starts without
+    context."""
     threads: int | None = None
     """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
     json: Path | None = None

@@ -19,45 +19,46 @@ class LanguageModelConfig(TrainingConfig):
     """Where the defaults come from: `demo` learns drawn sentences in minutes, `small` is for a laptop CPU and
     an hour or two, `paper` is the paper's; those two need --data-dir."""
     model: Literal["onlstm", "lstm"] = "onlstm"
-    """Which recurrent layers."""
+    """Kind of the recurrent layers."""
     data_dir: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, a sentence to a line, words between spaces, such as
     the Penn Treebank text that language models are compared on."""
     sentences: int = 0
-    """Where there is no directory: draw so many sentences, a tenth of them for validation and another for
-    testing."""
+    """Number of sentences to generate if there is no --data-dir; a tenth of them is for validation and
+    another for testing."""
     embedding_size: int = 400
-    """Features of an embedded word."""
+    """Size of a word's embedding."""
     hidden_size: int = 1150
-    """Units of every layer but the last, which has --embedding-size where weights are tied. LSTMs of the
-    small presets have some more, and so as many parameters as ON-LSTMs."""
+    """Units of every layer; with tied weights the last layer has --embedding-size units. The LSTMs of the
+    small presets have a few more, so that they have as many parameters as the ON-LSTMs."""
     num_layers: int = 3
-    """Recurrent layers."""
+    """Number of recurrent layers."""
     chunk_size: int = 10
-    """Units for each entry of a master gate of ON-LSTM."""
+    """ON-LSTM: units per entry of a master gate; must divide the units of every layer."""
     tied: bool = True
-    """Whether the output layer has the embedding's weights."""
+    """Share the weights of the embedding and the output layer."""
     bptt: int = 70
-    """Tokens of a training step, on average; lengths vary, and the learning rate with them."""
+    """Mean length of a training step in tokens. Lengths are random; the learning rate of a step is
+    proportional to its length."""
     embedding_dropout: float = 0.1
-    """Of whole words."""
+    """Probability of dropping a word's embedding throughout a step."""
     input_dropout: float = 0.5
-    """Of embedded words, the same features for all tokens of a step, as the next two."""
+    """Dropout on embedded words; this and the next two drop the same units at all tokens of a step."""
     hidden_dropout: float = 0.3
-    """Between layers."""
+    """Dropout between layers."""
     output_dropout: float = 0.45
-    """After the last layer."""
+    """Dropout after the last layer."""
     weight_dropout: float = 0.45
-    """Of recurrent weights."""
+    """DropConnect: probability of dropping a recurrent weight."""
     activation_regularization: float = 2.0
-    """Weight of the mean square of the last layer's output after dropout."""
+    """Coefficient of the mean squared output of the last layer, after dropout, in the loss."""
     temporal_regularization: float = 1.0
-    """Weight of the mean square of its differences from one token to the next."""
+    """Coefficient of the mean squared difference of its outputs at consecutive tokens in the loss."""
     patience: int = 5
-    """Weights are averaged from the first epoch on whose validation loss is above the best of those more
-    than so many epochs before."""
+    """Averaging of the weights starts after the first epoch whose validation loss is above the lowest of all
+    epochs more than this many before it."""
     backend: str = "auto"
-    """How ON-LSTM is computed: a name from onlstm.backends, or the fastest that can run."""
+    """ON-LSTM: the backend that computes it; `auto` takes the fastest that can run."""
 
     def check(self) -> None:
         super().check()

@@ -12,7 +12,7 @@ from tasks.runs.task import Share
 
 
 class Optimization(Protocol):
-    """What the loop needs; its state goes into every checkpoint."""
+    """What the training loop needs of an optimizer; its state goes into every checkpoint."""
 
     optimizer: torch.optim.Optimizer
 
@@ -23,7 +23,12 @@ class Optimization(Protocol):
         """After each step."""
 
     def end_epoch(self, loss: float, selection_score: float) -> None:
-        """After each epoch, with the validation loss, nats, and what the best epoch is chosen by."""
+        """After each epoch.
+
+        Args:
+            loss: validation loss, nats.
+            selection_score: model-selection score; higher is better.
+        """
 
     def evaluated(self, model: nn.Module) -> nn.Module:
         """What is validated and saved as the best: `model`, or one with other weights."""
@@ -36,7 +41,7 @@ class Optimization(Protocol):
 
 
 class PlateauAdam:
-    """Adam, its learning rate multiplied by a factor when validation no longer gets better.
+    """Adam, with a learning rate that is reduced when the selection score has not improved for a while.
 
     Args:
         model: on the CPU or where it stays.
