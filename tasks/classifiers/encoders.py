@@ -17,34 +17,35 @@ from tasks.runs.options import check_at_least, check_fraction
 
 @dataclass
 class EncoderConfig(AdamConfig):
-    """Sizes and dropout. The defaults are those of the paper's ListOps model."""
+    """The model: sizes, dropout, and how it is computed."""
 
     embedding_size: int = 128
-    """Features of an embedded token."""
+    """Embedding size."""
     slot_size: int = 128
-    """Features of a memory slot; of whatever another encoder has in its place."""
+    """Slot size (hidden size for other encoders)."""
     num_slots: int = 21
-    """Memory slots in training."""
+    """Number of memory slots in training."""
     test_num_slots: int | None = None
-    """Memory slots in the final test: deeper nesting needs more. By default as many as in training."""
+    """Number of memory slots in the final test, where nesting is deeper; None for as many as in training."""
     score: Literal["normalized", "additive"] = "normalized"
-    """Score of the slot attention."""
+    """Score function of the slot attention."""
     cell: Literal["gated", "tree-rnn"] = "gated"
-    """What composes two slots."""
+    """Cell that composes two slots."""
     cell_dropout: float = 0.1
-    """Inside the cell, before each linear map; inside a transformer's layers."""
+    """Dropout before each linear map of the cell, or in the layers of a transformer."""
     attention_dropout: float = 0.3
-    """Inside the slot attention's score, before each linear map."""
+    """Dropout before each linear map of the attention score."""
     input_dropout: float = 0.1
-    """On embedded tokens."""
+    """Dropout on embedded tokens."""
     output_dropout: float = 0.2
-    """On what the encoder makes of a sequence, before each linear map."""
+    """Dropout before each linear map of the classifier."""
     occupancy_threshold: float = 1e-5
-    """Slot occupancies below this fraction count as empty: a larger one is faster and less exact."""
+    """A slot whose occupancy is below this fraction counts as empty; larger is faster and less exact."""
     recompute_every: int | None = None
-    """Keep only the state after every so many tokens for the reverse pass: less memory, more time."""
+    """Keep the state only once in this many tokens and recompute the rest in the backward pass, which saves
+    memory and costs time; None to keep everything."""
     backend: str = "auto"
-    """How the recurrence is computed: a name from ordered_memory.backends, or the fastest that can run."""
+    """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest that can run."""
 
     def check(self) -> None:
         super().check()

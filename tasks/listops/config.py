@@ -11,21 +11,27 @@ from tasks.runs.options import check_at_least
 
 
 @dataclass
-class ListOpsConfig(EncoderConfig):
-    """Train a model to evaluate ListOps expressions. Defaults are the paper's."""
+class DataConfig:
+    """The expressions."""
+
+    data_dir: Path | None = None
+    """Directory with the official train_d20s.tsv and test_d20s.tsv; None to generate expressions."""
+    expressions: int = 100_000
+    """Number of expressions to generate; a tenth of them is the test data."""
+    validation_size: int = 5_000
+    """Number of training expressions to hold out for validation."""
+    max_train_length: int = 100
+    """Drop training and validation expressions of more tokens than this; test expressions are all kept."""
+
+
+@dataclass
+class ListOpsConfig(DataConfig, EncoderConfig):
+    """Train a model to evaluate ListOps expressions."""
 
     preset: Literal["demo", "paper"] = "paper"
-    """Where the defaults come from: `demo` learns on a laptop CPU in minutes, `paper` is the paper's."""
+    """Defaults of the other options: `paper` has those of the paper, `demo` learns on a laptop in minutes."""
     model: Literal["ordered-memory", "lstm"] = "ordered-memory"
-    """What reads the expression; an LSTM has --slot-size units."""
-    data_dir: Path | None = None
-    """Directory with the official train_d20s.tsv and test_d20s.tsv; by default data are generated."""
-    expressions: int = 100_000
-    """How many different expressions to generate, a tenth of them for testing."""
-    validation_size: int = 5_000
-    """How many of the others to hold out for validation."""
-    max_train_length: int = 100
-    """Training and validation keep expressions of at most so many tokens; testing keeps all."""
+    """Encoder of the expression."""
 
     def check(self) -> None:
         super().check()

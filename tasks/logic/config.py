@@ -29,25 +29,31 @@ TRANSFORMERS = ("transformer", "universal-transformer")
 
 
 @dataclass
-class LogicConfig(EncoderConfig):
+class DataConfig:
+    """The pairs of formulas."""
+
+    split: SplitName = "full"
+    """Pairs that are left out of training: none (full), or those with the pattern of a systematic split."""
+    data_dir: Path | None = None
+    """Directory with the official train0 … test12, preferred to --generated; None to draw or fetch pairs."""
+    generated: int = 0
+    """Number of pairs to draw (500,000 in the official data); 0 to fetch the official files."""
+
+
+@dataclass
+class LogicConfig(DataConfig, EncoderConfig):
     """Train a model to tell how two formulas of propositional logic are related."""
 
     preset: Literal["demo", "paper"] = "paper"
-    """Where the defaults come from: `demo` is small and short, `paper` is the paper's."""
+    """Defaults of the other options: `paper` has those of the paper, `demo` learns drawn pairs in minutes."""
     model: ModelName = "ordered-memory"
-    """What reads the formulas, with --slot-size features; `gold-tree-` models are given the true trees."""
-    split: SplitName = "full"
-    """What training leaves out: nothing, or formulas with a pattern that the test then has."""
-    data_dir: Path | None = None
-    """Directory with the official train0 … test12; by default they are fetched from their public home."""
-    generated: int = 0
-    """Draw so many pairs instead of using the official data; the official count is 500,000."""
+    """Encoder of the formulas; `gold-tree-` encoders are given the true trees."""
     seeds: int = 1
-    """Train so many times, with the seeds from --seed on, and report mean and deviation."""
+    """Number of runs, with consecutive seeds from --seed on; several report mean and standard deviation."""
     chunk_size: int = 10
-    """Units for each entry of a master gate of ON-LSTM."""
+    """Chunk size of ON-LSTM: units per master-gate entry."""
     layers: int = 6
-    """Layers of a transformer, steps of the universal one."""
+    """Layers of a transformer, or steps of the universal one."""
     heads: int = 8
     """Attention heads of a transformer."""
 

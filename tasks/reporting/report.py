@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ordered_memory.trees import Span, Tree, spans
+from ordered_memory.trees import Tree, spans
 from tasks.reporting.drawing import LONGEST_DRAWN, attention_figure, curves_figure, figure_img, tree_svg
 from tasks.runs.files import write_atomically
 
@@ -147,119 +148,41 @@ def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest
 
 def render(report: Report) -> str:
     """The page as HTML."""
-    sections = []
-    if report.curves:
-        sections.append(_section("Learning curves", "".join(map(_curve, report.curves)), "row"))
-    if report.plots or report.tables:
-        body = "".join(map(_curve, report.plots)) + "".join(map(_table, report.tables))
-        sections.append(_section("Results", body, "row"))
-    if report.examples:
-        sections.append(
-            _section("Examples", _legend(report.examples) + "".join(map(_example, report.examples)))
-        )
-    if report.config:
-        rows = "".join(
-            f"<tr><th scope='row'>{_escape(name)}</th><td>{_escape(_cell(value))}</td></tr>"
-            for name, value in report.config.items()
-        )
-        details = f"<details><summary>All options</summary><table>{rows}</table></details>"
-        sections.append(_section("Configuration", details))
-    title = _escape(report.title)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{title}</h1>\n<p class='subtitle'>{_escape(report.subtitle)}</p>\n"
-        f"{''.join(sections)}</main>\n</body>\n</html>\n"
-    )
+    return _TEMPLATES.get_template("report.html").render(report=report, longest_drawn=LONGEST_DRAWN)
 
 
-def _section(title: str, body: str, kind: str = "") -> str:
-    return f"<section>\n<h2>{_escape(title)}</h2>\n<div class='{kind}'>{body}</div>\n</section>\n"
-
-
-def _legend(examples: Sequence[Example]) -> str:
-    """What the pictures of the examples mean."""
-    parts = []
-    if any(example.predicted_tree is not None for example in examples):
-        parts.append(
-            "Left the induced tree, right the true one; constituents of the induced tree that are not in "
-            'the true tree are <span class="wrong-word">marked</span>.'
-        )
-    if any(example.attention is not None for example in examples):
-        parts.append(
-            "Below, the attention p<sub>t</sub> of each token over the slots, slot 1 being the top of the "
-            "stack."
-        )
-    return f"<p>{' '.join(parts)}</p>" if parts else ""
-
-
-def _curve(curve: Curve) -> str:
+def _img(curve: Curve) -> Markup:
+    """A plot of curves."""
     last = ", ".join(f"{name} {points[-1][1]:.4f}" for name, points in curve.series.items() if points)
     figure = curves_figure(curve.series, curve.name, curve.unit, curve.axis)
-    return f"<figure>{figure_img(figure, f'{curve.name} by {curve.axis}; at the end {last}')}</figure>\n"
+    return Markup(figure_img(figure, f"{curve.name} by {curve.axis}; at the end {last}"))
 
 
-def _table(table: Table) -> str:
-    head = "".join(f"<th scope='col'>{_escape(column)}</th>" for column in table.columns)
-    rows = "".join(
-        "<tr>"
-        + f"<th scope='row'>{_escape(_cell(row[0]))}</th>"
-        + "".join(f"<td>{_escape(_cell(cell))}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in table.rows
-    )
-    note = f"<p class='note'>{_escape(table.note)}</p>" if table.note else ""
-    return (
-        f"<div class='scroll'><table><caption>{_escape(table.title)}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{note}</div>\n"
-    )
-
-
-def _example(example: Example) -> str:
-    mark = {True: "<span class='right'>✓</span> ", False: "<span class='wrong-word'>✗</span> ", None: ""}
-    caption = f"{mark[example.correct]}{_escape(example.caption)}"
-    text = f"<p class='tokens'>{_escape(' '.join(example.tokens))}</p>"
-    if len(example.tokens) > LONGEST_DRAWN:
-        drawn = f"<p class='note'>Not drawn: more than {LONGEST_DRAWN} tokens.</p>"
-    else:
-        drawn = _trees(example) + _heat_map(example)
-        if example.figure is not None:
-            picture = figure_img(example.figure, f"figure of {len(example.tokens)} tokens")
-            drawn += f"<figure class='scroll'>{picture}</figure>"
-    return f"<article><h3>{caption}</h3>{text}{drawn}</article>\n"
-
-
-def _trees(example: Example) -> str:
+def _trees(example: Example) -> list[tuple[str, Markup]]:
+    """Names and drawings of the induced tree, wrong constituents marked, and of the true one."""
     if example.predicted_tree is None:
-        return ""
-    gold = example.gold_tree
-    wrong: list[Span] = []
-    if gold is not None:
-        true_spans = set(spans(gold))
-        wrong = [span for span in spans(example.predicted_tree) if span not in true_spans]
-    panes = [("induced" + ("" if wrong or gold is None else ", as the true one"), example.predicted_tree)]
-    panes += [("true", gold)] if gold is not None else []
-    return (
-        "<div class='row'>"
-        + "".join(
-            f"<figure class='scroll'>{tree_svg(tree, example.tokens, wrong if i == 0 else ())}"
-            f"<figcaption>{name}</figcaption></figure>"
-            for i, (name, tree) in enumerate(panes)
-        )
-        + "</div>"
+        return []
+    true = set() if example.gold_tree is None else set(spans(example.gold_tree))
+    wrong = (
+        [] if example.gold_tree is None else [one for one in spans(example.predicted_tree) if one not in true]
     )
+    name = "induced, as the true one" if example.gold_tree is not None and not wrong else "induced"
+    panes = [(name, Markup(tree_svg(example.predicted_tree, example.tokens, wrong)))]
+    if example.gold_tree is not None:
+        panes.append(("true", Markup(tree_svg(example.gold_tree, example.tokens))))
+    return panes
 
 
-def _heat_map(example: Example) -> str:
-    if example.attention is None:
-        return ""
-    tokens = example.attention_tokens or example.tokens
-    image = figure_img(
-        attention_figure(example.attention, tokens),
-        f"attention over {example.attention.shape[1]} slots for each of {len(tokens)} tokens",
-    )
-    return f"<figure class='scroll'>{image}</figure>"
+def _pictures(example: Example) -> list[Markup]:
+    """The heat map and whatever else is drawn under the trees."""
+    pictures = []
+    if example.attention is not None:
+        tokens = example.attention_tokens or example.tokens
+        description = f"attention over {example.attention.shape[1]} slots for each of {len(tokens)} tokens"
+        pictures.append(figure_img(attention_figure(example.attention, tokens), description))
+    if example.figure is not None:
+        pictures.append(figure_img(example.figure, f"figure of {len(example.tokens)} tokens"))
+    return [Markup(picture) for picture in pictures]
 
 
 def _cell(value: Any) -> str:
@@ -270,36 +193,11 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
-
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c2126; --faint: #66707a; --line: #d9dee3; --paper: #fff;
-  --panel: #f7f8fa; --accent: #b3261e; --good: #1b7f4b; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e5e8eb; --faint: #9aa4ad; --line: #363d44;
-  --paper: #15181b; --panel: #1d2125; --accent: #ff8a80; --good: #6fd39b; } }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
-main { max-width: 72rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
-h1 { font-size: 1.7rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.25rem 0 .75rem; }
-h3 { font-size: 1rem; margin: 0; font-weight: 600; }
-.subtitle, .note, figcaption { color: var(--faint); } .note, figcaption { font-size: .85rem; }
-.row { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-end; }
-.row > .scroll { align-self: flex-start; }
-.scroll { overflow-x: auto; max-width: 100%; } figure { margin: 0; } img { height: auto; max-width: none; }
-@media (prefers-color-scheme: dark) { img { border-radius: 6px; } }
-figure:not(.scroll) img { max-width: 100%; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
-th, td { padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child { text-align: left; font-weight: 400; } thead th { color: var(--faint); font-weight: 500; }
-details td { text-align: left; } .tokens { font: .85rem/1.6 ui-monospace, monospace; color: var(--faint);
-  overflow-wrap: anywhere; margin: .25rem 0 .75rem; }
-article { background: var(--panel); border-radius: 10px; padding: 1rem 1.25rem; margin-bottom: 1rem;
-  break-inside: avoid; }
-.branch { fill: none; stroke: var(--faint); stroke-width: 1.4; } .branch.wrong { stroke: var(--accent);
-  stroke-width: 2; } .leaf { font: 12px ui-monospace, monospace; text-anchor: middle; fill: var(--ink); }
-.right { color: var(--good); } .wrong-word { color: var(--accent); }
-@media print { main { max-width: none; padding: 0; } }
-"""
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters.update(img=_img, trees=_trees, pictures=_pictures, cell=_cell)

@@ -120,6 +120,47 @@ def test_parse_answers_draws_and_saves(run, tmp_path, capsys):
     assert (tmp_path / "new" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_parse_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
+    run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["parse", "[MAX 2 9 [MIN 4 7 ] 0 ]"]
+    assert main(words) == 0
+    right = capsys.readouterr().out
+    assert "the tree is the true one" in right
+    assert main([*words, "--checkpoint", str(run / "best.safetensors")]) == 0
+    wrong = capsys.readouterr().out
+    assert "the tree is not the true one, which is" in wrong
+    drawn = right.split("\n\n")[1].removesuffix("the tree is the true one\n")
+    assert drawn.strip("\n") in wrong.split("which is")[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "expression", [f"[MAX {'1 ' * 1000}]", "[MAX " * 2000 + "1" + " ]" * 2000], ids=["wide", "deep"]
+)
+def test_an_expression_of_any_size_is_answered(run, capsys, expression):
+    assert main(["parse", expression, "--checkpoint", str(run / "best.safetensors")]) == 0
+    assert "not drawn: at most 60 are" in capsys.readouterr().out
+
+
+def test_data_of_which_nothing_is_left(tmp_path, capsys):
+    for name in ("train_d20s.tsv", "test_d20s.tsv"):
+        write_tsv(tmp_path / name, Dataset.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]"] * 30))
+    options = ["--data-dir", tmp_path, "--run-dir", tmp_path / "run", "--validation-size", "5"]
+    error = fails(capsys, *TINY, *options, "--max-train-length", "5")
+    assert error == "the options leave no training expressions: too few are given, or all are too long"
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_the_files_of_another_directory_can_be_evaluated(run, tmp_path, capsys):
+    for name, size in (("train_d20s.tsv", 60), ("test_d20s.tsv", 7)):
+        write_tsv(tmp_path / name, Dataset.from_texts(["[MAX 2 9 ]"] * size))
+    options = ["--checkpoint", str(run / "best.safetensors"), "--data-dir", str(tmp_path)]
+    assert main(["evaluate", *options]) == 0
+    assert "on 7 expressions" in capsys.readouterr().out
+
+
 def test_every_hard_test_can_be_named():
     assert set(HARD_TESTS) < set(TestName.__args__)
 
@@ -146,6 +187,10 @@ def test_every_hard_test_can_be_named():
         (["parse", ""], "the expression is empty"),
         (["parse", "3", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
         (["evaluate", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
+        (["parse", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
+        (["parse", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
+        (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),
+        (["evaluate", "--data-dir", "/nowhere"], "/nowhere: no such directory"),
         (["generate", "/nowhere/file.tsv"], "/nowhere/file.tsv: no such directory"),
         (["generate", "file.tsv", "--size", "0"], "--size must be at least 1, got 0"),
     ],
@@ -219,7 +264,7 @@ def test_help_documents_every_option(capsys):
         main(["--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    for fact in ("--num-slots", "Memory slots", "--max-minutes", "--strategy"):
+    for fact in ("--num-slots", "memory slots", "--max-minutes", "--strategy"):
         assert fact in text
 
 

@@ -86,6 +86,27 @@ def test_predict(run, tmp_path, capsys):
     assert "1 unmatched ( at the end" in capsys.readouterr().err
 
 
+def test_predict_shows_the_true_tree_where_it_differs(run, capsys):
+    words = ["( ( a ( or b ) ) ( and c ) )", "c", "--checkpoint", str(run / "best.safetensors")]
+    assert main(["predict", *words]) == 0
+    out = capsys.readouterr().out
+    assert "the tree of the right formula is the true one" in out
+    assert out.count("which is") == out.count("left formula is not the true one")
+
+
+def test_a_formula_of_any_depth_is_answered(run, capsys):
+    deep = "( not " * 2000 + "a" + " )" * 2000
+    assert main(["predict", deep, "b", "--checkpoint", str(run / "best.safetensors")]) == 0
+    assert "not drawn: at most 60 are" in capsys.readouterr().out
+
+
+def test_a_file_without_pairs_is_one_line(tmp_path, capsys):
+    path = tmp_path / "empty"
+    path.write_text("")
+    assert main(["evaluate", "--file", str(path)]) == 2
+    assert capsys.readouterr().err == f"python -m tasks.logic: error: {path}: the file is empty\n"
+
+
 def test_stats_counts_and_checks(tmp_path, capsys):
     assert main(["stats", "--generated", "600", "--split", "B"]) == 0
     assert "split B:" in capsys.readouterr().out
@@ -134,6 +155,7 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
         (["--input-dropout", "1.5"], "--input-dropout must lie in [0, 1], got 1.5"),
         (["--model", "transformer", "--heads", "3"], "--slot-size must be even and a multiple of --heads"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--generated", "5"], "the options leave no validation pairs"),
         (["--generated", "-1"], "--generated must not be negative, got -1"),
     ],
 )

@@ -57,6 +57,8 @@ def test_options_stand_in_boxes_of_their_kind(capsys):
     assert where["--resume"] == where["--devices"] == "run options"
     assert where["--epochs"] == "training options"
     assert where["--slot-size"] == "encoder options"
+    assert where["--data-dir"] == "data options"
+    assert where["--preset"] == "options"
     names = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(ListOpsConfig)}
     assert where.keys() == names | {"--help"}
 
