@@ -40,7 +40,7 @@ def test_the_help_of_a_task_lists_its_verbs_and_documents_every_option(name, cap
     overview = help_of(capsys, name)
     for verb in verbs:
         assert re.search(rf"^  {verb} +[A-Z]", overview, re.MULTILINE), verb
-    assert "default; its options follow" in overview
+    assert "The default; its options follow." in " ".join(overview.split())
     for verb, (config, *_) in verbs.items():
         text = help_of(capsys, name, verb)
         assert config.__doc__.split()[0] in text
