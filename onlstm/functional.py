@@ -132,9 +132,9 @@ class Weights(NamedTuple):
     bias: Tensor | None
 
 
-def recur(
+def run_recurrence(
     tokens: Tensor,
-    batch_sizes: Sequence[int],
+    batch_sizes: Sequence[int] | Tensor,
     weights: Weights,
     hidden: Tensor,
     cell: Tensor,
@@ -147,7 +147,7 @@ def recur(
 
     Args:
         tokens: x, (P, features).
-        batch_sizes: how many sequences reach each step, T numbers that never rise and add up to P.
+        batch_sizes: how many sequences reach each step, T positive numbers that never rise and add up to P.
         weights: W, U and b.
         hidden: h before the first token, (B, H).
         cell: c before the first token, (B, H).
@@ -156,7 +156,8 @@ def recur(
         Outputs, the state after each sequence's last token, distances.
     Example:
         >>> weights = Weights(torch.zeros(10, 3), torch.zeros(10, 2), None)
-        >>> result = recur(torch.zeros(5, 3), [2, 2, 1], weights, *torch.zeros(2, 2, 2), chunk_size=2)
+        >>> state = torch.zeros(2, 2), torch.zeros(2, 2)
+        >>> result = run_recurrence(torch.zeros(5, 3), [2, 2, 1], weights, *state, chunk_size=2)
         >>> result.output.shape, result.cell.shape
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
@@ -164,7 +165,8 @@ def recur(
     outputs: list[Tensor] = []
     distances: list[tuple[Tensor, Tensor]] = []
     ended: list[tuple[Tensor, Tensor]] = []
-    for part, rows in zip(gates.split(list(batch_sizes)), batch_sizes, strict=True):
+    sizes = _sizes(batch_sizes, tokens.shape[0], hidden.shape[0])
+    for part, rows in zip(gates.split(sizes), sizes, strict=True):
         if rows < len(hidden):
             ended.append((hidden[rows:], cell[rows:]))
             hidden, cell = hidden[:rows], cell[:rows]
@@ -175,3 +177,11 @@ def recur(
     last_hidden, last_cell = (torch.cat(parts) for parts in zip(*reversed(ended), strict=True))
     forget, write = (torch.cat(parts) for parts in zip(*distances, strict=True))
     return Recurrence(torch.cat(outputs), last_hidden, last_cell, forget, write)
+
+
+def _sizes(batch_sizes: Sequence[int] | Tensor, tokens: int, sequences: int) -> list[int]:
+    """`batch_sizes` as numbers, without a look at a tensor where no sequence ends early: tracing has none."""
+    if not isinstance(batch_sizes, Tensor):
+        return list(batch_sizes)
+    steps = batch_sizes.shape[0]
+    return [sequences] * steps if tokens == steps * sequences else batch_sizes.tolist()

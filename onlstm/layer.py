@@ -191,10 +191,11 @@ class ONLSTM(nn.Module):
         """
         packed = input if isinstance(input, PackedSequence) else None
         if packed is not None:
-            tokens, batch_sizes = packed.data, packed.batch_sizes.tolist()
             self._check_input(packed.data, 2)
             hx = _reorder(hx, packed.sorted_indices)
-            return self._assemble_packed(packed, *self._run(tokens, batch_sizes, hx, self.backend), distances)
+            batch_size = _batch_size(packed, hx)
+            results = self._run(packed.data, packed.batch_sizes, batch_size, hx)
+            return self._assemble_packed(packed, *results, distances)
         if not isinstance(input, Tensor):
             raise TypeError(f"input must be a Tensor or a PackedSequence, got {type(input).__name__}")
         if input.dim() not in (2, 3):
@@ -219,8 +220,8 @@ class ONLSTM(nn.Module):
         length, batch_size = steps.shape[:2]
         if length == 0:
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
-        backend = self.backend if batch_size else "reference"  # no engine need know of an empty batch
-        output, state, found = self._run(steps.flatten(0, 1), [batch_size] * length, hx, backend)
+        batch_sizes = torch.full((length,), batch_size, dtype=torch.int64, device="cpu")
+        output, state, found = self._run(steps.flatten(0, 1), batch_sizes, batch_size, hx)
         output = output.unflatten(0, (length, batch_size))
         found = Distances(*(one.unflatten(1, (length, batch_size)) for one in found))
         if not batched:
@@ -255,11 +256,11 @@ class ONLSTM(nn.Module):
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
     def _run(
-        self, tokens: Tensor, batch_sizes: list[int], hx: State | None, backend: str
+        self, tokens: Tensor, batch_sizes: Tensor, batch_size: int, hx: State | None
     ) -> tuple[Tensor, State, Distances]:
         """All layers over packed tokens (P, input_size), the state in the order of the packed sequences."""
         directions = 2 if self.bidirectional else 1
-        expected = (self.num_layers * directions, batch_sizes[0], self.hidden_size)
+        expected = (self.num_layers * directions, batch_size, self.hidden_size)
         if hx is None:
             hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
         check_state(hx, expected, tokens)
@@ -273,7 +274,7 @@ class ONLSTM(nn.Module):
                 index = layer * directions + direction
                 suffix = f"_l{layer}{'_reverse' if direction else ''}"
                 read = tokens if direction == 0 or reverse is None else tokens[reverse]
-                result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index], backend)
+                result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index])
                 if direction == 1 and reverse is not None:
                     # Reversing twice is doing nothing.
                     result = result._replace(
@@ -301,13 +302,7 @@ class ONLSTM(nn.Module):
         return output, (h_n, c_n), found
 
     def _run_direction(
-        self,
-        suffix: str,
-        tokens: Tensor,
-        batch_sizes: list[int],
-        hidden: Tensor,
-        cell: Tensor,
-        backend: str,
+        self, suffix: str, tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor
     ) -> Recurrence:
         """One direction of one layer."""
         bias = None
@@ -315,7 +310,9 @@ class ONLSTM(nn.Module):
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
         weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
-        run = select_backend(backend, tokens, weight)
+        # No engine need know of an empty batch.
+        backend = self.backend if tokens.shape[0] else "reference"
+        run = select_backend(backend, tokens, weights, hidden, cell)
         return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
 
     def _assemble_packed(
@@ -351,12 +348,21 @@ def _reorder(state: State | None, order: Tensor | None) -> Any:
     return state[0].index_select(1, order), state[1].index_select(1, order)
 
 
-def _reversal(batch_sizes: list[int], tokens: Tensor) -> Tensor:
+def _batch_size(packed: PackedSequence, hx: State | None) -> int:
+    """B, from where a tracer finds it without a look at the values of `batch_sizes`, if it can."""
+    if packed.sorted_indices is not None:
+        return packed.sorted_indices.shape[0]
+    if torch.compiler.is_compiling() and hx is not None:
+        return hx[0].shape[1]
+    return int(packed.batch_sizes[0])
+
+
+def _reversal(batch_sizes: Tensor, tokens: Tensor) -> Tensor:
     """Which packed token comes where when every sequence is reversed within its own length, (P,)."""
-    sizes = torch.tensor(batch_sizes, device="cpu")
-    starts = sizes.cumsum(0) - sizes
-    lengths = (sizes.unsqueeze(1) > torch.arange(batch_sizes[0], device="cpu")).sum(0)
-    # The size of the result is given, so that a compiler need not read it off the values.
-    t = torch.arange(len(sizes), device="cpu").repeat_interleave(sizes, output_size=len(tokens))
-    row = torch.arange(len(tokens), device="cpu") - starts[t]
-    return (starts[lengths[row] - 1 - t] + row).to(tokens.device)
+    count, steps = tokens.shape[0], batch_sizes.shape[0]
+    starts = batch_sizes.cumsum(0) - batch_sizes
+    t = torch.arange(steps, device="cpu").repeat_interleave(batch_sizes, output_size=count)
+    row = torch.arange(count, device="cpu") - starts[t]
+    # A sequence reaches the steps that have more sequences than its row.
+    lengths = steps - torch.searchsorted(batch_sizes.flip(0), row, right=True)
+    return (starts[lengths - 1 - t] + row).to(tokens.device)

@@ -2,7 +2,7 @@
 
 import torch
 
-from onlstm.functional import Weights, recur
+from onlstm.functional import Weights, run_recurrence
 from tests.tolerances import assert_close
 
 
@@ -10,7 +10,7 @@ def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, 
     """Results and every gradient, upstream gradients together and each alone.
 
     Args:
-        run: the backend's `recur`.
+        run: the backend's `run_recurrence`.
         dtype, device: of everything.
         batch_sizes: sequences that reach each step.
         masters, chunk: M and C.
@@ -30,7 +30,7 @@ def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, 
     bias = draw(rows) if seed % 2 else None
     weights = Weights(inputs[1], inputs[2], bias)
     actual = run(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
-    expected = recur(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
+    expected = run_recurrence(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
     inputs += [] if bias is None else [bias]
     upstream = [torch.randn(one.shape, generator=generator).to(device, dtype) for one in expected]
     for field, one, other in zip(expected._fields, actual, expected, strict=True):

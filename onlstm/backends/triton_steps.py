@@ -1,4 +1,4 @@
-"""The `sequence` backend with all that lies between two products in one kernel, for a GPU.
+"""The recurrence with all that lies between two products in one kernel, for a GPU.
 
 A step is a product of cuBLAS and one launch, forwards and backwards. A program has one sequence; its units
 are a tile of M × C, over whose other axis a master gate, a column, is spread.
@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onlstm.backends.sequence import recur_by_steps
+from onlstm.backends import contract
+from onlstm.backends.loop import Loop
 from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.devices import why_no_triton
 
@@ -23,33 +24,33 @@ LARGEST = 16_384
 """Units of a program, M and C rounded up to powers of two."""
 
 
-def why_not(tokens: Tensor, weight: Tensor) -> str | None:
-    """Why the kernels cannot run on these tokens and this recurrent weight, or None when they can."""
-    if (reason := why_no_triton(tokens) or why_no_triton(weight)) is not None:
+def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
+    """Why the kernels cannot run on these arguments of `run_recurrence`, or None when they can."""
+    if (reason := why_no_triton(tokens) or why_no_triton(weights.recurrent)) is not None:
         return reason
-    if weight.dtype not in (torch.float32, torch.float64):
-        return f"its parameters must be float32 or float64, not {weight.dtype}"
-    return None
+    if weights.recurrent.dtype not in (torch.float32, torch.float64):
+        return f"its parameters must be float32 or float64, not {weights.recurrent.dtype}"
+    return contract.why_not(tokens, weights, hidden, cell)
 
 
-def recur(
+def run_recurrence(
     tokens: Tensor,
-    batch_sizes: Sequence[int],
+    batch_sizes: Sequence[int] | Tensor,
     weights: Weights,
     hidden: Tensor,
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """`onlstm.functional.recur`, faster; see there.
+    """`onlstm.functional.run_recurrence`, faster; see there.
 
     Raises:
         ValueError: more units than a program can have.
     """
-    return recur_by_steps(_Fused(hidden.shape[1], chunk_size), tokens, batch_sizes, weights, hidden, cell)
+    return contract.run(OPERATOR, tokens, batch_sizes, weights, hidden, cell, chunk_size)
 
 
 class _Fused:
-    """`onlstm.backends.sequence.Steps` as two kernels."""
+    """`loop.Steps` as two kernels."""
 
     def __init__(self, hidden_size: int, chunk_size: int) -> None:
         self.sizes = hidden_size, hidden_size // chunk_size, chunk_size
@@ -93,3 +94,6 @@ def _kernels() -> Any:
 def _power_of_two(size: int) -> int:
     """The next one."""
     return 1 << (size - 1).bit_length()
+
+
+OPERATOR = contract.define_operator("triton", Loop(_Fused))

@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
-from onlstm.backends import BACKENDS, native, select_backend
-from onlstm.functional import Weights, recur
+from onlstm.backends import BACKENDS, native
+from onlstm.functional import Weights, run_recurrence
 from ordered_memory.backends.runtime.build import load
 from tests.equality import assert_equals_the_definition
 from tests.tolerances import assert_close
@@ -122,30 +122,17 @@ def test_threads_share_the_units_and_change_nothing(three_threads, masters, chun
     shapes = ((sum(batch_sizes), 3), (rows, 3), (rows, size), (rows,), (7, size), (7, size))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     arguments = (inputs[0], batch_sizes, Weights(*inputs[1:4]), *inputs[4:], chunk)
-    expected = recur(*arguments)
+    expected = run_recurrence(*arguments)
     upstream = [torch.randn_like(one) for one in expected]
     wanted = torch.autograd.grad(expected, inputs, upstream)
     for _ in range(20):
-        actual = native.recur(*arguments)
+        actual = native.run_recurrence(*arguments)
         found = torch.autograd.grad(actual, inputs, upstream)
         for one, other in zip((*actual, *found), (*expected, *wanted), strict=True):
             assert_close(one, other)
         with torch.no_grad():
-            for one, other in zip(native.recur(*arguments), expected, strict=True):
+            for one, other in zip(native.run_recurrence(*arguments), expected, strict=True):
                 assert_close(one, other)
-
-
-@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
-def test_threads_of_its_own_where_there_is_no_openmp(monkeypatch):
-    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
-    monkeypatch.setattr(native, "run_in_team", lambda *_: False)
-    layer, plain = (ONLSTM(4, 24, chunk_size=2, backend=name) for name in ("native", "reference"))
-    plain.load_state_dict(layer.state_dict())
-    x, before = torch.randn(5, 3, 4), torch.get_num_threads()
-    torch.set_num_threads(12)  # more than a pool has by itself
-    output = layer(x)[0]
-    torch.set_num_threads(before)
-    assert_close(output, plain(x)[0])
 
 
 @pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
@@ -168,12 +155,12 @@ def test_shapes_are_checked_before_c_sees_them():
         "cell": torch.zeros(2, 4),
         "chunk_size": 2,
     }
-    native.recur(**good)
+    native.run_recurrence(**good)
     for bad, message in (
         ({"weights": good["weights"]._replace(recurrent=torch.zeros(18, 4))}, "weights.recurrent must be"),
         ({"weights": good["weights"]._replace(input=torch.zeros(20, 4))}, "weights.input must have shape"),
         ({"weights": good["weights"]._replace(bias=torch.zeros(19))}, "weights.bias must have shape"),
-        ({"weights": good["weights"]._replace(bias=torch.zeros(20).double())}, "weights.bias must be"),
+        ({"weights": good["weights"]._replace(bias=torch.zeros(20).double())}, "weights.bias must have"),
         ({"chunk_size": 3}, "weights.recurrent must be"),
         ({"tokens": torch.zeros(4, 5)}, "tokens must have shape"),
         ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
@@ -181,14 +168,14 @@ def test_shapes_are_checked_before_c_sees_them():
         ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, "batch_sizes must begin with 1 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            native.recur(**{**good, **bad})
+            native.run_recurrence(**{**good, **bad})
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradcheck(name):
     shapes = ((3, 3), (20, 3), (20, 4), (20,), (2, 4), (2, 4))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    run = select_backend(name, inputs[0], inputs[2])
+    run = BACKENDS[name].recur
     assert torch.autograd.gradcheck(
         lambda x, w, u, b, h, c: run(x, [2, 1], Weights(w, u, b), h, c, 2), inputs
     )
@@ -198,9 +185,12 @@ def test_gradcheck(name):
 def test_no_second_derivatives_by_halves(name):
     x = torch.randn(3, 5, requires_grad=True)
     weights, state = Weights(torch.randn(20, 5), torch.randn(20, 4), None), torch.zeros(3, 4)
-    output = select_backend(name, x, weights.recurrent)(x, [3], weights, state, state, 2).output
-    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
-        torch.autograd.grad(output.sum(), x, create_graph=True)
+    output = BACKENDS[name].recur(x, [3], weights, state, state, 2).output
+    (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    with pytest.raises(
+        RuntimeError, match=f"'{name}' cannot be differentiated twice: use backend='reference'"
+    ):
+        gradient.sum().backward()
 
 
 GRID = list(

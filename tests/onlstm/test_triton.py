@@ -54,7 +54,7 @@ def _uninitialised_memory_is_nan():
 def test_the_kernels_equal_the_definition_with_all_gradients(dtype, batch_sizes, masters, chunk, left):
     for seed in (1, 2):
         arguments = (dtype, batch_sizes, masters, chunk, left, seed, DEVICE)
-        assert_equals_the_definition(triton_steps.recur, *arguments)
+        assert_equals_the_definition(triton_steps.run_recurrence, *arguments)
 
 
 def test_a_layer_by_name_in_both_directions():

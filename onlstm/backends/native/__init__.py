@@ -1,9 +1,9 @@
-"""The recurrence compiled for the CPU it runs on, from one file of C.
+"""The recurrence compiled for the CPU it runs on, as an operator of PyTorch.
 
-Every thread has some of the units, of all sequences, from the first token to the last and back, and
-meets the others twice a step: `recurrence.c` says how. Between the products, of a matrix packed once
-(`product.h`), there is nothing but one pass over the units. The file is compiled when it is first needed,
-into the user's cache directory; without a compiler this backend cannot run, and "auto" does without it.
+Every thread has some of the units, of all sequences, from the first token to the last and back, and meets
+the others twice a step: `recurrence.c` says how. Between the products, of a matrix packed once (`product.h`),
+there is nothing but one pass over the units. The C is compiled when it is first needed, into the user's cache
+directory; without a compiler this engine cannot run, and "auto" does without it.
 
 Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast the three products
 over all tokens that end the reverse pass take bfloat16 operands, where the processor multiplies such numbers.
@@ -12,249 +12,160 @@ over all tokens that end the reverse pass take bfloat16 operands, where the proc
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from onlstm.backends.sequence import previous_hidden
+from onlstm.backends import contract
+from onlstm.backends.contract import Inputs, Shapes
 from onlstm.functional import Recurrence, Weights
-from ordered_memory.backends.derivatives import first_only
-from ordered_memory.backends.runtime import pool
-from ordered_memory.backends.runtime.build import Library, asked_for_bfloat16, load
-from ordered_memory.backends.runtime.threads import run_in_team, run_in_threads
+from ordered_memory.backends.runtime.build import Library, load
+from ordered_memory.backends.runtime.threads import run_team
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
-"""As in recurrence.c: tokens whose product with W is one, when nothing is kept."""
+"""As in arguments.h: tokens whose product with W is one, when nothing is kept."""
 WORTH_A_THREAD = 200_000
 """Multiplications of a step for each thread: with fewer, meeting the others costs more than it saves."""
 
-_SIZES = ("T", "B", "I", "H", "M", "C", "G", "threads", "keep")
-_POINTERS = (
-    *("rows", "start", "tokens", "weight_i", "weight", "bias", "hidden0", "cell0"),
-    *("units", "softmax", "cells", "output"),
-    *("last_hidden", "last_cell", "forget_distance", "input_distance"),
-    *("d_output", "d_forget_distance", "d_input_distance", "d_gates", "d_hidden", "d_cell", "d_masters"),
-    "meeting",
-)  # fmt: skip
-_one_call = threading.Lock()
-"""The threads of a call wait for one another, so those of two calls must not share a pool of threads."""
 
-
-class _Pass(ctypes.Structure):
-    """`Pass` in recurrence.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in _SIZES),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-    )
-
-
-def why_not(tokens: Tensor, weight: Tensor) -> str | None:
-    """Why this backend cannot run on these tokens and this recurrent weight, or None when it can."""
-    for name, tensor in (("tokens", tokens), ("weights", weight)):
+def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
+    """Why this backend cannot run on these arguments of `run_recurrence`, or None when it can."""
+    for name, tensor in (("tokens", tokens), ("weights", weights.recurrent)):
         if tensor.device.type != "cpu":
             return f"it runs on a CPU, the {name} are on {tensor.device.type}"
-    if weight.dtype not in (torch.float32, torch.float64):
-        return f"its parameters must be float32 or float64, not {weight.dtype}"
-    library = load(SOURCE, weight.dtype)
+    dtype = weights.recurrent.dtype
+    if dtype not in (torch.float32, torch.float64):
+        return f"its parameters must be float32 or float64, not {dtype}"
+    return contract.why_not(tokens, weights, hidden, cell) or _why_no_library(dtype == torch.float64)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _why_no_library(double: bool) -> str | None:
+    library = load(SOURCE, torch.float64 if double else torch.float32)
     return library if isinstance(library, str) else None
 
 
-def recur(
+def run_recurrence(
     tokens: Tensor,
-    batch_sizes: Sequence[int],
+    batch_sizes: Sequence[int] | Tensor,
     weights: Weights,
     hidden: Tensor,
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """`onlstm.functional.recur`, faster; see there."""
-    _check_shapes(tokens, batch_sizes, weights, hidden, cell, chunk_size)
-    dtype = weights.recurrent.dtype
-    half = asked_for_bfloat16(load(SOURCE, dtype))
-    with torch.autocast("cpu", enabled=False):
-        plan = _Plan(list(batch_sizes), chunk_size, half)
-        tensors = (tokens.to(dtype), *weights, hidden.to(dtype), cell.to(dtype))
-        if torch.is_grad_enabled():
-            return Recurrence(*_Recur.apply(plan, *tensors))  # type: ignore[no-untyped-call]
-        return Recurrence(*_run(plan, *tensors, keep=False)[0])
+    """`onlstm.functional.run_recurrence`, faster; see there."""
+    return contract.run(OPERATOR, tokens, batch_sizes, weights, hidden, cell, chunk_size)
 
 
-class _Plan(NamedTuple):
-    """What is no tensor."""
+class _Native:
+    """`contract.Engine` in C.
 
-    batch_sizes: list[int]
-    chunk_size: int
-    half: bool
+    Kept are the gates (P, G) after their non-linearities, in the order that arguments.h describes, the
+    softmax of both master gates' logits (P, 2M), the cells (P, H), and into how many parts the units were
+    divided, ().
+    """
 
+    def kept(self, inputs: Inputs) -> Shapes:
+        tokens, (rows, size), dtype = inputs.tokens.shape[0], inputs.weight_hh.shape, inputs.weight_hh.dtype
+        of_token = [((tokens, width), dtype) for width in (rows, rows - 4 * size, size)]
+        return [*of_token, ((), torch.int64)]
 
-class _Recur(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        plan: _Plan,
-        tokens: Tensor,
-        weight_i: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        hidden: Tensor,
-        cell: Tensor,
-    ) -> tuple[Tensor, ...]:
-        result, kept = _run(plan, tokens, weight_i, weight, bias, hidden, cell, keep=True)
-        ctx.save_for_backward(tokens, weight_i, weight, hidden, cell, result[0], *kept)
-        ctx.plan = plan
-        ctx.set_materialize_grads(False)
-        return result
+    def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
+        sizes: list[int] = inputs.batch_sizes.tolist()
+        rows, size = inputs.weight_hh.shape
+        work, masters = sizes[0] * rows * size, size // inputs.chunk_size
+        parts = max(1, min(torch.get_num_threads(), masters, work // (2 * WORTH_A_THREAD)))
+        new, count = inputs.weight_hh.new_empty, len(inputs.tokens)
+        gates = new(count if keep else max(sizes[0], BLOCK), rows)
+        softmax = new(count if keep else 0, 2 * masters)
+        cells = new(count if keep else sizes[0], size)
+        result = Recurrence(
+            new(count, size), _clone(inputs.hidden), _clone(inputs.cell), new(count), new(count)
+        )
+        struct = _struct(inputs, parts, keep)
+        struct.point(tokens=inputs.tokens.contiguous(), weight_ih=inputs.weight_ih.contiguous())
+        struct.point(bias=None if inputs.bias is None else inputs.bias.contiguous())
+        struct.point(gates=gates, softmax=softmax, cells=cells, output=result.output)
+        struct.point(last_hidden=result.hidden, last_cell=result.cell)
+        struct.point(forget_distance=result.forget_distance, input_distance=result.input_distance)
+        _run(inputs, struct, "forward")
+        decided = torch.tensor(parts, dtype=torch.int64, device="cpu")
+        return result, [gates, softmax, cells, decided] if keep else []
 
-    @staticmethod
-    @first_only
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        tokens, weight_i, weight, hidden, cell, output, units, softmax, cells = ctx.saved_tensors
-        d_output, d_last_hidden, d_last_cell, d_forget, d_input = upstream
-        call = _Call(ctx.plan, weight, hidden, cell, tokens.shape[1], keep=True)
-        given = {"d_output": d_output, "d_forget_distance": d_forget, "d_input_distance": d_input}
-        made = {
-            "d_gates": pool.empty(units.numel(), units.dtype).view_as(units),
-            "d_hidden": _copy(d_last_hidden, hidden),
-            "d_cell": _copy(d_last_cell, cell),
-            "d_masters": hidden.new_empty(len(hidden), softmax.shape[1]),
-        }
-        call.set(units=units, softmax=softmax, cells=cells, **given, **made)
-        call.run(back=True)
-        d_gates, wanted = made["d_gates"], ctx.needs_input_grad[1:]
-        dtype = torch.bfloat16 if ctx.plan.half else d_gates.dtype
-        rounded = d_gates.to(dtype)
+    def backward(
+        self,
+        inputs: Inputs,
+        output: Tensor,
+        kept: list[Tensor],
+        upstream: Sequence[Tensor | None],
+        wanted: list[bool],
+    ) -> list[Tensor]:
+        gates, softmax, cells, parts = kept
+        given = [None if tensor is None else tensor.contiguous() for tensor in upstream]
+        d_gates = torch.empty_like(gates)
+        d_hidden, d_cell = (
+            torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
+            for state, d in zip((inputs.hidden, inputs.cell), given[1:3], strict=True)
+        )
+        struct = _struct(inputs, int(parts), keep=True)
+        struct.point(
+            gates=gates, softmax=softmax, cells=cells, d_gates=d_gates, d_hidden=d_hidden, d_cell=d_cell
+        )
+        struct.point(d_output=given[0], d_forget_distance=given[3], d_input_distance=given[4])
+        struct.point(d_masters=softmax.new_empty(len(inputs.hidden), softmax.shape[1]))
+        _run(inputs, struct, "backward")
+        narrow = inputs.bfloat16 and _library(inputs).half_gemm is not None
+        rounded = d_gates.bfloat16() if narrow else d_gates
 
         def times(left: Tensor, right: Tensor) -> Tensor:
-            return (left @ right.to(dtype)).to(d_gates.dtype)
+            return (left @ right.to(left.dtype)).to(d_gates.dtype)
 
-        return (
-            None,
-            times(rounded, weight_i) if wanted[0] else None,
-            times(rounded.t(), tokens) if wanted[1] else None,
-            times(rounded.t(), previous_hidden(hidden, output, ctx.plan.batch_sizes)) if wanted[2] else None,
-            d_gates.sum(0) if wanted[3] else None,
-            made["d_hidden"],
-            made["d_cell"],
+        gradients: tuple[Callable[[], Tensor], ...] = (
+            lambda: times(rounded, inputs.weight_ih),
+            lambda: times(rounded.t(), inputs.tokens),
+            lambda: times(rounded.t(), contract.previous_hidden(inputs, output)),
+            lambda: d_gates.sum(0),
+            lambda: d_hidden,
+            lambda: d_cell,
         )
+        return [gradient() for gradient, one in zip(gradients, wanted, strict=True) if one]
 
 
-class _Call:
-    """One pass over the tokens: the structure that C reads, and the tensors that it points into."""
-
-    def __init__(
-        self, plan: _Plan, weight: Tensor, hidden: Tensor, cell: Tensor, features: int, keep: bool
-    ) -> None:
-        library = load(SOURCE, weight.dtype)
-        assert isinstance(library, Library)
-        self.library = library
-        rows, size = weight.shape
-        masters = size // plan.chunk_size
-        work = plan.batch_sizes[0] * rows * size
-        self.threads = max(1, min(torch.get_num_threads(), masters, work // (2 * WORTH_A_THREAD)))
-        sizes = (len(plan.batch_sizes), len(hidden), features, size, masters, plan.chunk_size, rows)
-        self.struct = _Pass(*sizes, self.threads, int(keep))
-        self.tensors: dict[str, Tensor | None] = {}
-        self.like = weight
-        counts = torch.tensor(plan.batch_sizes)
-        self.set(rows=counts, start=counts.cumsum(0) - counts, weight=weight, hidden0=hidden, cell0=cell)
-
-    def set(self, **tensors: Tensor | None) -> None:
-        """Point to these, which must be what C takes them for."""
-        for name, tensor in tensors.items():
-            held = None if tensor is None else tensor.detach().contiguous()
-            self.tensors[name] = held
-            setattr(self.struct, name, None if held is None else held.data_ptr())
-
-    def run(self, back: bool) -> None:
-        """Call C on every thread."""
-        meeting = (ctypes.c_int64 * 16)()
-        self.struct.meeting = ctypes.addressof(meeting)
-        code, name = self.library.code, "run_back" if back else "run"
-        code.scratch_size.restype = ctypes.c_int64
-        getattr(code, name).restype = None
-        pointer = ctypes.byref(self.struct)
-        sizes = [
-            code.scratch_size(pointer, ctypes.c_int64(thread), ctypes.c_int64(back))
-            for thread in range(self.threads)
-        ]
-        scratch = [pool.empty(size, self.like.dtype) for size in sizes]
-
-        def work(thread: int) -> None:
-            getattr(code, name)(pointer, ctypes.c_int64(thread), ctypes.c_void_p(scratch[thread].data_ptr()))
-
-        with _one_call:
-            if self.threads == 1:
-                work(0)
-            elif not run_in_team(self.library, name, self.struct, scratch):
-                run_in_threads(self.library, work, range(self.threads))
+def _library(inputs: Inputs) -> Library:
+    library = load(SOURCE, inputs.weight_hh.dtype)
+    if isinstance(library, str):
+        raise RuntimeError(f"backend 'native' cannot run here: {library}")
+    return library
 
 
-def _run(
-    plan: _Plan,
-    tokens: Tensor,
-    weight_i: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    hidden: Tensor,
-    cell: Tensor,
-    keep: bool,
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The five tensors of the result; units, softmax and cells of every token if they are to be kept."""
-    call = _Call(plan, weight, hidden, cell, tokens.shape[1], keep)
-    count, (rows, size) = len(tokens), weight.shape
-    largest = plan.batch_sizes[0]
-    units = pool.empty((count if keep else max(largest, BLOCK)) * rows, weight.dtype).view(-1, rows)
-    softmax = weight.new_empty(count if keep else 0, rows - 4 * size)
-    cells = pool.empty((count if keep else largest) * size, weight.dtype).view(-1, size)
-    output = pool.empty(count * size, weight.dtype).view(count, size)
-    last = _copy(hidden, hidden), _copy(cell, cell)
-    distances = weight.new_empty(count), weight.new_empty(count)
-    call.set(tokens=tokens, weight_i=weight_i, bias=bias, units=units, softmax=softmax, cells=cells)
-    call.set(output=output, last_hidden=last[0], last_cell=last[1])
-    call.set(forget_distance=distances[0], input_distance=distances[1])
-    call.run(back=False)
-    return (output, *last, *distances), (units, softmax, cells)
+def _struct(inputs: Inputs, parts: int, keep: bool) -> Any:
+    """`Pass` of arguments.h with what both passes read."""
+    rows, size = inputs.weight_hh.shape
+    steps, (sequences, _) = len(inputs.batch_sizes), inputs.hidden.shape
+    features, masters = inputs.tokens.shape[1], size // inputs.chunk_size
+    sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep))
+    struct = _library(inputs).struct("Pass")(*sizes)
+    counts = inputs.batch_sizes.contiguous()
+    struct.point(rows=counts, start=counts.cumsum(0) - counts, weight_hh=inputs.weight_hh.contiguous())
+    struct.point(hidden0=inputs.hidden.contiguous(), cell0=inputs.cell.contiguous())
+    struct.point(barrier=torch.zeros(2, dtype=torch.int64, device="cpu"))
+    return struct
 
 
-def _copy(tensor: Tensor | None, like: Tensor) -> Tensor:
-    """A contiguous tensor of its own, zero where there is none."""
-    if tensor is None:
-        return torch.zeros_like(like, memory_format=torch.contiguous_format)
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+def _run(inputs: Inputs, struct: Any, function: str) -> None:
+    library = _library(inputs)
+    library.code.scratch_size.restype = ctypes.c_int64
+    size = library.code.scratch_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
+    struct.point(scratch=inputs.weight_hh.new_empty(size))
+    run_team(library, function, struct, struct.parts)
 
 
-def _check_shapes(
-    tokens: Tensor,
-    batch_sizes: Sequence[int],
-    weights: Weights,
-    hidden: Tensor,
-    cell: Tensor,
-    chunk_size: int,
-) -> None:
-    """C takes sizes and dtypes on trust."""
-    rows, size = weights.recurrent.shape
-    if size % chunk_size or rows != 4 * size + 2 * (size // chunk_size):
-        raise ValueError(
-            f"weights.recurrent must be (4H + 2M, H), got {(rows, size)} for chunk_size={chunk_size}"
-        )
-    features = tokens.shape[1]
-    for name, tensor, shape in (
-        ("tokens", tokens, (sum(batch_sizes), features)),
-        ("weights.input", weights.input, (rows, features)),
-        ("weights.bias", weights.bias, (rows,)),
-        ("hidden", hidden, (len(hidden), size)),
-        ("cell", cell, (len(hidden), size)),
-    ):
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
-    if not len(hidden) >= batch_sizes[0] >= 1:
-        raise ValueError(f"batch_sizes must begin with 1 to {len(hidden)} (B), got {batch_sizes[0]}")
-    for name, weight in (("input", weights.input), ("bias", weights.bias)):
-        if weight is not None and weight.dtype != weights.recurrent.dtype:
-            raise ValueError(f"weights.{name} must be {weights.recurrent.dtype}, got {weight.dtype}")
+def _clone(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+OPERATOR = contract.define_operator("native", _Native(), "cpu")
