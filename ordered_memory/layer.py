@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
@@ -205,7 +205,7 @@ class OrderedMemory(nn.Module):
         assert isinstance(direction, Direction)
         if lengths is not None:
             # Whatever stands in the padding (NaN included) must reach no gradient.
-            padding = torch.arange(len(inputs), device=inputs.device).unsqueeze(1) >= lengths
+            padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= lengths
             inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)
         if index == 1:
             inputs = _reverse(inputs, lengths)
@@ -249,16 +249,20 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         if lengths is not None:
             raise ValueError("lengths must be None for a PackedSequence, which carries its own")
-        padded, lengths = pad_packed_sequence(x, batch_first=self.batch_first)
-        result = self.forward(padded, state, lengths, num_slots)
+        time = 1 if self.batch_first else 0
+        place, lengths = _unpack(x.batch_sizes, x.data, x.sorted_indices)
+        shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
+        padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, place, x.data).view(shape)
+        if x.unsorted_indices is not None:
+            padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
+        result = self.forward(padded.transpose(0, time), state, lengths, num_slots)
         assert isinstance(result.output, Tensor)
-        output = result.output
+        output = result.output.transpose(0, time)
         if x.sorted_indices is not None:
-            output = output.index_select(0 if self.batch_first else 1, x.sorted_indices)
-            lengths = lengths[x.sorted_indices.cpu()]
-        packed = pack_padded_sequence(output, lengths, self.batch_first)
-        packed = PackedSequence(packed.data, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
-        return result._replace(output=packed)
+            output = output.index_select(1, x.sorted_indices)
+        packed = output.flatten(0, 1).index_select(0, place)
+        sequence = PackedSequence(packed, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        return result._replace(output=sequence)
 
     def _forward_unbatched(
         self,
@@ -365,10 +369,22 @@ def _run_in_stretches(
     return MemoryRecurrence(torch.cat(outputs), state, torch.cat(attention))
 
 
+def _unpack(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Where each token of a PackedSequence stands in T * B, and the lengths of the sequences, (B,)."""
+    batch_size = int(batch_sizes[0]) if order is None else order.shape[0]
+    torch._check(batch_size > 0)
+    ends = batch_sizes.cumsum(0)
+    token = torch.arange(data.shape[0], device="cpu")
+    t = torch.searchsorted(ends, token, right=True)
+    place = t * batch_size + token - (ends - batch_sizes)[t]
+    running = torch.arange(batch_size, device="cpu") < batch_sizes.unsqueeze(1)
+    return place.to(data.device), running.sum(0)
+
+
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:
     """Each sequence of (T, B, ·) reversed within its own length; padding stays where it is."""
     if lengths is None:
         return sequences.flip(0)
-    t = torch.arange(len(sequences), device=sequences.device).unsqueeze(1)
+    t = torch.arange(sequences.shape[0], device=sequences.device).unsqueeze(1)
     source = torch.where(t < lengths, lengths - 1 - t, t)
     return sequences.gather(0, source.unsqueeze(-1).expand_as(sequences))

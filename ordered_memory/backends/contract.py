@@ -210,7 +210,7 @@ def prepare(
     check_state(inputs, state)
     bfloat16 = asked_for_bfloat16(device)
     if lengths is not None:
-        lengths = lengths.to("cpu", torch.int64).clamp(0, len(inputs)) if device != "meta" else lengths
+        lengths = lengths.to("cpu", torch.int64).clamp(0, inputs.shape[0]) if device != "meta" else lengths
     no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()
     with no_autocast:
         inputs = inputs.to(dtype)

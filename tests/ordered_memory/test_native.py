@@ -206,12 +206,12 @@ def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
 
 
 @MULTIPLIES_BFLOAT16
-def test_products_of_bfloat16_do_not_depend_on_batch_mates():
+def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most():
     case = Halved()
     case.layer.eval()
     together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
     for row, result in enumerate(alone):
-        assert_close(result.output[:, 0], together.output[:, row])
+        torch.testing.assert_close(result.output[:, 0], together.output[:, row], rtol=0, atol=2e-3)
 
 
 def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):

@@ -29,6 +29,7 @@ from ordered_memory.backends.contract import Arguments, Dropout, MemoryRecurrenc
 from ordered_memory.backends.native import call
 from ordered_memory.backends.runtime.build import Library
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.checks import check_device
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -72,7 +73,7 @@ def run_recurrence(
         arguments.key_epsilon,
         arguments.bfloat16 and multiplies_bfloat16(),
         arguments.needs_grad,
-        min(torch.get_num_threads(), arguments.inputs.shape[1]),
+        min(_num_threads(), arguments.inputs.shape[1]),
     )
     return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 
@@ -96,6 +97,12 @@ def multiplies_bfloat16() -> bool:
     """Whether this engine runs here and takes bfloat16 operands under autocast."""
     library = call.compiled(torch.float32)
     return isinstance(library, Library) and library.half_gemm is not None
+
+
+@_constant
+def _num_threads() -> int:
+    """As many as when a graph was captured: shares that find no thread of their own wait for one."""
+    return torch.get_num_threads()
 
 
 @_constant
@@ -151,6 +158,12 @@ def native(
 @native.register_fake
 def _native_fake(*arguments: Any) -> call.Outputs:
     inputs, (memory, candidate, occupancy), (keep, shares) = arguments[0], arguments[3:6], arguments[-2:]
+    for name, tensor in zip(
+        ("queries", *OrderedMemoryState._fields), (arguments[1], *arguments[3:6]), strict=True
+    ):
+        check_device(name, tensor, inputs)
+    for name, tensor in zip(Weights._fields, arguments[6], strict=False):
+        check_device(name, tensor, inputs)
     steps, batch_size, size = inputs.shape
     num_slots = memory.shape[1]
     sizes = call.tape_sizes(steps, batch_size, num_slots, size, inputs.dtype, shares) if keep else []

@@ -1,0 +1,472 @@
+"""The native recurrence as an operator of PyTorch, and what engines leave to the definition."""
+
+import io
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils import parametrizations, prune, rnn
+from torch.utils.checkpoint import checkpoint
+
+from ordered_memory import OrderedMemory, OrderedMemoryState
+from ordered_memory.backends import BACKENDS, contract, native, select_backend
+from ordered_memory.backends.native.call import compiled
+from ordered_memory.backends.registry import BackendError
+from ordered_memory.memory import run_recurrence
+from tests.tolerances import assert_close
+
+F64 = torch.float64
+LENGTHS = torch.tensor([6, 2, 3, 1, 5])
+pytestmark = pytest.mark.skipif(isinstance(compiled(F64), str), reason=str(compiled(F64)))
+# What PyTorch's own tracing says about itself.
+QUIET = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled_yet():
+    torch.compiler.reset()
+    yield
+    torch.set_num_threads(1)
+
+
+def make(backend="auto", **arguments):
+    layer = OrderedMemory(3, 8, 4, backend=backend, dtype=F64, **arguments)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return layer
+
+
+def tokens(*shape, dtype=F64):
+    return torch.randn(*(shape or (6, 5, 3)), dtype=dtype, requires_grad=True)
+
+
+def results_and_gradients(function, layer, x, **arguments):
+    out = function(x, **arguments)
+    output = out.output.data if isinstance(out.output, rnn.PackedSequence) else out.output
+    results = [output, out.attention, *out.state]
+    loss = sum(((i + 1) * tensor).sin().sum() for i, tensor in enumerate(results))
+    leaf = x.data if isinstance(x, rnn.PackedSequence) else x
+    wanted = [leaf, *layer.parameters()]
+    return [*results, *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
+
+
+def assert_all_close(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other)
+
+
+# torch.compile, torch.export
+
+
+def fullgraph(layer, backend="aot_eager", **arguments):
+    return torch.compile(layer, fullgraph=True, backend=backend, **arguments)
+
+
+def carried_state(layer):
+    return layer(torch.randn(3, 5, 3, dtype=F64)).state.detach()
+
+
+@QUIET
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        lambda layer: {},
+        lambda layer: {"lengths": LENGTHS},
+        lambda layer: {"lengths": LENGTHS.tolist()},
+        lambda layer: {"lengths": LENGTHS, "state": OrderedMemoryState(*carried_state(layer))},
+    ],
+    ids=["whole", "ragged", "ragged list", "carried state"],
+)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_compiled_layer_is_the_eager_one(bidirectional, arguments):
+    layer = make(bidirectional=bidirectional)
+    x, given = tokens(), arguments(layer)
+    expected = results_and_gradients(layer, layer, x, **given)
+    assert_all_close(results_and_gradients(fullgraph(layer), layer, x, **given), expected)
+
+
+@QUIET
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+def test_a_compiled_layer_takes_a_packed_sequence(enforce_sorted):
+    layer = make(bidirectional=True)
+    lengths = LENGTHS.sort(descending=True).values if enforce_sorted else LENGTHS
+    packed = rnn.pack_padded_sequence(tokens(), lengths, enforce_sorted=enforce_sorted)
+    expected = results_and_gradients(layer, layer, packed)
+    assert_all_close(results_and_gradients(fullgraph(layer), layer, packed), expected)
+
+
+@QUIET
+@pytest.mark.slow
+def test_a_layer_compiled_by_inductor_is_the_eager_one():
+    layer = make(cell_dropout=0.2).eval()
+    x = tokens()
+    expected = results_and_gradients(layer, layer, x, lengths=LENGTHS)
+    assert_all_close(results_and_gradients(fullgraph(layer, "inductor"), layer, x, lengths=LENGTHS), expected)
+
+
+@QUIET
+def test_a_compiled_layer_takes_other_sizes_without_compiling_again():
+    layer = make()
+    function = fullgraph(layer, dynamic=True)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for shape in ((6, 5, 3), (9, 4, 3), (3, 7, 3)):
+        x = tokens(*shape)
+        expected = results_and_gradients(layer, layer, x)
+        assert_all_close(results_and_gradients(function, layer, x), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 1
+
+
+@QUIET
+def test_a_compiled_layer_drops_what_the_eager_one_drops():
+    layer = make(cell_dropout=0.3, attention_dropout=0.3)
+    x = tokens()
+    found = []
+    for function in (layer, fullgraph(layer)):
+        torch.manual_seed(3)
+        found.append(results_and_gradients(function, layer, x))
+    assert_all_close(*found)
+
+
+@QUIET
+def test_sequence_is_left_as_it_is():
+    layer = make("sequence")
+    x = tokens()
+    function = torch.compile(layer, backend="aot_eager")
+    assert_all_close(results_and_gradients(function, layer, x), results_and_gradients(layer, layer, x))
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="sequence backend"):
+        fullgraph(layer)(x)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(7, 3, dtype=F64), make()
+        self.head = nn.Linear(8, 2, dtype=F64)
+
+    def forward(self, symbols, lengths):
+        return self.head(self.layer(self.embedding(symbols), lengths=lengths).state.candidate[:, -1])
+
+
+@QUIET
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_classifier_gives_the_same_answers(strict):
+    model = Classifier().eval()
+    steps, batch = (torch.export.Dim(name, min=2, max=64) for name in ("steps", "batch"))
+    example = torch.randint(7, (6, 5)), LENGTHS
+    shapes = ({0: steps, 1: batch}, {0: batch})
+    program = torch.export.export(model, example, dynamic_shapes=shapes, strict=strict)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    again = torch.export.load(file).module()
+    for symbols, lengths in (example, (torch.randint(7, (9, 3)), torch.tensor([4, 9, 1]))):
+        assert_close(again(symbols, lengths), model(symbols, lengths))
+
+
+# What the dispatcher does
+
+
+@pytest.fixture
+def _uninitialised_memory_is_the_same_every_time():
+    """What is kept of slots that are not active is not written, and opcheck compares all."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def operator_arguments(layer, monkeypatch, x, **arguments):
+    """What the operator and its reverse are called with."""
+    found = []
+    for name in ("native", "native_backward"):
+        operator = getattr(native, name)
+        monkeypatch.setattr(native, name, lambda *a, operator=operator: found.append(a) or operator(*a))
+    layer(x, **arguments).output.sum().backward()
+    monkeypatch.undo()
+
+    def leaf(value):
+        if isinstance(value, list):
+            return [leaf(one) for one in value]
+        return (
+            value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+        )
+
+    return [tuple(leaf(value) for value in call) for call in found]
+
+
+@QUIET
+@pytest.mark.usefixtures("_uninitialised_memory_is_the_same_every_time")
+@pytest.mark.parametrize("score", ["normalized", "additive"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_opcheck(score, dropout, monkeypatch):
+    layer = make("native", score=score, cell_dropout=dropout, attention_dropout=dropout)
+    forward, backward = operator_arguments(layer, monkeypatch, tokens(), lengths=LENGTHS if dropout else None)
+    torch.library.opcheck(torch.ops.ordered_memory.native.default, forward)
+    for value in (value for given in backward for value in (given if isinstance(given, list) else [given])):
+        if isinstance(value, torch.Tensor):
+            value.requires_grad_(False)
+    torch.library.opcheck(torch.ops.ordered_memory.native_backward.default, backward)
+
+
+def test_fake_tensors_and_meta_tensors_have_shapes():
+    with FakeTensorMode():
+        layer = make()
+        x = tokens()
+        output = layer(x).output
+        output.sum().backward()
+        assert output.shape == (6, 5, 8)
+        assert x.grad.shape == x.shape
+    layer = OrderedMemory(3, 8, 4, device="meta")
+    out = layer(torch.zeros(6, 5, 3, device="meta"), lengths=LENGTHS)
+    assert out.attention.shape == (6, 5, 4)
+    assert out.state.memory.device.type == "meta"
+
+
+def test_make_fx_sees_one_operator():
+    layer = make()
+    graph = make_fx(lambda x: layer(x).output)(tokens().detach())
+    assert [str(node.target) for node in graph.graph.nodes].count("ordered_memory.native.default") == 1
+    x = torch.randn(6, 5, 3, dtype=F64)
+    assert_close(graph(x), layer(x).output)
+
+
+def test_the_default_device_changes_nothing():
+    layer = make(cell_dropout=0.2, attention_dropout=0.2)
+    x = tokens()
+    torch.manual_seed(3)
+    expected = results_and_gradients(layer, layer, x, lengths=LENGTHS)
+    torch.manual_seed(3)
+    with torch.device("meta"):
+        found = results_and_gradients(layer, layer, x, lengths=LENGTHS)
+    assert_all_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.to("meta"), "state.memory must be on cpu, got a tensor on meta"),
+        (
+            lambda t: t.to(torch.complex128),
+            "state.memory must have dtype torch.float64, got torch.complex128",
+        ),
+        (lambda t: t.long(), "state.memory must have dtype torch.float64, got torch.int64"),
+        (lambda t: t.float(), "state.memory must have dtype torch.float64, got torch.float32"),
+        (lambda t: t[:, :3], r"state.candidate must have shape \(5, 3, 8\)"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["native", "sequence", "reference"])
+def test_a_state_that_does_not_fit_is_refused_by_name(backend, change, message):
+    layer = make(backend)
+    state = carried_state(layer)
+    run = BACKENDS[backend].recur
+    with pytest.raises(ValueError, match=message):
+        run(
+            torch.zeros(6, 5, 8, dtype=F64),
+            state._replace(memory=change(state.memory)),
+            layer.directions[0].recurrent_modules(),
+        )
+
+
+@pytest.mark.parametrize("argument", ["queries", "lengths", "memory", "w_in", "key_mask", "dtype", "device"])
+def test_the_operator_checks_what_it_is_called_with(argument, monkeypatch):
+    forward = list(operator_arguments(make("native"), monkeypatch, tokens(), lengths=LENGTHS)[0])
+    place = {"queries": 1, "lengths": 2, "memory": 3, "key_mask": 9}.get(argument)
+    if argument == "w_in":
+        forward[6][3] = forward[6][3][:3]
+    elif place is None:
+        forward[1] = forward[1].float() if argument == "dtype" else forward[1].to("meta")
+    else:
+        forward[place] = torch.zeros(2, 2, dtype=forward[place].dtype if forward[place] is not None else F64)
+    with pytest.raises(
+        (ValueError, RuntimeError), match=argument if argument[0] != "d" else "queries|device"
+    ):
+        native.native(*forward)
+
+
+def test_negative_views_are_read_as_they_are():
+    layer = make()
+    x = torch.randn(6, 5, 3, dtype=torch.complex128).conj().imag
+    memory = torch.randn(5, 4, 8, dtype=torch.complex128).conj().imag
+    assert x.is_neg()
+    state = OrderedMemoryState(memory, memory, torch.rand(5, 5, dtype=F64))
+    resolved = OrderedMemoryState(*(tensor.resolve_neg() for tensor in state))
+    assert torch.equal(layer(x, state).output, layer(x.resolve_neg(), resolved).output)
+
+
+def test_checkpointing_and_the_profiler_see_the_operator():
+    layer = make(cell_dropout=0.3)
+    x = tokens()
+    found = []
+    with torch.profiler.profile() as profile:
+        for function in (layer, lambda x: checkpoint(layer, x, use_reentrant=False)):
+            torch.manual_seed(3)
+            found.append(results_and_gradients(function, layer, x))
+    assert_all_close(*found)
+    names = {event.key for event in profile.key_averages()}
+    assert {"ordered_memory::native", "ordered_memory::native_backward"} <= names
+
+
+def test_what_is_returned_is_allocated_for_it():
+    out = make("native")(tokens())
+    for tensor in (out.output, out.attention, *out.state):
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+# Transforms
+
+
+@QUIET
+@pytest.mark.parametrize("backend", ["auto", "native"])
+@pytest.mark.parametrize("transform", ["vmap", "grad", "forward mode"])
+def test_transforms_take_the_definition_or_are_refused(backend, transform):
+    layer, definition = make(backend), make("reference")
+    definition.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 6, 5, 3, dtype=F64)
+
+    def run(layer):
+        if transform == "vmap":
+            return torch.func.vmap(lambda x: layer(x).output)(x)
+        if transform == "grad":
+            return torch.func.grad(lambda x: layer(x).output.sin().sum())(x[0])
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(layer(forward_ad.make_dual(x[0], x[1])).output).tangent
+
+    if backend == "auto":
+        assert_close(run(layer), run(definition))
+    else:
+        with pytest.raises(BackendError, match="backend='reference'"):
+            run(layer)
+
+
+def test_a_second_derivative_names_the_definition():
+    layer, x = make("native"), tokens()
+    (slope,) = torch.autograd.grad(layer(x).output.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="use backend='reference'"):
+        slope.sum().backward()
+
+
+# Threads
+
+
+@pytest.mark.parametrize(("forward", "backward"), [(1, 2), (2, 1), (3, 2)])
+def test_the_reverse_pass_needs_no_more_threads_than_it_finds(forward, backward):
+    layer, x = make("native", cell_dropout=0.2), tokens()
+    torch.manual_seed(3)
+    expected = results_and_gradients(layer, layer, x, lengths=LENGTHS)
+    torch.manual_seed(3)
+    torch.set_num_threads(forward)
+    out = layer(x, lengths=LENGTHS)
+    results = [out.output, out.attention, *out.state]
+    loss = sum(((i + 1) * tensor).sin().sum() for i, tensor in enumerate(results))
+    torch.set_num_threads(backward)
+    wanted = [x, *layer.parameters()]
+    found = []
+
+    def work():
+        found.extend(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert_all_close([*results, *found], expected)
+
+
+def test_the_first_pass_with_another_number_of_threads_is_as_the_next():
+    layer = OrderedMemory(3, 64, 4, backend="native")
+    x = tokens(12, 16, 3, dtype=torch.float32)
+    for threads in (2, 3):
+        torch.set_num_threads(threads)
+        first, *others = (results_and_gradients(layer, layer, x) for _ in range(3))
+        assert all(all(map(torch.equal, first, other)) for other in others)
+
+
+# What engines do not see
+
+
+class LowRank(nn.Module):
+    """A map with a low-rank correction beside it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.down = base, nn.Linear(base.in_features, 2, dtype=F64)
+        self.up = nn.Linear(2, base.out_features, dtype=F64)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def buffers(module):
+    weight = module.weight.detach()
+    del module.weight
+    module.register_buffer("weight", weight)
+
+
+def unbiased(direction):
+    direction.cell.output = nn.Linear(32, 32, bias=False, dtype=F64)
+
+
+CHANGES = {
+    "replaced": lambda d: setattr(d.cell, "output", LowRank(d.cell.output)),
+    "another size": lambda d: setattr(d.score, "output", nn.Linear(8, 3, dtype=F64)),
+    "without bias": unbiased,
+    "hook": lambda d: d.cell.output.register_forward_hook(lambda m, x, y: 2 * y),
+    "pre-hook": lambda d: d.score.key.register_forward_pre_hook(lambda m, x: (2 * x[0],)),
+    "backward hook": lambda d: d.norm.register_full_backward_hook(lambda m, x, y: (3 * x[0],)),
+    "hook of the cell": lambda d: d.cell.register_forward_hook(lambda m, x, y: y),
+    "hook of the score": lambda d: d.score.register_forward_hook(lambda m, x, y: 2 * y),
+    "weight norm": lambda d: parametrizations.weight_norm(d.cell.from_memory),
+    "pruned": lambda d: prune.l1_unstructured(d.score.output, "weight", 0.5),
+    "buffer": lambda d: buffers(d.cell.from_candidate),
+    "another dtype": lambda d: d.score.key.float(),
+    "norm": lambda d: setattr(d.score, "key_norm", nn.Identity()),
+    "without affine": lambda d: setattr(d, "norm", nn.LayerNorm(8, elementwise_affine=False, dtype=F64)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_an_engine_does_not_see_is_left_to_the_definition(name):
+    layer = make()
+    CHANGES[name](layer.directions[0])
+    inputs, modules = torch.zeros(2, 1, 8, dtype=F64), layer.directions[0].recurrent_modules()
+    assert select_backend("auto", inputs, modules) is run_recurrence
+    for engine in ("native", "sequence"):
+        with pytest.raises(BackendError, match=f"backend '{engine}' cannot run here: (it|its|the) "):
+            select_backend(engine, inputs, modules)
+    assert contract.why_not(inputs, modules) is not None
+
+
+@pytest.mark.parametrize("backend", ["native", "sequence"])
+def test_hooks_of_the_query_map_are_called(backend):
+    layer, definition = make(backend), make("reference")
+    definition.load_state_dict(layer.state_dict())
+    for module in (layer, definition):
+        module.directions[0].score.query.register_forward_hook(lambda m, x, y: 2 * y)
+    x = tokens()
+    expected = results_and_gradients(definition, definition, x)
+    assert_all_close(results_and_gradients(layer, layer, x), expected)
+
+
+@pytest.mark.parametrize("backend", ["native", "sequence"])
+def test_every_norm_has_its_own_epsilon(backend):
+    layer, definition = make(backend), make("reference")
+    definition.load_state_dict(layer.state_dict())
+    for module in (layer, definition):
+        direction = module.directions[0]
+        direction.score.key_norm.eps, direction.score.query_norm.eps, direction.norm.eps = 0.3, 0.2, 0.1
+    x = tokens()
+    expected = results_and_gradients(definition, definition, x)
+    assert_all_close(results_and_gradients(layer, layer, x), expected)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_million_slots_do_not_overflow_the_stack(keep):
+    layer = OrderedMemory(2, 2, 1_100_000, backend="native")
+    with torch.set_grad_enabled(keep):
+        output = layer(torch.randn(2, 1, 2)).output
+    if keep:
+        output.sum().backward()
+    assert output.isfinite().all()
