@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -59,6 +59,22 @@ class EncoderConfig(AdamConfig):
             "input_dropout",
             "output_dropout",
         )
+
+
+DEMO: dict[str, Any] = {
+    "preset": "demo",
+    "epochs": 1_000,  # the minutes end it
+    "embedding_size": 64,
+    "slot_size": 64,
+    "learning_rate": 2e-3,
+    "patience": 1,
+    "adam_betas": (0.9, 0.999),
+    "cell_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "input_dropout": 0.0,
+    "output_dropout": 0.0,
+}
+"""Options of a demonstration: a small model without dropout."""
 
 
 def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:

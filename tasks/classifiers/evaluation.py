@@ -11,11 +11,11 @@ import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import LabelledData, batches_of
 from tasks.reporting.induced_trees import Scores, score_trees
+from tasks.runs.progress import progress_bar
 
 Masks = Mapping[str, NDArray[np.bool_]]
 
@@ -111,7 +111,7 @@ def evaluate(
     model.eval()
     predicted = np.zeros(len(data.labels), dtype=np.int64)
     trees: dict[int, tuple[Tree, ...]] = {}
-    with tqdm(total=len(predicted), desc="evaluation", unit="example", disable=None, leave=False) as bar:
+    with progress_bar(total=len(predicted), desc="evaluating", unit="example") as bar:
         for indices, batch in batches_of(data, batch_size):
             prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
             predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()

@@ -1,13 +1,14 @@
 """`python -m tasks.listops [train|evaluate|parse|generate] --option value`; see `--help` of each."""
 
 import sys
+from functools import partial
 
 import tasks.listops
+from tasks.classifiers.commands import run_evaluate
 from tasks.listops.commands import (
     EvaluateConfig,
     GenerateConfig,
     ParseConfig,
-    run_evaluate,
     run_generate,
     run_parse,
 )
@@ -17,7 +18,7 @@ from tasks.runs.command_line import Verb, run
 
 VERBS = {
     "train": Verb(ListOpsConfig, LISTOPS.train, lambda model: PRESETS),
-    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
     "parse": Verb(ParseConfig, run_parse),
     "generate": Verb(GenerateConfig, run_generate),
 }

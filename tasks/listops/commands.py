@@ -60,11 +60,6 @@ class GenerateConfig:
     """Seed; the same seed gives the same file."""
 
 
-def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the results of a trained model on test data."""
-    commands.run_evaluate(LISTOPS, config)
-
-
 def run_parse(config: ParseConfig) -> None:
     """Print the answer and the tree of one expression."""
     data = Dataset.from_texts([config.expression])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tasks.classifiers.encoders import DEMO as DEMO_MODEL
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.runs.options import check_at_least
 
@@ -46,23 +47,13 @@ class ListOpsConfig(DataConfig, EncoderConfig):
 PRESETS: dict[str, ListOpsConfig] = {
     "paper": ListOpsConfig(),
     "demo": ListOpsConfig(
-        preset="demo",
-        epochs=1_000,  # the minutes end it
+        **DEMO_MODEL,
         max_minutes=5,
         expressions=100_000,
         validation_size=1_000,
         max_train_length=20,
-        embedding_size=64,
-        slot_size=64,
         num_slots=6,
         test_num_slots=21,
         batch_size=64,
-        learning_rate=2e-3,
-        patience=1,
-        adam_betas=(0.9, 0.999),
-        cell_dropout=0.0,
-        attention_dropout=0.0,
-        input_dropout=0.0,
-        output_dropout=0.0,
     ),
 }

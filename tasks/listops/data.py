@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import Sentence
+from tasks.classifiers.files import DataError, read_lines
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, PADDING, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
@@ -23,10 +24,6 @@ from tasks.runs.files import atomic_path
 
 TRAIN_FILE = "train_d20s.tsv"
 TEST_FILE = "test_d20s.tsv"
-
-
-class DataError(UserError):
-    """Says in one line what is wrong with a data file, and where."""
 
 
 class Batch(NamedTuple):
@@ -246,21 +243,7 @@ def read_tsv(path: Path) -> Dataset:
         DataError: the file is missing, not text or empty, or a line has not two columns, a label that is
             not one of 0..9 or not the expression's value, or a malformed expression. Names the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text, at byte {error.start}") from None
-    if not lines:
-        raise DataError(f"{path}: the file is empty")
-    expressions = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            expressions.append(_parse_line(line))
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
-    return Dataset.from_expressions(expressions)
+    return Dataset.from_expressions(read_lines(path, _parse_line))
 
 
 def write_tsv(path: Path, dataset: Dataset) -> None:

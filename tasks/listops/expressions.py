@@ -9,9 +9,6 @@ Nothing here recurses, so nesting may be as deep as memory allows.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
 
@@ -58,28 +55,6 @@ def tokenize(text: str) -> list[str]:
         position = next(i for i, token in enumerate(tokens) if token not in IDS)
         raise _unknown(tokens, position)
     return tokens
-
-
-def encode(tokens: Iterable[str]) -> NDArray[np.int64]:
-    """Turn tokens into ids.
-
-    Args:
-        tokens: n tokens.
-    Returns:
-        (n,) int64, entries 1..15.
-    Raises:
-        ExpressionError: a word is not in the vocabulary.
-
-    Example:
-        >>> encode(["[SM", "7", "8", "]"]).tolist()
-        [4, 13, 14, 5]
-    """
-    words = list(tokens)
-    try:
-        return np.array([IDS[word] for word in words], dtype=np.int64)
-    except KeyError:
-        position = next(i for i, word in enumerate(words) if word not in IDS)
-        raise _unknown(words, position) from None
 
 
 def decode(ids: Iterable[int]) -> list[str]:

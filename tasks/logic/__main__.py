@@ -1,15 +1,16 @@
 """`python -m tasks.logic [VERB] --option value`; the default verb is train, and each has `--help`."""
 
 import sys
+from functools import partial
 
 import tasks.logic
+from tasks.classifiers.commands import run_evaluate
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
     PredictConfig,
     ReportConfig,
     StatsConfig,
-    run_evaluate,
     run_generate,
     run_predict,
     run_report,
@@ -17,11 +18,12 @@ from tasks.logic.commands import (
 )
 from tasks.logic.comparison import train_seeds
 from tasks.logic.config import LogicConfig, presets_of
+from tasks.logic.task import LOGIC
 from tasks.runs.command_line import Verb, run
 
 VERBS = {
     "train": Verb(LogicConfig, train_seeds, presets_of),
-    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
     "predict": Verb(PredictConfig, run_predict),
     "stats": Verb(StatsConfig, run_stats),
     "generate": Verb(GenerateConfig, run_generate),

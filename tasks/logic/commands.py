@@ -84,11 +84,6 @@ class ReportConfig:
     """The page to write."""
 
 
-def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the results of a trained model on test data."""
-    commands.run_evaluate(LOGIC, config)
-
-
 def run_predict(config: PredictConfig) -> None:
     """Print the probabilities of the seven relations and both trees."""
     pair = make_pair(_without_idle_brackets(config.left), _without_idle_brackets(config.right))

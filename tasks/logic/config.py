@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from tasks.classifiers.encoders import DEMO as DEMO_MODEL
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.logic.data import SplitName
 from tasks.runs.errors import UserError
@@ -95,21 +96,11 @@ PAPER_ONLSTM = LogicConfig(
 )
 """The ON-LSTM paper's: 400 units, embedding 128, dropout 0.2."""
 DEMO = LogicConfig(
-    preset="demo",
+    **DEMO_MODEL,
     generated=50_000,
-    epochs=1_000,  # the minutes end it
     max_minutes=8,
-    embedding_size=64,
-    slot_size=64,
     num_slots=12,
     test_num_slots=24,
-    learning_rate=2e-3,
-    patience=1,
-    adam_betas=(0.9, 0.999),
-    cell_dropout=0.0,
-    attention_dropout=0.0,
-    input_dropout=0.0,
-    output_dropout=0.0,
 )
 PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
 

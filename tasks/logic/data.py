@@ -20,6 +20,7 @@ from torch import Tensor
 from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.classifiers.classification import Sentence
+from tasks.classifiers.files import DataError, read_lines
 from tasks.logic.formulas import (
     PADDING,
     PARENTHESES,
@@ -33,7 +34,6 @@ from tasks.logic.formulas import (
     words_of,
 )
 from tasks.logic.tree_batching import TreeBatch, TreeStore
-from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 
 MAX_OPERATIONS = 12
@@ -57,10 +57,6 @@ PATTERNS: dict[str, re.Pattern[str] | None] = {
 
 OFFICIAL_SIZES = {"full": 135_529, "A": 128_969, "B": 87_948, "C": 51_896}
 """Pairs of at most 6 operations that the official training files leave in each split."""
-
-
-class DataError(UserError):
-    """Says in one line what is wrong with a data file, and where."""
 
 
 class Pair(NamedTuple):
@@ -264,21 +260,7 @@ def read_file(path: Path, *, empty: bool = False) -> list[Pair]:
         DataError: no such file, not text, or a line without three columns, with an unknown relation, a
             malformed formula, or a relation that is not that of its formulas.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text, at byte {error.start}") from None
-    if not lines and not empty:
-        raise DataError(f"{path}: the file is empty")
-    pairs = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            pairs.append(_parse_line(line))
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
-    return pairs
+    return read_lines(path, _parse_line, empty=empty)
 
 
 def write_directory(
