@@ -21,3 +21,11 @@ settings.load_profile("reproducible")
 @pytest.fixture(autouse=True)
 def _same_seed():
     torch.manual_seed(20191026)
+
+
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory):
+    """A tiny finished run of each task, to be read only: see `tests.hostile_files.make_runs`."""
+    from tests.hostile_files import make_runs
+
+    return make_runs(tmp_path_factory.mktemp("small_runs"))

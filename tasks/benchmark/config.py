@@ -92,7 +92,7 @@ class CompareConfig(MemoryConfig):
         strangers = [name for name in self.config if name not in ("listops", "long")]
         if self.checkpoint is not None and strangers:
             raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {strangers[0]}")
-        _check_parent(self.json, "--json")
+        check_output(self.json, "--json")
 
 
 @dataclass
@@ -119,7 +119,9 @@ class ScalingConfig(MemoryConfig):
             raise UserError(f"--out {self.out}: is not a directory")
 
 
-def _check_parent(path: Path | None, option: str) -> None:
-    """A measurement of minutes must not end in a missing directory."""
+def check_output(path: Path | None, option: str) -> None:
+    """Raise a UserError where `path` cannot be a file: a measurement of minutes must not end in that."""
     if path is not None and not path.parent.is_dir():
         raise UserError(f"{option} {path}: there is no directory {path.parent}")
+    if path is not None and path.is_dir():
+        raise UserError(f"{option} {path}: is a directory")

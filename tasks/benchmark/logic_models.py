@@ -12,7 +12,7 @@ import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
 from torch.nn.functional import cross_entropy
 
-from tasks.benchmark.config import MeasurementConfig
+from tasks.benchmark.config import MeasurementConfig, check_output
 from tasks.benchmark.contender import ModuleContender
 from tasks.benchmark.figures import contender_figures, tables
 from tasks.benchmark.machine import describe, machine_line
@@ -54,6 +54,7 @@ class LogicModelsConfig(MeasurementConfig):
             raise UserError("--models must name at least one model")
         for model in self.models:
             self.model_config(model).check()
+        check_output(self.json, "--json")
 
     def model_config(self, model: ModelName) -> LogicConfig:
         """The configuration of one of the models."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onlstm import ONLSTM
 from onlstm.backends import BACKENDS
 from tasks.benchmark.batches import Batch
-from tasks.benchmark.config import MeasurementConfig
+from tasks.benchmark.config import MeasurementConfig, check_output
 from tasks.benchmark.contender import FLOOR, LSTM, RELEASED, Contender
 from tasks.benchmark.contenders import batch_contender
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
@@ -47,6 +47,7 @@ class OnlstmConfig(MeasurementConfig):
             raise UserError("--sizes must name at least one size")
         for text in self.sizes:
             _parse(text)
+        check_output(self.json, "--json")
 
 
 class _Size(NamedTuple):

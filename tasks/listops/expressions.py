@@ -204,4 +204,4 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 
 
 def _unknown(tokens: Sequence[str], position: int) -> ExpressionError:
-    return ExpressionError(f"unknown token {tokens[position]!r} at position {position}")
+    return ExpressionError(f"unknown token {tokens[position][:60]!r} at position {position}")

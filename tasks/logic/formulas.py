@@ -87,7 +87,7 @@ def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
     for position, token in enumerate(tokens):
         if token not in IDS:
             raise FormulaError(
-                f"unknown word {token!r} at token {position + 1}: expected one of {' '.join(TOKENS)}"
+                f"unknown word {token[:60]!r} at token {position + 1}: expected one of {' '.join(TOKENS)}"
             )
     return np.array([IDS[token] for token in tokens], dtype=np.int64)
 
@@ -141,7 +141,7 @@ def parse(tokens: Sequence[str]) -> Formula:
             open_groups[-1] += [token, position]
             position += 1
         else:
-            raise FormulaError(f"unknown word {token!r} at token {place}")
+            raise FormulaError(f"unknown word {token[:60]!r} at token {place}")
     if len(open_groups) > 1:
         raise FormulaError(f"{len(open_groups) - 1} unmatched ( at the end")
     if len(open_groups[0]) != 1 or not isinstance(open_groups[0][0], Formula):

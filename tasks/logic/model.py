@@ -16,6 +16,7 @@ from tasks.logic.data import Batch
 from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
 from tasks.logic.transformers import PairTransformer
 from tasks.logic.tree_models import TREE_MODELS, TreeModel
+from tasks.runs.errors import UserError
 from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
@@ -112,11 +113,14 @@ def _build_encoder(config: LogicConfig) -> nn.Module:
     if config.model == "lstm":
         return nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
     if config.model == "onlstm":
-        return ONLSTM(
-            config.embedding_size,
-            config.slot_size,
-            batch_first=True,
-            chunk_size=config.chunk_size,
-            backend=config.backend,
-        )
+        try:
+            return ONLSTM(
+                config.embedding_size,
+                config.slot_size,
+                batch_first=True,
+                chunk_size=config.chunk_size,
+                backend=config.backend,
+            )
+        except ValueError as error:
+            raise UserError(str(error)) from None
     return build_ordered_memory(config)

@@ -115,7 +115,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
         return tensors, json.loads(header["json"])
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
-    except (SafetensorError, KeyError, ValueError, RecursionError) as error:
+    except PermissionError:
+        raise UserError(f"{path}: may not be read") from None
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
 
 

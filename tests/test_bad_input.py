@@ -1,0 +1,591 @@
+"""Whatever is wrong with what a user types or names is one line and status 2, and blocks nothing.
+
+A row of a table is a task, a command line, and what the line must name. `{name}` is a file of
+`tests/hostile_files.py`; training has the options of a tiny run before those of the row.
+"""
+
+import fcntl
+import importlib
+import json
+import os
+import resource
+import shlex
+import shutil
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from tasks.runs.run_directory import RunDirectory
+from tests.hostile_files import TINY, make_damaged
+
+SECONDS = 60
+
+
+class Late(BaseException):
+    """Nothing in the product catches it."""
+
+
+@pytest.fixture(scope="module")
+def files(small_runs, tmp_path_factory):
+    return small_runs | make_damaged(tmp_path_factory.mktemp("damaged"), Path(small_runs["listops"]))
+
+
+@pytest.fixture(autouse=True)
+def _no_hang():
+    """Nothing hangs."""
+
+    def late(number, frame):
+        raise Late(f"after {SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def _no_processes(monkeypatch, tmp_path):
+    """What is refused starts no other process, and leaves nothing where it runs."""
+    launcher = "lightning_fabric.strategies.launchers.subprocess_script._SubprocessScriptLauncher"
+
+    def start(self):
+        raise AssertionError("other processes were started")
+
+    monkeypatch.setattr(f"{launcher}._call_children_scripts", start)
+    monkeypatch.setattr("tasks.parsing.treebank.MAX_BYTES", 2**20)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def refused(capsys, task, words, named=""):
+    """Run a command that must be refused: status 2, nothing but a line that names the cause."""
+    capsys.readouterr()
+    main = importlib.import_module(f"tasks.{task}.__main__").main
+    try:
+        status = main([str(word) for word in words])
+        one_line = True
+    except SystemExit as exit_:  # the parser of the options shows a box
+        status, one_line = exit_.code, False
+    error = capsys.readouterr().err
+    assert status == 2, error
+    assert error.count("\n") == 1 or not one_line, error
+    assert "Traceback" not in error
+    assert named in error or not one_line, error
+    assert len(error) < 2_000 or not one_line
+    return error
+
+
+def check(capsys, files, task, line, named):
+    words = [word.format_map(files) for word in shlex.split(line)]
+    if words[:1] == ["train"]:
+        words = ["train", *TINY[task].split(), "--run-dir", "run", *words[1:]]
+    refused(capsys, task, words, named.format_map(files))
+    RunDirectory(Path("run")).check_free()  # nothing blocks the next try
+    assert not list(Path().rglob(".*part*")), "half a file was left"
+
+
+def rows(task, text):
+    """Rows of a table written as `command line -> what is named`."""
+    table = []
+    for line in text.strip().splitlines():
+        command, _, named = line.partition(" ->")
+        table.append(pytest.param(task, command.strip(), named.strip(), id=f"{task} {command.strip()}"))
+    return table
+
+
+COMMON = """
+train --adam-betas 2 3 -> --adam-betas
+train --adam-betas nan 0.9 -> --adam-betas
+train --adam-betas 0 1 -> --adam-betas
+train --adam-betas 0 -1 -> --adam-betas
+train --adam-epsilon nan -> --adam-epsilon
+train --adam-epsilon 0 -> --adam-epsilon
+train --learning-rate-decay 5 -> --learning-rate-decay
+train --learning-rate-decay 1 -> --learning-rate-decay
+train --learning-rate-decay nan -> --learning-rate-decay
+train --patience -1 -> --patience
+train --cell-dropout nan -> --cell-dropout
+train --cell-dropout 2 -> --cell-dropout
+train --attention-dropout -0.1 -> --attention-dropout
+train --occupancy-threshold 2 -> --occupancy-threshold
+train --occupancy-threshold nan -> --occupancy-threshold
+train --occupancy-threshold -1 -> --occupancy-threshold
+train --recompute-every 0 -> --recompute-every
+train --recompute-every -1 -> --recompute-every
+train --num-slots 0 -> --num-slots
+train --num-slots -1 -> --num-slots
+train --num-slots 99999999999 ->
+train --num-slots 100000000000000000000 ->
+train --test-num-slots 0 -> --test-num-slots
+train --slot-size 0 -> --slot-size
+train --slot-size 99999999999 ->
+train --slot-size 3000000 ->
+train --slot-size 100000000000000000000 ->
+train --embedding-size 99999999999 ->
+train --embedding-size 100000000000000000000 ->
+train --score magic ->
+train --cell magic ->
+"""
+"""Options of the classifiers."""
+
+TRAINING = """
+train --learning-rate nan -> --learning-rate
+train --learning-rate 0 -> --learning-rate
+train --learning-rate -1 -> --learning-rate
+train --gradient-clip nan -> --gradient-clip
+train --gradient-clip 0 -> --gradient-clip
+train --weight-decay nan -> --weight-decay
+train --weight-decay -1 -> --weight-decay
+train --input-dropout 2 -> --input-dropout
+train --epochs 0 -> --epochs
+train --epochs -5 -> --epochs
+train --epochs x ->
+train --epochs 1.5 ->
+train --epochs ->
+train --max-minutes nan -> --max-minutes
+train --max-minutes -1 -> --max-minutes
+train --batch-size 0 -> --batch-size
+train --evaluation-batch-size 0 -> --evaluation-batch-size
+train --save-every 0 -> --save-every
+train --seed -1 -> --seed
+train --devices 0 -> --devices
+train --devices -1 -> --devices
+train --device foo ->
+train --accelerator foo ->
+train --accelerator cuda ->
+train --strategy foo ->
+train --precision foo ->
+train --backend magic -> magic
+train --backend '' ->
+train --model foo ->
+train --preset '' ->
+train --run-dir {under_file} -> {text}
+train --run-dir /proc/nowhere/run -> /proc/nowhere
+train stray ->
+'' -> ''
+TRAIN -> 'TRAIN'
+--no-such-option ->
+"""
+"""Options of every run."""
+
+EVERYWHERE = """
+train --learning-rate inf -> --learning-rate
+train --seed 99999999999999999999 -> --seed
+train --devices 1000000 -> --devices
+train --run-dir {text} -> {text}
+train --preset huge -> --preset
+train --no-such-option 1 ->
+fly -> 'fly'
+"""
+
+LISTOPS = """
+train --max-train-length 0 -> --max-train-length
+train --expressions 0 -> --expressions
+train --expressions 1 ->
+train --validation-size 0 -> --validation-size
+train --validation-size 500 -> --validation-size
+train --validation-size 270 -> --validation-size
+train --validation-size 269 ->
+train --data-dir {text} -> {text}
+train --data-dir {missing} -> {missing}
+train --data-dir {directory} -> {directory}
+train --data-dir {listops_long} -> training
+train --data-dir {listops_few} -> --validation-size
+train --data-dir {listops_empty} -> {listops_empty}
+parse ->
+parse '' -> empty
+parse '[MAX 2' -> [MAX
+parse '2 ]' -> position 1
+parse '[MAX 2 q ]' -> 'q'
+parse 3 --heat-map '' -> --heat-map
+parse 3 --heat-map {directory} -> {directory}
+parse 3 --heat-map {under_file} -> {text}
+parse 3 --num-slots 0 -> --num-slots
+parse 3 --num-slots 99999999999 ->
+parse 3 --num-slots 100000000000000000000 ->
+evaluate --checkpoint {listops} --file {empty} -> {empty}
+evaluate --checkpoint {listops} --file {binary} -> {binary}
+evaluate --checkpoint {listops} --file {zeros} -> {zeros}
+evaluate --checkpoint {listops} --file {text} -> {text}
+evaluate --checkpoint {listops} --file {label} -> {label}, line 1
+evaluate --checkpoint {listops} --file {directory} -> {directory}
+evaluate --checkpoint {listops} --file {missing} -> {missing}
+evaluate --checkpoint {listops} --file {under_file} -> {under_file}
+evaluate --checkpoint {listops} --file '' ->
+evaluate --checkpoint {listops} --file /dev/null -> /dev/null
+evaluate --checkpoint {listops} --test magic ->
+evaluate --checkpoint {listops} --size 0 -> --size
+evaluate --checkpoint {listops} --seed -1 -> --seed
+evaluate --checkpoint {listops} --num-slots 0 -> --num-slots
+evaluate --checkpoint {listops} --num-slots 99999999999 ->
+evaluate --checkpoint {listops} --occupancy-threshold 2 -> --occupancy-threshold
+evaluate --checkpoint {listops} --occupancy-threshold nan -> --occupancy-threshold
+evaluate --checkpoint {listops} --batch-size 0 -> --batch-size
+evaluate --checkpoint {listops} --json {directory} -> {directory}
+evaluate --checkpoint {listops} --json {under_file} -> {text}
+evaluate --checkpoint {listops} --json '' -> .: Is a directory
+generate ->
+generate '' -> .: Is a directory
+generate {directory} --size 3 -> {directory}
+generate {under_file} --size 3 -> {text}
+generate {missing}/a --size 3 -> {missing}
+generate a --size 0 -> --size
+generate a --size 3 --seed -1 -> --seed
+"""
+
+LOGIC = """
+train --generated 5 -> validation
+train --generated 1 -> training
+train --generated -1 -> --generated
+train --data-dir {directory} -> {directory}
+train --generated 0 --data-dir {directory} -> {directory}
+train --generated 0 --data-dir {missing} -> {missing}
+train --generated 0 --data-dir {text} -> {text}
+train --generated 0 --data-dir {logic_empty} -> training
+train --seeds 0 -> --seeds
+train --heads 0 -> --heads
+train --heads 3 --model transformer -> --heads
+train --layers 0 -> --layers
+train --chunk-size 3 --model onlstm -> --chunk-size
+train --backend magic --model onlstm -> magic
+train --slot-size 99999999992 --model lstm ->
+train --slot-size 99999999992 --model onlstm ->
+train --slot-size 99999999992 --model transformer ->
+train --split D ->
+predict ->
+predict a ->
+predict a b c ->
+predict '' '' ->
+predict a 'b b' ->
+predict a '( b' -> unmatched
+predict a x -> 'x'
+predict a b --heat-map '' -> --heat-map
+predict a b --heat-map {directory} -> {directory}
+predict a b --num-slots 0 -> --num-slots
+predict a b --num-slots 99999999999 ->
+evaluate --checkpoint {logic} --file {empty} -> {empty}
+evaluate --checkpoint {logic} --file {binary} -> {binary}
+evaluate --checkpoint {logic} --file {text} -> {text}
+evaluate --checkpoint {logic} --file {relation} -> {relation}, line 1
+evaluate --checkpoint {logic} --file {one_column} -> {one_column}, line 1
+evaluate --checkpoint {logic} --file {directory} -> {directory}
+evaluate --checkpoint {logic} --file {missing} -> {missing}
+evaluate --checkpoint {logic} --file /dev/null -> /dev/null
+evaluate --checkpoint {logic} --test longer --size 0 -> --size
+evaluate --checkpoint {logic} --test longer --seed -1 -> seed
+evaluate --checkpoint {logic} --num-slots 99999999999 ->
+evaluate --checkpoint {logic} --occupancy-threshold 2 -> --occupancy-threshold
+evaluate --checkpoint {logic} --batch-size 0 -> --batch-size
+evaluate --checkpoint {logic} --json '' -> .: Is a directory
+evaluate --checkpoint {logic} --json {directory} -> {directory}
+stats --split D ->
+stats --generated -1 ->
+stats --generated 5 --seed -1 -> seed
+stats --data-dir {missing} -> {missing}
+stats --data-dir {directory} -> {directory}
+stats --data-dir {logic_empty} -> these 0
+generate ->
+generate {text} --size 3 -> {text}
+generate {under_file} --size 3 -> {text}
+generate new --size 0 -> at least 1, got 0
+generate new --size 3 --seed -1 -> seed
+report ->
+report {missing} -> {missing}
+report {directory} -> {directory}
+report {text} -> {text}
+report {listops_run} -> {listops_run}
+report {logic_run} --output {directory} -> {directory}
+report {logic_run} --output {under_file} -> {text}
+"""
+
+LANGUAGE_MODEL = """
+train --sentences 0 -> --sentences
+train --sentences 10 -> --sentences
+train --sentences -1 -> --sentences
+train --hidden-size 7 -> --hidden-size
+train --hidden-size 99999999992 ->
+train --embedding-size 100000000000000000000 ->
+train --num-layers 0 -> --num-layers
+train --num-layers 99999999999 ->
+train --chunk-size 0 -> --chunk-size
+train --bptt 0 -> --bptt
+train --weight-dropout nan -> --weight-dropout
+train --activation-regularization nan -> --activation-regularization
+train --data-dir {missing} -> {missing}
+train --data-dir {text} -> {text}
+train --data-dir {directory} -> {directory}
+train --data-dir {text_empty} -> {text_empty}
+train --data-dir {text_binary} -> {text_binary}
+train --data-dir {text_lines} -> {text_lines}
+train --data-dir {text_short} ->
+evaluate --checkpoint {language_model} --text {missing} -> {missing}
+evaluate --checkpoint {language_model} --text {directory} -> {directory}
+evaluate --checkpoint {language_model} --text {empty} -> {empty}
+evaluate --checkpoint {language_model} --text {binary} -> {binary}
+evaluate --checkpoint {language_model} --text {text} -> {text}, line 1
+evaluate --checkpoint {language_model} --data-dir {missing} -> {missing}
+evaluate --checkpoint {language_model} --columns 0 -> --columns
+evaluate --checkpoint {language_model} --json '' -> .: Is a directory
+evaluate --checkpoint {language_model} --json {directory} -> {directory}
+"""
+
+PARSING = """
+parse ->
+parse '' --checkpoint {language_model} -> words
+parse 'the %' --checkpoint {language_model} -> '%'
+parse 'the cat' --checkpoint {language_model} --layer 0 -> --layer
+parse 'the cat' --checkpoint {language_model} --layer 3 -> --layer
+parse 'the cat' --checkpoint {language_model} --temperature nan -> --temperature
+parse 'the cat' --checkpoint {language_model} --temperature 0 -> --temperature
+parse 'the' --checkpoint {language_model} --plot '' -> .: Is a directory
+parse 'the' --checkpoint {language_model} --plot {directory} -> {directory}
+evaluate --checkpoint {language_model} --treebank {missing} -> {missing}
+evaluate --checkpoint {language_model} --treebank {directory} -> {directory}
+evaluate --checkpoint {language_model} --treebank {empty} -> {empty}
+evaluate --checkpoint {language_model} --treebank {binary} -> {binary}
+evaluate --checkpoint {language_model} --treebank {open_mrg} -> {open_mrg}, line 1
+evaluate --checkpoint {language_model} --treebank {words_mrg} -> {words_mrg}, line 1
+evaluate --checkpoint {language_model} --treebank {no_zip} -> {no_zip}
+evaluate --checkpoint {language_model} --treebank {lzma_zip} -> {lzma_zip}
+evaluate --checkpoint {language_model} --treebank {bomb_zip} -> {bomb_zip}
+evaluate --checkpoint {language_model} --max-words 0 -> --max-words
+evaluate --checkpoint {language_model} --treebank {one_mrg} --json '' -> .: Is a directory
+evaluate --checkpoint {language_model} --treebank {one_mrg} --json {directory} -> {directory}
+evaluate --checkpoint {language_model} --treebank {one_mrg} --output '' -> .: Is a directory
+evaluate --checkpoint {language_model} --treebank {one_mrg} --output {directory} -> {directory}
+evaluate --checkpoint {language_model} --treebank {one_mrg} --output {under_file} -> {text}
+"""
+
+SYNTAX_EVAL = """
+score ->
+score '' --checkpoint {language_model} -> sentence 1
+score 'the zebra' --checkpoint {language_model} -> 'zebra'
+evaluate --checkpoint {language_model} {language_model} -> more than once
+evaluate --checkpoint {language_model} --count 0 -> --count
+evaluate --checkpoint {language_model} --limit -1 -> --limit
+evaluate --checkpoint {language_model} --seed -1 -> --seed
+evaluate --checkpoint {language_model} --unknown magic ->
+evaluate --checkpoint {language_model} --pairs {missing} -> {missing}
+evaluate --checkpoint {language_model} --pairs {directory} -> {directory}
+evaluate --checkpoint {language_model} --pairs {empty} -> {empty}
+evaluate --checkpoint {language_model} --pairs {binary} -> {binary}
+evaluate --checkpoint {language_model} --pairs {text} -> {text}, line 1
+evaluate --checkpoint {language_model} --pairs {list_jsonl} -> {list_jsonl}, line 1
+evaluate --checkpoint {language_model} --pairs {number_jsonl} -> {number_jsonl}, line 1
+evaluate --checkpoint {language_model} --pairs {digits_jsonl} -> {digits_jsonl}, line 1
+evaluate --checkpoint {language_model} --pairs {deep_jsonl} -> {deep_jsonl}, line 1
+evaluate --checkpoint {language_model} --pairs {surrogate_jsonl} ->
+evaluate --checkpoint {language_model} --pairs {percent_jsonl} ->
+evaluate --checkpoint {language_model} --pairs {cut_jsonl_gz} -> {cut_jsonl_gz}
+evaluate --checkpoint {language_model} --pairs {no_jsonl_gz} -> {no_jsonl_gz}
+evaluate --checkpoint {language_model} --count 1 --json '' -> .: Is a directory
+evaluate --checkpoint {language_model} --count 1 --json {directory} -> {directory}
+evaluate --checkpoint {language_model} --count 1 --output {directory} -> {directory}
+"""
+
+BENCHMARK = """
+compare --quick --config -> --config
+compare --quick --config magic ->
+compare --quick --repeats 0 -> --repeats
+compare --quick --threads 0 -> --threads
+compare --quick --device foo -> --device
+compare --quick --device '' -> --device
+compare --quick --seed -1 -> --seed
+compare --quick --seed 99999999999999999999 -> --seed
+compare --quick --batches 0 -> --batches
+compare --quick --num-slots 99999999999 --no-memory ->
+compare --quick --occupancy-threshold nan -> --occupancy-threshold
+compare --quick --json '' -> .: is a directory
+compare --quick --json {directory} -> {directory}
+compare --quick --json {missing}/a -> {missing}
+compare --quick --released-code {missing} -> {missing}
+compare --quick --checkpoint {logic} -> {logic}
+onlstm --sizes -> --sizes
+onlstm --sizes magic -> 'magic'
+onlstm --sizes 1x1x1x99999999990 ->
+onlstm --sizes 5x2x6x20 --chunk-size 3 -> chunk_size
+onlstm --sizes 5x2x6x20 --chunk-size 0 -> chunk
+onlstm --quick --json {missing}/a -> {missing}
+onlstm --quick --json {directory} -> {directory}
+onlstm --quick --released-code {directory} -> {directory}
+logic --models ->
+logic --models magic ->
+logic --quick --batches 0 -> --batches
+logic --quick --batch-size 0 -> --batch-size
+logic --slot-size 7 -> --slot-size
+logic --quick --device foo -> --device
+logic --quick --json {missing}/a -> {missing}
+scaling --quick --axes -> --axes
+scaling --quick --nesting 0 -> --nesting
+scaling --quick --backend magic -> --backend
+scaling --quick --out {text} -> {text}
+scaling --quick --out {under_file} -> {text}
+"""
+
+BAD_CHECKPOINTS = (
+    *("directory", "empty", "text", "binary", "zeros", "cut", "cut_header", "huge_header", "missing"),
+    *("under_file", "listops_last", "listops_config", "nan", "/dev/null", ""),
+)
+READERS = {
+    "listops": "parse 3 --checkpoint",
+    "logic": "predict a b --checkpoint",
+    "language_model": "evaluate --checkpoint",
+    "parsing": "parse the --checkpoint",
+    "syntax_eval": "score the --checkpoint",
+    "benchmark": "compare --quick --no-memory --checkpoint",
+}
+"""A verb of each task that reads a checkpoint."""
+STRANGERS = {
+    "listops": ("logic", "language_model"),
+    "logic": ("listops", "language_model"),
+    **dict.fromkeys(("language_model", "parsing", "syntax_eval"), ("listops", "logic")),
+    "benchmark": ("logic", "language_model"),
+}
+"""Checkpoints of other tasks."""
+
+
+def checkpoints():
+    for task, command in READERS.items():
+        for name in (*BAD_CHECKPOINTS, *STRANGERS[task]):
+            path = f"{{{name}}}" if name.isidentifier() else f"'{name}'"
+            named = path.strip("'") or ".: "
+            yield pytest.param(task, f"{command} {path}", named, id=f"{task} reads {name!r}")
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "named"),
+    [
+        *rows("listops", COMMON),
+        *rows("listops", TRAINING),
+        *(row for task in TINY for row in rows(task, EVERYWHERE)),
+        *rows("listops", LISTOPS),
+        *rows("logic", LOGIC),
+        *rows("language_model", LANGUAGE_MODEL),
+        *rows("parsing", PARSING),
+        *rows("syntax_eval", SYNTAX_EVAL),
+        *rows("benchmark", BENCHMARK),
+        *checkpoints(),
+    ],
+)
+def test_bad_input_is_one_line(files, capsys, task, line, named):
+    check(capsys, files, task, line, named)
+
+
+LONG_INPUT = {
+    "listops, 1,100 deep": ("listops", ["parse", "[MAX " * 1100 + "1" + " ]" * 1100]),
+    "listops, 1,000 arguments": ("listops", ["parse", f"[MAX {'1 ' * 1000}]"]),
+    "listops, a word of 5,000 signs": ("listops", ["parse", "%" * 5000]),
+    "listops, a lone surrogate": ("listops", ["parse", "[MAX \ud800 ]"]),
+    "listops, no UTF-8": ("listops", ["parse", "[MAX \udcff ]"]),
+    "logic, a word of 5,000 signs": ("logic", ["predict", "%" * 5000, "a"]),
+    "logic, a lone surrogate": ("logic", ["predict", "\ud800", "a"]),
+    "parsing, 1,000 words": ("parsing", ["parse", "the " * 1000, "--checkpoint", "{language_model}"]),
+    "parsing, a lone surrogate": ("parsing", ["parse", "the \ud800", "--checkpoint", "{language_model}"]),
+    "syntax_eval, 5,000 signs": ("syntax_eval", ["score", "%" * 5000, "--checkpoint", "{language_model}"]),
+    "syntax_eval, a surrogate": ("syntax_eval", ["score", "\ud800", "--checkpoint", "{language_model}"]),
+}
+
+
+DEEP = pytest.param(
+    "logic",
+    ["predict", "( not " * 1100 + "a" + " )" * 1100, "b"],
+    marks=pytest.mark.slow,
+    id="logic, 1,100 deep",
+)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"), [*(pytest.param(*words, id=name) for name, words in LONG_INPUT.items()), DEEP]
+)
+def test_long_and_strange_input(files, capsys, task, words):
+    words = [word.format_map(files) for word in words]
+    main = importlib.import_module(f"tasks.{task}.__main__").main
+    if main(words):  # what is long is not wrong: it may be answered
+        refused(capsys, task, words)
+
+
+BAD_CONFIGURATIONS = {
+    **{text[:20]: text for text in ("[]", "3", "null", '"x"', "{", "", "[" * 100_000, '{"a":' * 100_000)},
+    "binary": b"\x80\xff\x00",
+    "a number of 5,000 digits": '{"seed": ' + "9" * 5000 + "}",
+    **{
+        f"{name} = {value!r}": json.dumps({name: value})
+        for name, value in (
+            *(("slot_size", value) for value in ("6", 6.5, None, True, [6], {"a": 6}, 10**20, -1)),
+            *(("adam_betas", value) for value in (3, [0.1], ["a", "b"], [0.1, 0.2, 0.3], {})),
+            *(("learning_rate", value) for value in ("fast", float("nan"), None, [])),
+            *(("model", value) for value in ("magic", 3, None)),
+            *(("precision", value) for value in ("magic", 3, None)),
+            *(("data_dir", value) for value in (["x"], 3, "\0", "/nowhere")),
+            *(("resume", "yes"), ("run_dir", 3), ("backend", 3), ("backend", "\ud800"), ("magic", 1)),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("content", BAD_CONFIGURATIONS.values(), ids=BAD_CONFIGURATIONS)
+def test_configurations_that_are_none(files, capsys, tmp_path, content):
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(files["listops_last"], run)
+    (run / "config.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    refused(capsys, "listops", ["train", "--resume", "--run-dir", run, "--max-minutes", "0.001"])
+
+
+ON = ["--checkpoint", "{language_model}"]
+WRITERS = {
+    "listops parse": ["listops", "parse", "3", "--heat-map"],
+    "listops generate": ["listops", "generate", "--size", "40"],
+    "language_model evaluate": ["language_model", "evaluate", *ON, "--json"],
+    "syntax_eval evaluate": ["syntax_eval", "evaluate", *ON, "--count", "2", "--output"],
+    "benchmark onlstm": ["benchmark", "onlstm", "--quick", "--json"],
+}
+"""A command line to which the name of a file is added."""
+
+
+@pytest.fixture(params=WRITERS)
+def writer(files, request):
+    task, *words = WRITERS[request.param]
+    main = importlib.import_module(f"tasks.{task}.__main__").main
+    return task, [word.format_map(files) for word in words], main
+
+
+def test_a_full_disk_names_the_file_and_keeps_what_was_there(tmp_path, capsys, monkeypatch, writer):
+    task, words, _ = writer
+    # Git writes too, and would die and leave its lock.
+    monkeypatch.setattr("tasks.benchmark.machine._commit", lambda: None)
+    target = tmp_path / "result.html"
+    target.write_text("before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+    try:
+        refused(capsys, task, [*words, target], str(target))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert target.read_text() == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"here", target.name}
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path, writer):
+    _, words, main = writer
+    link, aim, pipe = tmp_path / "link.png", tmp_path / "aim.png", tmp_path / "pipe.png"
+    link.symlink_to(aim.name)
+    assert main([*words, str(link)]) == 0
+    assert link.is_symlink()
+    assert aim.stat().st_size > 16
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 2**20)
+    try:
+        assert main([*words, str(pipe)]) == 0
+        assert len(os.read(reader, 2**20)) > 16
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    if os.geteuid() == 0:  # another /dev/null, lest a mistake costs the system's
+        os.mknod(tmp_path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        assert main([*words, str(tmp_path / "null")]) == 0
+        assert (tmp_path / "null").is_char_device()
