@@ -23,6 +23,7 @@ def test_the_example_runs():
     assert names["out"].output.shape == (4, 10, 32)
     assert names["summary"].shape == (4, 32)
     assert names["trees"][-1] == 0
+    assert len(names["more_trees"]) == 4
     for other in others:
         exec(other, names)
 
