@@ -1,6 +1,5 @@
 """What is peculiar to the native backend: building it, its memory, its threads."""
 
-import gc
 import threading
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
 from ordered_memory.backends.native.call import compiled
-from ordered_memory.backends.runtime import build, pool
+from ordered_memory.backends.runtime import build
 from tests.tolerances import assert_close
 
 AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))
@@ -22,13 +21,6 @@ def fresh_build(tmp_path, monkeypatch):
     build.load.cache_clear()
     yield tmp_path
     build.load.cache_clear()
-
-
-@pytest.fixture
-def empty_pool():
-    pool.clear()
-    yield
-    pool.clear()
 
 
 def modules():
@@ -59,27 +51,6 @@ def test_dtypes_that_it_does_not_have_are_named(dtype):
     layer = OrderedMemory(3, 4, 2, backend="native", dtype=dtype)
     with pytest.raises(RuntimeError, match=str(dtype)):
         layer(torch.zeros(2, 1, 3, dtype=dtype))
-
-
-def test_memory_is_used_again_but_not_while_a_view_lives(empty_pool):
-    first = pool.empty(5000, torch.float32)
-    view, where = first[10:20], first.data_ptr()
-    del first
-    gc.collect()
-    assert pool.empty(5000, torch.float32).data_ptr() != where
-    del view
-    gc.collect()
-    both = [pool.empty(4000, torch.float32) for _ in range(2)]
-    assert where in [tensor.data_ptr() for tensor in both]
-
-
-def test_larger_buffers_take_the_place_of_smaller_ones(empty_pool):
-    for size in (1000, 10_000, 100_000, 1_000_000):
-        tensor = pool.empty(size, torch.float32)
-        tensor[0] = 1
-        del tensor
-        gc.collect()
-    assert [len(buffer) for buffer in pool._free] == [1 << 22]
 
 
 @AVAILABLE
@@ -161,7 +132,7 @@ def test_checkpointed_stretches_give_the_same_gradients():
             assert_close(outcomes[1][1][name], gradient, name)
 
 
-HALF = getattr(compiled(torch.float32), "half_gemm", None)
+HALF = getattr(compiled(torch.float32), "bf16_gemm", None)
 MULTIPLIES_BFLOAT16 = pytest.mark.skipif(HALF is None, reason="no products of bfloat16 on this processor")
 
 
@@ -218,7 +189,7 @@ def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
     library = compiled(torch.float32)
     if isinstance(library, str):
         pytest.skip(library)
-    monkeypatch.setattr(library, "half_gemm", None)
+    monkeypatch.setattr(library, "bf16_gemm", None)
     case = Halved()
     for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
         assert torch.equal(one, other)

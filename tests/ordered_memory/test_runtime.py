@@ -1,6 +1,7 @@
 """Compiled code: building and loading it, the structs it takes, its threads."""
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordered_memory.backends.runtime import build
+from ordered_memory.backends.runtime import buffers, build
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.c_struct import parse
 from ordered_memory.backends.runtime.threads import run_team
@@ -427,3 +428,45 @@ def test_denormals_are_flushed_inside_only(library):
     assert result.item() == 0
     assert (tiny / 2).item() > 0
     assert ctypes.sizeof(struct) == library.struct("Pass").query.offset + 8
+
+
+@pytest.fixture
+def no_buffers():
+    buffers.clear()
+    yield
+    buffers.clear()
+
+
+def test_memory_is_used_again_but_not_while_a_view_lives(no_buffers):
+    first = buffers.empty(5000, torch.float32)
+    view, where = first[10:20], first.data_ptr()
+    del first
+    gc.collect()
+    assert buffers.empty(5000, torch.float32).data_ptr() != where
+    del view
+    gc.collect()
+    both = [buffers.empty(4000, torch.float32) for _ in range(2)]
+    assert where in [tensor.data_ptr() for tensor in both]
+
+
+def use_and_leave(size):
+    buffers.empty(size, torch.uint8)[0] = 1
+    gc.collect()
+
+
+def test_larger_buffers_take_the_place_of_smaller_ones(no_buffers):
+    for size in (1000, 10_000, 100_000, 1 << 22):
+        use_and_leave(size)
+    assert [len(buffer) for buffer in buffers._free] == [1 << 22]
+
+
+def test_what_waits_has_a_bound_and_can_be_given_back(no_buffers, monkeypatch):
+    monkeypatch.setattr(buffers, "LIMIT", 10_000)
+    use_and_leave(20_000)
+    assert buffers._free == []
+    both = [buffers.empty(8192, torch.uint8) for _ in range(2)]
+    del both
+    gc.collect()
+    assert [len(buffer) for buffer in buffers._free] == [8192]
+    buffers.clear()
+    assert buffers._free == []

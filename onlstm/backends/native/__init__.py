@@ -118,7 +118,7 @@ class _Native:
         struct.point(d_output=given[0], d_forget_distance=given[3], d_input_distance=given[4])
         struct.point(d_masters=softmax.new_empty(len(inputs.hidden), softmax.shape[1]))
         _run(inputs, struct, "backward")
-        narrow = inputs.bfloat16 and _library(inputs).half_gemm is not None
+        narrow = inputs.bfloat16 and _library(inputs).bf16_gemm is not None
         rounded = d_gates.bfloat16() if narrow else d_gates
 
         def times(left: Tensor, right: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
 def multiplies_bfloat16() -> bool:
     """Whether this engine runs here and takes bfloat16 operands under autocast."""
     library = call.compiled(torch.float32)
-    return isinstance(library, Library) and library.half_gemm is not None
+    return isinstance(library, Library) and library.bf16_gemm is not None
 
 
 @_constant

@@ -33,7 +33,7 @@ typedef struct {
     REAL *d_w_in, *d_b_in, *d_w_out, *d_b_out;
     REAL *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
     gemm_t gemm;
-    half_gemm_t bf16_gemm;                                /* null: products of REAL operands */
+    bf16_gemm_t bf16_gemm;                                /* null: products of REAL operands */
     uint8_t *scratch;                                     /* `scratch_size` bytes for each share */
 } Pass;
 EXPORT_SIZE(Pass)

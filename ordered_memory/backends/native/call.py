@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import Arguments, Dropout, OrderedMemoryState, Weights
-from ordered_memory.backends.runtime import pool
+from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.threads import run_team
 
@@ -87,7 +87,7 @@ def forward(arguments: Arguments, shares: int, keep: bool) -> Outputs:
         inputs.new_zeros(steps, batch_size, num_slots),
         *(memory, candidate, occupancy),
         inputs.new_zeros(steps, batch_size, dtype=torch.int32),
-        [pool.empty(length, torch.uint8) for length in sizes],
+        [buffers.empty(length, torch.uint8) for length in sizes],
     )
     _run(
         "forward", arguments, outputs.tape, shares, **dict(zip(Outputs._fields[:6], outputs[:6], strict=True))
@@ -138,7 +138,7 @@ def _run(function: str, arguments: Arguments, tape: list[Tensor], shares: int, *
     (struct.T, struct.B, struct.D), struct.N = inputs.shape, arguments.state.memory.shape[1]
     struct.threshold, struct.norm_epsilon, struct.key_epsilon = arguments[6:9]
     struct.cell_level, struct.score_level = dropout.cell_level, dropout.score_level
-    struct.gemm, struct.bf16_gemm = library.gemm, library.half_gemm if arguments.bfloat16 else None
+    struct.gemm, struct.bf16_gemm = library.gemm, library.bf16_gemm if arguments.bfloat16 else None
     lengths, order = _by_length(arguments.lengths, struct.T, struct.B)
     struct.rows, struct.shares, struct.keep = len(order), shares, bool(tape)
     tensors: dict[str, Tensor | None] = {
@@ -156,7 +156,7 @@ def _run(function: str, arguments: Arguments, tape: list[Tensor], shares: int, *
     scratch_size = library.code.scratch_size
     scratch_size.restype = ctypes.c_int64
     size = shares * scratch_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(scratch=pool.empty(size, torch.uint8))
+    struct.point(scratch=buffers.empty(size, torch.uint8))
     run_team(library, function, struct, shares)
 
 

@@ -37,7 +37,7 @@ class Library:
     Raises:
         OSError, RuntimeError, ValueError: it cannot be built or loaded here; says why.
 
-    `code` has the functions, `gemm` is BLAS's product, `half_gemm` that of bfloat16 operands; None where the
+    `code` has the functions, `gemm` is BLAS's product, `bf16_gemm` that of bfloat16 operands; None where the
     processor has none that is fast.
     """
 
@@ -49,7 +49,7 @@ class Library:
             raise RuntimeError("this build of PyTorch brings no MKL to multiply with") from None
         self.gemm = ctypes.cast(gemm if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p)
         bf16 = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
-        self.half_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and _has_bfloat16() else None
+        self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and _has_bfloat16() else None
         self.dtype = dtype
         self._text = "\n".join(file.read_text() for file in _files(source))
         self._structs: dict[str, type[Arguments]] = {}
@@ -79,12 +79,6 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
         return Library(source, dtype)
     except (OSError, RuntimeError, ValueError) as error:
         return str(error)
-
-
-def asked_for_bfloat16(library: Library | str) -> bool:
-    """Whether autocast asks for bfloat16 on the CPU and this library multiplies it."""
-    asked = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return asked and isinstance(library, Library) and library.half_gemm is not None
 
 
 @cache

@@ -47,16 +47,16 @@ class Arguments(ctypes.Structure):
     def _address(self, name: str, tensor: Tensor | None) -> int | None:
         if tensor is None:
             return None
-        plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+        plain = tensor.is_cpu and tensor.layout is torch.strided
         expected = self.pointees[name]
-        if not plain or tensor.dtype != expected or not tensor.is_contiguous() or tensor.is_neg():
-            raise ValueError(
-                f"{name}: expected a contiguous {expected} tensor on the CPU, got "
-                f"{tensor.dtype}, {tensor.layout}, {tensor.device}, strides {list(tensor.stride())}"
-                if plain
-                else f"{name}: expected a dense tensor on the CPU, got {tensor.layout} on {tensor.device}"
-            )
-        return tensor.data_ptr()
+        if plain and tensor.dtype is expected and tensor.is_contiguous() and not tensor.is_neg():
+            return tensor.data_ptr()
+        raise ValueError(
+            f"{name}: expected a contiguous {expected} tensor on the CPU, got "
+            f"{tensor.dtype}, {tensor.layout}, {tensor.device}, strides {list(tensor.stride())}"
+            if plain
+            else f"{name}: expected a dense tensor on the CPU, got {tensor.layout} on {tensor.device}"
+        )
 
 
 def parse(text: str, name: str, real: torch.dtype) -> type[Arguments]:

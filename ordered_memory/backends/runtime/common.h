@@ -39,7 +39,7 @@ typedef void (*gemm_t)(const char *, const char *, const int *, const int *, con
                        const REAL *, const int *, const REAL *, const int *, const REAL *, REAL *, const int *);
 
 /* The same with bfloat16 operands. */
-typedef void (*half_gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
+typedef void (*bf16_gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
                             const uint16_t *, const int *, const uint16_t *, const int *, const REAL *, REAL *,
                             const int *);
 

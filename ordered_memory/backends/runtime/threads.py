@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from ordered_memory.backends.runtime.build import Library, pytorch_library
 
-Share = TypeVar("Share")
-Result = TypeVar("Result")
 _PROCESS = os.getpid()
 
 
@@ -52,35 +48,3 @@ def _openmp() -> ctypes.CDLL | None:
         if hasattr(library, "GOMP_parallel") and hasattr(library, "omp_get_num_threads"):
             return library
     return None
-
-
-def run_in_threads(
-    library: Library, work: Callable[[Share], Result], shares: Sequence[Share]
-) -> list[Result]:
-    """The work of each share, the first of them in this thread, with a BLAS of one thread each.
-
-    Args:
-        library: whose BLAS is kept to one thread in each.
-        work: calls into the library.
-        shares: one for each thread.
-    Returns:
-        The results in order.
-    """
-
-    def alone(share: Share) -> Result:
-        before = library.set_blas_threads(1)
-        try:
-            return work(share)
-        finally:
-            library.set_blas_threads(before)
-
-    threads = _threads(os.getpid(), max(1, len(shares)))
-    others = [threads.submit(alone, share) for share in shares[1:]]
-    first = [alone(share) for share in shares[:1]]
-    return first + [other.result() for other in others]
-
-
-@cache
-def _threads(process: int, count: int) -> ThreadPoolExecutor:
-    """So many threads, which may wait for one another; of this process: a fork has none of its parent's."""
-    return ThreadPoolExecutor(count, thread_name_prefix="ordered-memory")
