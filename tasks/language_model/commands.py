@@ -41,7 +41,13 @@ class EvaluateConfig:
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print perplexity and the share of words that the vocabulary has."""
+    """Print the perplexity on a text and the fraction of its words that are in the vocabulary.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or text.
+    """
     use_threads(config)
     check_at_least(1, config, "columns")
     model, vocabulary, trained = load_model(config.checkpoint)

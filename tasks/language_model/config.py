@@ -137,8 +137,16 @@ PRESETS: dict[str, LanguageModelConfig] = {
 
 
 def presets_of(model: str | None) -> dict[str, LanguageModelConfig]:
-    """The presets for `--model`: the small LSTMs have as many parameters as the ON-LSTMs; the paper's has as
-    many units, which makes it AWD-LSTM's."""
+    """The presets for a kind of model.
+
+    The small LSTMs have as many parameters as the ON-LSTMs; the paper's LSTM has as many units, which makes
+    it AWD-LSTM's.
+
+    Args:
+        model: value of `--model`; None if it is not given.
+    Returns:
+        Configurations by name, the default first.
+    """
     if model != "lstm":
         return PRESETS
     sizes = {"small": 412, "demo": 124}

@@ -34,6 +34,8 @@ class Corpus(NamedTuple):
 def load_corpus(config: LanguageModelConfig) -> Corpus:
     """The text of a run: read from its directory, or drawn.
 
+    Args:
+        config: names the directory, or says how many sentences to draw and with which seed.
     Raises:
         UserError: a file is missing or empty, or has words that are not in the training part, which has no
             `<unk>`.
@@ -54,6 +56,8 @@ def load_corpus(config: LanguageModelConfig) -> Corpus:
 def read_corpus(directory: Path) -> Corpus:
     """Read train.txt, valid.txt and test.txt.
 
+    Args:
+        directory: has the three files, a sentence to a line.
     Raises:
         UserError: see `load_corpus`.
     """
@@ -68,6 +72,8 @@ def read_corpus(directory: Path) -> Corpus:
 def read_sentences(path: Path) -> list[list[str]]:
     """The words of each line; an empty line is a sentence without words.
 
+    Args:
+        path: of a UTF-8 text, words between spaces.
     Raises:
         UserError: no such file, or it has no words or is no UTF-8.
     """

@@ -53,7 +53,7 @@ Node = tuple[str, list["Node | str"]]
 
 
 class Sentence(NamedTuple):
-    """A drawn sentence.
+    """A sentence with its constituents.
 
     Args:
         words: its n words.
@@ -67,7 +67,7 @@ class Sentence(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A sentence and what is wrong with agreement in it.
+    """A grammatical sentence and one that violates subject-verb agreement.
 
     Args:
         construction: what stands between the subject and its verb.
@@ -80,7 +80,7 @@ class Pair(NamedTuple):
 
 
 def draw_sentences(count: int, seed: int) -> list[Sentence]:
-    """Draw sentences; the same seed gives the same ones.
+    """Draw sentences from the grammar; the same seed gives the same ones.
 
     Args:
         count: how many, at least 1; some come more than once.
@@ -93,7 +93,7 @@ def draw_sentences(count: int, seed: int) -> list[Sentence]:
 
 
 def draw_pairs(count: int, seed: int) -> list[Pair]:
-    """Draw pairs of sentences of which only one agrees in number.
+    """Draw minimal pairs: sentences of which only one agrees in number.
 
     Args:
         count: of each construction, at least 1.
@@ -132,7 +132,7 @@ def _prepositional_phrase(rng: np.random.Generator, number: int, depth: int) -> 
 
 
 def _relative_clause(rng: np.random.Generator, number: int, depth: int) -> Node:
-    """What says more of a noun of this number: it is the subject, or the object."""
+    """A clause that modifies a noun of this number, which is its subject or its object."""
     if rng.random() < 0.5:
         return "SBAR", ["that", _verb_phrase(rng, number, depth)]
     other = int(rng.integers(2))
@@ -194,7 +194,7 @@ def _between_object_clause(rng: np.random.Generator, number: int) -> Node:
 
 
 def _distractor(rng: np.random.Generator, number: int) -> Node:
-    """A noun of the other number than the subject's."""
+    """A noun phrase of the other number than the subject's."""
     return "NP", [_pick(rng, DETERMINERS[1 - number]), _pick(rng, NOUNS[1 - number])]
 
 

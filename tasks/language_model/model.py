@@ -28,8 +28,11 @@ class Trained(NamedTuple):
 
 
 def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
-    """The model as configured, with its initial weights.
+    """A language model with its initial weights, drawn from PyTorch's global generator.
 
+    Args:
+        config: sizes, dropout and kind of the recurrent layers.
+        vocabulary_size: number of words, `<eos>` included.
     Raises:
         UserError: an option that the layers refuse.
     """

@@ -12,7 +12,11 @@ PARTS = ("validation", "test")
 
 
 def results_text(results: dict[str, Any]) -> str:
-    """The results of a run as plain text."""
+    """The results of a run as plain text.
+
+    Args:
+        results: of the best weights, as in results.json.
+    """
     lines = [f"{results['parameters']:,} parameters", f"{'':>10}  perplexity  nats a word   words"]
     for part in PARTS:
         values = (results[f"{part}_{name}"] for name in ("perplexity", "loss", "tokens"))

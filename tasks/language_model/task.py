@@ -35,7 +35,7 @@ IGNORE_INDEX = -100
 
 
 class Text(NamedTuple):
-    """A stretch of text, side by side with others.
+    """A stretch of several columns of text.
 
     Args:
         tokens: words, (T, B) int64.
@@ -49,7 +49,7 @@ class Text(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Which part of the text a training step reads.
+    """The part of the text that a training step reads.
 
     Args:
         start, stop: tokens of every column.
@@ -62,7 +62,7 @@ class Stretch(NamedTuple):
 
 
 class LanguageModelling:
-    """Batches of running text; the model goes on from the state in which it left the batch before.
+    """Batches of running text; each starts from the recurrent state at the end of the one before.
 
     Args:
         config: sizes of batches and steps, regularisation, seed.
@@ -100,7 +100,7 @@ class LanguageModelling:
     def validation_batches(self, world: int) -> Iterator[Text]:
         most = min(self.config.evaluation_batch_size, len(self.validation))
         columns = max(1, most // world) * world
-        for text in with_bar(self.validation, columns, self.config.bptt, "validating"):
+        for text in _with_bar(self.validation, columns, self.config.bptt, "validating"):
             for rank in range(world):
                 part = slice(rank, None, world)
                 yield Text(text.tokens[:, part], text.targets[:, part], text.first)
@@ -163,7 +163,7 @@ def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
         yield Text(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
 
 
-def with_bar(text: Tensor, columns: int, length: int, doing: str) -> Iterator[Text]:
+def _with_bar(text: Tensor, columns: int, length: int, doing: str) -> Iterator[Text]:
     """`stretches`, with a progress bar that says what is done with them."""
     height = -(-len(text) // columns)
     parts = stretches(text, columns, length)
@@ -174,7 +174,7 @@ def with_bar(text: Tensor, columns: int, length: int, doing: str) -> Iterator[Te
 def evaluate(
     model: nn.Module, text: Tensor, config: LanguageModelConfig, device: torch.device | str, columns: int
 ) -> float:
-    """The mean loss on a text, nats a word, read in so many columns side by side.
+    """The mean loss on a text, nats a word.
 
     Args:
         model: on `device`.
@@ -186,7 +186,7 @@ def evaluate(
     model.eval()
     task = LanguageModelling(config, text, text)
     total = 0.0
-    for part in with_bar(text, min(columns, len(text)), config.bptt, "testing"):
+    for part in _with_bar(text, min(columns, len(text)), config.bptt, "testing"):
         total += float(
             task.losses(model, move_data_to_device(part, torch.device(device))).loss.double().sum()
         )
@@ -194,12 +194,22 @@ def evaluate(
 
 
 def perplexity(loss: float) -> float:
-    """e to the loss, nats; finite."""
+    """exp(loss), kept finite.
+
+    Args:
+        loss: mean cross-entropy, nats a word.
+    """
     return math.exp(min(loss, 700.0))
 
 
 def train(config: LanguageModelConfig) -> None:
-    """Train, then test the best weights once and write the report: see `run_experiment`."""
+    """Train, then test the best weights once and write the report.
+
+    Args:
+        config: of the run.
+    Raises:
+        UserError: see `run_experiment`.
+    """
 
     def prepare() -> Prepared:
         corpus = load_corpus(config)

@@ -29,7 +29,11 @@ class Vocabulary:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]]) -> Vocabulary:
-        """The words of some sentences in the order in which they come, after `<eos>`."""
+        """The vocabulary of a text: `<eos>`, then its words in the order in which they first occur.
+
+        Args:
+            sentences: lists of words.
+        """
         found = dict.fromkeys([END])
         for sentence in sentences:
             found.update(dict.fromkeys(sentence))

@@ -25,7 +25,7 @@ VERBS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; see `tasks.runs.command_line.run`."""
     return run("python -m tasks.listops", tasks.listops.__doc__ or "", VERBS, arguments)
 
 

@@ -32,7 +32,7 @@ VERBS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; see `tasks.runs.command_line.run`."""
     return run("python -m tasks.logic", tasks.logic.__doc__ or "", VERBS, arguments)
 
 

@@ -10,7 +10,7 @@ VERBS = {"evaluate": Verb(EvaluateConfig, run_evaluate), "parse": Verb(ParseConf
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; see `tasks.runs.command_line.run`."""
     return run("python -m tasks.parsing", tasks.parsing.__doc__ or "", VERBS, arguments)
 
 

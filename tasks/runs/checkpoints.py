@@ -34,6 +34,10 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None
 def read_metadata(path: Path) -> dict[str, Any]:
     """The JSON in a checkpoint's header.
 
+    Args:
+        path: of a best.safetensors.
+    Returns:
+        What `save_weights` was given as `metadata`.
     Raises:
         UserError: there is no such file, or it is not a checkpoint of weights.
     """
@@ -50,6 +54,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def load_weights(path: Path, model: nn.Module) -> None:
     """Read what `save_weights` wrote into a model of the same shape.
 
+    Args:
+        path: of a best.safetensors.
+        model: has the parameters that the file names; they are overwritten.
     Raises:
         UserError: no such file, not a checkpoint, a parameter is missing or of another shape, or a number is
             not finite.
@@ -87,6 +94,13 @@ class SafetensorsIO(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
+        """Write a nested dictionary to one file, whole or not at all.
+
+        Args:
+            checkpoint: dictionaries, lists, tensors and JSON values.
+            path: of the file.
+            storage_options: not used.
+        """
         tensors: dict[str, Tensor] = {}
         skeleton = _take_out_tensors(checkpoint, "", tensors)
         write_atomically(Path(path), save(tensors, {"json": json.dumps(skeleton)}))
@@ -94,6 +108,17 @@ class SafetensorsIO(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
+        """Read what `save_checkpoint` wrote.
+
+        Args:
+            path: of the file.
+            map_location: not used; tensors come back on the CPU.
+            weights_only: not used; nothing is unpickled.
+        Returns:
+            The dictionary, its tuples as lists.
+        Raises:
+            UserError: no such file, or not the state of a run in training.
+        """
         tensors, skeleton = _read(Path(path))
         if not isinstance(skeleton, dict) or skeleton.keys() != {"dict"}:
             raise UserError(f"{path}: not the state of a run in training, which --resume needs")
@@ -104,6 +129,11 @@ class SafetensorsIO(CheckpointIO):
         return checkpoint
 
     def remove_checkpoint(self, path: str | Path) -> None:
+        """Delete a checkpoint; one that is missing is ignored.
+
+        Args:
+            path: of the file.
+        """
         Path(path).unlink(missing_ok=True)
 
 
@@ -160,12 +190,23 @@ def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def random_state(device: torch.device) -> Tensor:
-    """The state of the generator that dropout on `device` draws from, uint8."""
+    """The state of the generator that dropout draws from.
+
+    Args:
+        device: that dropout is computed on.
+    Returns:
+        The state, (n,) uint8; n depends on the kind of device.
+    """
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
-    """Put back what `random_state` returned."""
+    """Restore the state of the generator that dropout draws from.
+
+    Args:
+        device: that dropout is computed on.
+        state: what `random_state` returned for a device of this kind, (n,) uint8.
+    """
     state = state.cpu().clone()  # PyTorch reads a view from the start of its storage
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)

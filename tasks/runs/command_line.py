@@ -146,7 +146,14 @@ def _parse_run(
 
 
 def option(words: Sequence[str], name: str) -> str | None:
-    """The value of an option given as `--name value` or `--name=value`, the last one winning."""
+    """The value of an option that is given as `--name value` or `--name=value`; the last one counts.
+
+    Args:
+        words: the command line.
+        name: of the option, with its dashes.
+    Returns:
+        The value as text; None if the option is not given.
+    """
     value = None
     for i, word in enumerate(words):
         if word == name and i + 1 < len(words):

@@ -65,7 +65,11 @@ class Curves:
         self.begin_epoch(sums, examples)
 
     def add_epoch(self, row: dict[str, Any]) -> None:
-        """Write an epoch's row of metrics.jsonl."""
+        """Write the metrics, the learning rate and the time of an epoch.
+
+        Args:
+            row: a row of metrics.jsonl.
+        """
         if self._writer is not None:
             for part in ("train", "validation"):
                 values = {name: row[name] for name in row if name.startswith(f"{part}_")}

@@ -33,13 +33,21 @@ _ALLOCATION = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is Python's, NumPy's or PyTorch's way to say that memory does not suffice."""
+    """Whether an error of Python, NumPy or PyTorch means that memory does not suffice.
+
+    Args:
+        error: any exception.
+    """
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
     )
 
 
 def memory_error_text(error: BaseException) -> str:
-    """How much was asked for, where the error says it."""
+    """The allocation that failed, in the words of the error; the error's type where it does not say.
+
+    Args:
+        error: for which `is_out_of_memory` holds.
+    """
     found = _ALLOCATION.search(str(error))
     return found.group() if found else type(error).__name__

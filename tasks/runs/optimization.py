@@ -17,10 +17,14 @@ class Optimization(Protocol):
     optimizer: torch.optim.Optimizer
 
     def begin_step(self, share: Share) -> None:
-        """Before each step, with what this process computes of its batch."""
+        """Called before each step.
+
+        Args:
+            share: what this process computes of the batch.
+        """
 
     def end_step(self) -> None:
-        """After each step."""
+        """Called after each step."""
 
     def end_epoch(self, loss: float, selection_score: float) -> None:
         """After each epoch.
@@ -31,13 +35,23 @@ class Optimization(Protocol):
         """
 
     def evaluated(self, model: nn.Module) -> nn.Module:
-        """What is validated and saved as the best: `model`, or one with other weights."""
+        """The model to validate and to save as the best.
+
+        Args:
+            model: the one that is trained.
+        Returns:
+            `model`, or one with other weights, such as an average.
+        """
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer's own state."""
+        """The state for a checkpoint, without the optimizer's own."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse."""
+        """Restore the state from a checkpoint.
+
+        Args:
+            state: what `state_dict` returned.
+        """
 
 
 class PlateauAdam:

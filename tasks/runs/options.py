@@ -80,7 +80,11 @@ def check_text(text: str, where: str) -> None:
 
 
 def flag(name: str) -> str:
-    """How the field `batch_size` is written: --batch-size."""
+    """The command-line option of a field: `batch_size` is written --batch-size.
+
+    Args:
+        name: of the field.
+    """
     return f"--{name.replace('_', '-')}"
 
 

@@ -41,19 +41,33 @@ class Progress:
     """The rows of metrics.jsonl."""
 
     def out_of_time(self, config: TrainingConfig) -> bool:
-        """Whether the minutes of training are over."""
+        """Whether training has taken `max_minutes`.
+
+        Args:
+            config: of the run.
+        """
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:
-    """A tqdm bar on the terminal of the main process; elsewhere nothing is shown."""
+    """A tqdm bar, shown only in the main process and only if standard error is a terminal.
+
+    Args:
+        iterable: what to iterate over; None for a bar that is updated by hand.
+        **options: of `tqdm.tqdm`.
+    """
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     is_main = not distributed or torch.distributed.get_rank() == 0
     return tqdm(iterable, disable=not (is_main and sys.stderr.isatty()), leave=False, **options)
 
 
 def epoch_text(progress: Progress, config: TrainingConfig) -> str:
-    """The line of an epoch that has just ended: its time, its metrics, what is left to do."""
+    """The line printed after an epoch: its time, its metrics and what is left to do.
+
+    Args:
+        progress: after the epoch; the last row of its history is printed.
+        config: of the run.
+    """
     row = progress.history[-1]
     before = progress.history[-2]["seconds"] if len(progress.history) > 1 else 0.0
     parts = [f"epoch {row['epoch']}", f"{row['seconds'] - before:.1f} s"]
@@ -69,7 +83,12 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
 
 
 def left_text(progress: Progress, config: TrainingConfig) -> str:
-    """What will end the run, and when: the epochs or the minutes, whichever are over first."""
+    """How many epochs or minutes are left, whichever will end the run first.
+
+    Args:
+        progress: at any time before the end.
+        config: of the run.
+    """
     done = progress.epoch - 1
     epochs = config.epochs - done
     by_epochs = epochs * progress.seconds / max(1, done)
@@ -77,17 +96,27 @@ def left_text(progress: Progress, config: TrainingConfig) -> str:
         by_minutes = 60 * config.max_minutes - progress.seconds
         if not done or by_minutes < by_epochs:
             return f"{max(0.0, by_minutes) / 60:.1f} of {config.max_minutes:g} min left"
-    counted = f"{epochs} of {config.epochs} epochs left"
+    counted = f"{epochs} of {config.epochs} {_plural(config.epochs, 'epoch')} left"
     return f"{counted}, about {_duration(by_epochs)}" if done else counted
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:
-    """Why training has ended, and which epoch was the best."""
-    if progress.out_of_time(config):
-        reason = f"{config.max_minutes:g} minutes of training are over (--max-minutes)"
+    """Why training has ended, and which epoch was the best.
+
+    Args:
+        progress: at the end.
+        config: of the run.
+    """
+    if config.max_minutes is not None and progress.out_of_time(config):
+        minutes = _plural(config.max_minutes, "minute")
+        reason = f"{config.max_minutes:g} {minutes} of training (--max-minutes)"
     else:
-        reason = f"{progress.epoch - 1} epochs are done (--epochs)"
+        reason = f"{progress.epoch - 1} {_plural(progress.epoch - 1, 'epoch')} (--epochs)"
     return f"finished: {reason}; best epoch {progress.best_epoch}"
+
+
+def _plural(number: float, unit: str) -> str:
+    return unit if number == 1 else f"{unit}s"
 
 
 def _duration(seconds: float) -> str:

@@ -78,11 +78,19 @@ class RunDirectory:
             lock.release()
 
     def write_config(self, config: Any) -> None:
-        """Write the resolved configuration (a dataclass)."""
+        """Write config.json.
+
+        Args:
+            config: a flat dataclass, presets and options resolved.
+        """
         write_json(self.config, config_to_dict(config))
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Replace metrics.jsonl by these rows: it never disagrees with the checkpoint."""
+        """Replace metrics.jsonl, so that it never disagrees with the checkpoint.
+
+        Args:
+            rows: metrics by name, one dictionary for each epoch.
+        """
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -95,13 +103,22 @@ class RunDirectory:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write readable JSON, whole or not at all."""
+    """Write indented JSON, whole or not at all.
+
+    Args:
+        path: of the file, in a directory that exists.
+        value: anything that `json.dumps` takes.
+    Raises:
+        OSError: the file cannot be written.
+    """
     write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
     """Read JSON.
 
+    Args:
+        path: of the file.
     Raises:
         UserError: no such file, or not JSON; names the file, and the line where there is one.
     """
@@ -118,7 +135,13 @@ def read_json(path: Path) -> Any:
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """A flat configuration dataclass as JSON values."""
+    """A flat configuration dataclass as JSON values.
+
+    Args:
+        config: the dataclass.
+    Returns:
+        The value of each field by name; paths become text.
+    """
     values = dataclasses.asdict(config)
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Scores(NamedTuple):
-    """What a model does on a data set.
+    """Mean scores of a model on a data set.
 
     Args:
         loss: mean cross-entropy, nats.
@@ -21,7 +21,7 @@ class Scores(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one process computes of a batch.
+    """The part of a batch that one process computes.
 
     Args:
         batch: of the task, on the CPU; `Any` is its own type, made of tensors.
@@ -36,7 +36,7 @@ class Share(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Of each example of a batch.
+    """Losses of the examples of a batch.
 
     Args:
         loss: cross-entropy, nats, (n,).
@@ -50,31 +50,74 @@ class Losses(NamedTuple):
 
 
 class Task(Protocol):
-    """What the loop needs to know of a task."""
+    """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
     """The options that decide, with the seed, which examples a batch of an epoch has."""
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Any]:
-        """What says which examples each batch of an epoch has: a function of the arguments and the seed."""
+        """The batches of an epoch, each as a description from which `share` makes tensors.
+
+        The result depends on nothing but the arguments, the seed and `batch_options`.
+
+        Args:
+            epoch: from 1.
+            batch_size: examples in a batch, over all processes.
+        Returns:
+            One description for each step, in order.
+        """
 
     def share(self, batch: Any, rank: int, world: int) -> Share:
-        """What process `rank` of `world` computes of one of these batches."""
+        """The part of a training batch that one process computes.
+
+        Args:
+            batch: one of `training_batches`.
+            rank: of the process, in [0, world).
+            world: number of processes.
+        Returns:
+            Tensors on the CPU and the size of the whole batch.
+        """
 
     def validation_batches(self, world: int) -> Iterable[Any]:
-        """The validation data, on the CPU, for processes that take every `world`-th batch."""
+        """The validation data in batches on the CPU, of which each process takes every `world`-th.
+
+        Args:
+            world: number of processes.
+        """
 
     def losses(self, model: nn.Module, batch: Any) -> Losses:
-        """Of each example."""
+        """The loss of each example of a batch.
+
+        Args:
+            model: on the device of the batch.
+            batch: as `share` or `validation_batches` gives it.
+        Returns:
+            Losses in the order of the examples.
+        """
 
     def metrics(self, scores: Scores) -> dict[str, float]:
-        """What is reported of an epoch, by name: the loss first."""
+        """The metrics to report.
+
+        Args:
+            scores: means over an epoch or the validation data.
+        Returns:
+            Values by name, the loss first.
+        """
 
     def selection_score(self, scores: Scores) -> float:
-        """Model-selection score; higher is better."""
+        """Model-selection score; higher is better.
+
+        Args:
+            scores: means over the validation data.
+        """
 
     def state(self) -> dict[str, Tensor]:
-        """What this process takes from one training batch to the next, for a checkpoint."""
+        """What this process carries from one training batch to the next, such as hidden states, for a
+        checkpoint."""
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state` returned."""
+        """Restore what this process carried between batches.
+
+        Args:
+            state: what `state` returned.
+        """

@@ -40,8 +40,10 @@ MOST_PROCESSES = max(8, os.cpu_count() or 1)
 
 
 def build_fabric(config: TrainingConfig) -> Fabric:
-    """Lightning Fabric as configured; processes start at `launch`.
+    """Lightning Fabric as configured; the processes start at `launch`.
 
+    Args:
+        config: devices, strategy and precision.
     Raises:
         UserError: this machine has no such devices.
     """

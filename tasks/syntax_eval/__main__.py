@@ -10,7 +10,7 @@ VERBS = {"evaluate": Verb(EvaluateConfig, run_evaluate), "score": Verb(ScoreConf
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; see `tasks.runs.command_line.run`."""
     return run("python -m tasks.syntax_eval", tasks.syntax_eval.__doc__ or "", VERBS, arguments)
 
 

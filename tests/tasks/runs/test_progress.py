@@ -24,6 +24,7 @@ TINY = [
     ("options", "progress", "expected"),
     [
         ({"epochs": 50}, {"epoch": 1}, "50 of 50 epochs left"),
+        ({"epochs": 1}, {"epoch": 1}, "1 of 1 epoch left"),
         ({"epochs": 50}, {"epoch": 11, "seconds": 600.0}, "40 of 50 epochs left, about 40 min"),
         ({"epochs": 50}, {"epoch": 41, "seconds": 80.0}, "10 of 50 epochs left, about 20 s"),
         ({"epochs": 1000, "max_minutes": 5}, {"epoch": 3, "seconds": 150.0}, "2.5 of 5 min left"),
@@ -47,14 +48,18 @@ def test_the_line_of_an_epoch_has_its_own_seconds():
     )
 
 
-def test_why_a_run_is_over():
-    progress = Progress(epoch=3, seconds=61.0, best_epoch=1)
-    assert finished_text(progress, TrainingConfig(epochs=2)) == (
-        "finished: 2 epochs are done (--epochs); best epoch 1"
-    )
-    assert finished_text(progress, TrainingConfig(max_minutes=1)) == (
-        "finished: 1 minutes of training are over (--max-minutes); best epoch 1"
-    )
+@pytest.mark.parametrize(
+    ("options", "progress", "reason"),
+    [
+        ({"epochs": 2}, {"epoch": 3}, "2 epochs (--epochs)"),
+        ({"epochs": 1}, {"epoch": 2}, "1 epoch (--epochs)"),
+        ({"max_minutes": 1}, {"seconds": 61.0}, "1 minute of training (--max-minutes)"),
+        ({"max_minutes": 1.5}, {"seconds": 91.0}, "1.5 minutes of training (--max-minutes)"),
+    ],
+)
+def test_why_a_run_is_over(options, progress, reason):
+    text = finished_text(Progress(best_epoch=1, **progress), TrainingConfig(**options))
+    assert text == f"finished: {reason}; best epoch 1"
 
 
 def test_an_interrupted_run_says_what_is_saved_and_how_to_go_on(tmp_path, monkeypatch, capfd):
@@ -80,7 +85,7 @@ def test_an_interrupted_run_says_what_is_saved_and_how_to_go_on(tmp_path, monkey
     assert main([*words, "--resume"]) == 0
     assert "going on from step 3 in epoch 1" in capfd.readouterr().out
     assert main([*words, "--resume"]) == 0
-    assert "finished: 2 epochs are done (--epochs); best epoch" in capfd.readouterr().out
+    assert "finished: 2 epochs (--epochs); best epoch" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("calls_before", [0, 3])
