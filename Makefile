@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup listops test check format clean
+.PHONY: setup listops test campaign check format clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,10 @@ listops: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+campaign: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/campaigns
+	MUTATIONS=300 $(BIN)/python -m pytest tests/test_mutations.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
