@@ -39,15 +39,24 @@ def gate_parameters(
 
 
 def reset(module: nn.Module, hidden_size: int) -> None:
-    """Draw all parameters uniformly from ± 1 / √H, as nn.LSTM does."""
+    """Draw all parameters uniformly from ± 1 / √H, as nn.LSTM does.
+
+    Args:
+        module: is changed in place.
+        hidden_size: H.
+    """
     bound = 1 / math.sqrt(hidden_size)
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -bound, bound)
 
 
 def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
-    """Set b_ih + b_hh of the forget gate f, rows H to 2H, to `value` in every layer and direction.
+    """Set b_ih + b_hh of the forget gate f, rows H to 2H, in every layer and direction.
 
+    Args:
+        module: is changed in place.
+        hidden_size: H.
+        value: of the sum.
     Raises:
         ValueError: `module` has no biases.
     """
@@ -63,6 +72,10 @@ def check_sizes(
 ) -> None:
     """Check the arguments of a constructor, raising the types that nn.LSTM raises.
 
+    Args:
+        input_size, hidden_size, num_layers: positive.
+        bias, batch_first: flags.
+        chunk_size: divides `hidden_size`.
     Raises:
         TypeError: a flag is not a bool, or a size is not an int.
         ValueError: a size is not positive, or `chunk_size` does not divide `hidden_size`.

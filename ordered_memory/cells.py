@@ -34,7 +34,11 @@ class CellMasks(NamedTuple):
     hidden: Tensor | None
 
     def slot(self, i: int) -> CellMasks:
-        """The masks of slot i alone, without the slot axis."""
+        """The masks of one slot, without the slot axis.
+
+        Args:
+            i: of the slot, in [0, N).
+        """
         return CellMasks(*(None if mask is None else mask[:, i] for mask in self))
 
 
@@ -76,7 +80,15 @@ class _Cell(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> CellMasks | None:
-        """Dropout masks for one step from the global generator, or None when nothing is dropped."""
+        """Draw dropout masks for one step from the global generator.
+
+        Args:
+            batch_size: B.
+            num_slots: N.
+            like: of the dtype and device of the masks.
+        Returns:
+            The masks; None when nothing is dropped.
+        """
         return self._draw((batch_size, num_slots), like)
 
     def _draw(self, leading: tuple[int, ...], like: Tensor) -> CellMasks | None:

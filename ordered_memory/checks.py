@@ -13,34 +13,70 @@ CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 
 
 def check_positive(**arguments: int) -> None:
-    """Raise a ValueError unless every argument is an integer of at least 1."""
+    """Check arguments that must be positive integers.
+
+    Args:
+        **arguments: values by name.
+    Raises:
+        ValueError: an argument is not an integer of at least 1.
+    """
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
 def check_fraction(**arguments: float) -> None:
-    """Raise a ValueError unless every argument is a number in [0, 1]."""
+    """Check arguments that must lie in [0, 1].
+
+    Args:
+        **arguments: values by name.
+    Raises:
+        ValueError: an argument is not a number in [0, 1].
+    """
     for name, value in arguments.items():
         if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
 def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:
-    """Raise `error` unless `tensor` is on the device of `like`."""
+    """Check that a tensor is on the same device as another.
+
+    Args:
+        name: of the argument, for the error.
+        tensor: the argument.
+        like: on the expected device.
+        error: type of the error.
+    Raises:
+        ValueError: (or `error`) it is on another device.
+    """
     if tensor.device != like.device:
         raise error(f"{name} must be on {like.device}, got a tensor on {tensor.device}")
 
 
 def check_dtype(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:
-    """Raise `error` unless `tensor` has the dtype of `like`, or autocast casts between the two."""
+    """Check that a tensor has the same dtype as another, or that autocast casts between the two.
+
+    Args:
+        name: of the argument, for the error.
+        tensor: the argument.
+        like: of the expected dtype and on the device of the computation.
+        error: type of the error.
+    Raises:
+        ValueError: (or `error`) it has another dtype.
+    """
     cast = autocast_dtype(like.device) is not None and {tensor.dtype, like.dtype} <= CAST_BY_AUTOCAST
     if tensor.dtype != like.dtype and not cast:
         raise error(f"{name} must have dtype {like.dtype}, got {tensor.dtype}")
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """The dtype that autocast casts to on `device`, or None where it is not enabled."""
+    """The dtype that autocast casts to.
+
+    Args:
+        device: that is computed on.
+    Returns:
+        The dtype; None where autocast is not enabled.
+    """
     kind = device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
@@ -48,7 +84,15 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 
 def check_name(argument: str, value: str, known: Collection[str]) -> None:
-    """Raise a ValueError unless `value` is one of the names in `known`."""
+    """Check that an argument is one of the known names.
+
+    Args:
+        argument: its name, for the error.
+        value: of the argument.
+        known: allowed values.
+    Raises:
+        ValueError: any other value.
+    """
     if value not in known:
         raise ValueError(f"{argument} must be one of {sorted(known)}, got {value!r}")
 

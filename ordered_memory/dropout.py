@@ -26,5 +26,10 @@ def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tenso
 
 
 def apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
-    """`values * mask`, or `values` where no mask was drawn."""
+    """`values * mask`, or `values` where nothing is dropped.
+
+    Args:
+        values: of any shape.
+        mask: broadcasts to `values`; None where nothing is dropped.
+    """
     return values if mask is None else values * mask

@@ -342,7 +342,14 @@ class Direction(nn.Module):
         return Modules(self.score, self.cell, self.norm, self.threshold)
 
     def dropout_sampler(self, like: Tensor, num_slots: int) -> DropoutSampler | None:
-        """Draws each step's dropout masks, or None when nothing is dropped."""
+        """What draws the dropout masks of each step.
+
+        Args:
+            like: x̃ of one step, (B, D).
+            num_slots: N.
+        Returns:
+            The sampler; None where nothing is dropped.
+        """
         if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
             return None
         return DropoutSampler(self.recurrent_modules(), like, num_slots)

@@ -24,7 +24,15 @@ from ordered_memory.cumulative import backward_mask, forward_mask
 
 
 def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemoryState:
-    """The empty memory: all zeros, with the dtype, device and last size (D) of `like`."""
+    """The empty memory: all zeros.
+
+    Args:
+        batch_size: B.
+        num_slots: N.
+        like: of the dtype and device of the state; its last size is D.
+    Returns:
+        Memory and candidate (B, N, D), occupancy (B, N + 1).
+    """
     slots = like.new_zeros(batch_size, num_slots, like.shape[-1])
     return OrderedMemoryState(slots, slots, like.new_zeros(batch_size, num_slots + 1))
 

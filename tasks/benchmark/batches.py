@@ -14,7 +14,7 @@ from tasks.benchmark.workloads import Sizes, TokenBatch
 
 
 class Batch(NamedTuple):
-    """What a network reads.
+    """The input of a network.
 
     Args:
         inputs: embedded tokens, (T, B, E).
@@ -31,7 +31,7 @@ class Batch(NamedTuple):
 
 
 def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
-    """Look the tokens up.
+    """Look up the embeddings of a batch of tokens.
 
     Args:
         batch: tokens, padded with 0 on the right.
@@ -48,19 +48,35 @@ def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
 
 
 def with_input_gradients(batch: Batch) -> Batch:
-    """The same batch, its inputs a leaf that asks for a gradient."""
+    """The same batch, its inputs a leaf that requires gradients.
+
+    Args:
+        batch: is not changed.
+    """
     return batch._replace(inputs=batch.inputs.detach().requires_grad_())
 
 
 def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
-    """A table of standard normal embeddings, (vocabulary + 1, E); row 0, padding, is zero."""
+    """A table of standard normal embeddings; row 0, which is padding, is zero.
+
+    Args:
+        sizes: number of words and size E of an embedding.
+        seed: of the table.
+        device: where it is to be.
+    Returns:
+        (vocabulary + 1, E).
+    """
     table = torch.randn(sizes.vocabulary + 1, sizes.input_size, generator=torch.Generator().manual_seed(seed))
     table[0] = 0
     return table.to(device)
 
 
 def pad_left(batch: Batch) -> Batch:
-    """The same sequences with their padding on the left."""
+    """The same sequences with their padding on the left.
+
+    Args:
+        batch: padded on the right.
+    """
     steps = len(batch.inputs)
     t = torch.arange(steps, device=batch.inputs.device).unsqueeze(1)
     source = (t + batch.lengths.to(t.device)) % steps

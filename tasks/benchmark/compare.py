@@ -34,6 +34,8 @@ from tasks.runs.run_directory import write_json
 def run_compare(config: CompareConfig) -> None:
     """Print a table for each configuration; write them all to `--json`.
 
+    Args:
+        config: the options.
     Raises:
         UserError: bad options, checkpoint or checkout.
     """

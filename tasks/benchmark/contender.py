@@ -22,10 +22,22 @@ class Contender(Protocol):
     """What `tasks.benchmark.measure.interleave` times."""
 
     def training_step(self, index: int) -> Callable[[], None]:
-        """A training step on batch `index`, ready to run."""
+        """Prepare a training step.
+
+        Args:
+            index: of the batch.
+        Returns:
+            Takes the step when called.
+        """
 
     def evaluation(self, index: int) -> Callable[[], None]:
-        """A forward pass on batch `index` without autograd, ready to run."""
+        """Prepare a forward pass without autograd.
+
+        Args:
+            index: of the batch.
+        Returns:
+            Runs the forward pass when called.
+        """
 
 
 class ModuleContender(Generic[Batch]):

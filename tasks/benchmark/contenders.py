@@ -57,7 +57,12 @@ class Setup:
 
 
 def entries_of(released_code: Path | None, recompute_every: int | None = None) -> list[Entry]:
-    """All contenders: backends (with checkpoints in time, too, if asked for), the authors', LSTM, floor."""
+    """All contenders: the backends, the authors' code, LSTM and the floor.
+
+    Args:
+        released_code: checkout of the authors' repository; None to leave them out.
+        recompute_every: if given, every backend also runs with this argument of `OrderedMemory`.
+    """
     entries = [Entry(name, name) for name in BACKENDS]
     if multiplies_bfloat16():
         entries.insert(1, Entry("native, bfloat16", "native", bfloat16=True))
@@ -69,8 +74,10 @@ def entries_of(released_code: Path | None, recompute_every: int | None = None) -
 
 
 def balanced_checkpoints(steps: int) -> int:
-    """How many steps a stretch has if √T stretches are to cover T steps.
+    """The length of a stretch if about √T stretches are to cover T steps.
 
+    Args:
+        steps: T.
     Example:
         >>> balanced_checkpoints(1000)
         33
@@ -81,6 +88,8 @@ def balanced_checkpoints(steps: int) -> int:
 def trained_sizes(checkpoint: Path) -> Sizes:
     """The sizes of a trained ListOps model.
 
+    Args:
+        checkpoint: a run's best.safetensors.
     Raises:
         UserError: no such file, not a ListOps checkpoint, or one of an LSTM.
     """
@@ -99,7 +108,12 @@ def trained_sizes(checkpoint: Path) -> Sizes:
 
 
 def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
-    """The batches embedded, with the checkpoint's embeddings if there is one."""
+    """Embed batches with the checkpoint's embeddings, or with random ones if there is none.
+
+    Args:
+        setup: sizes, seed, device and checkpoint.
+        batches: tokens.
+    """
     if setup.checkpoint is None:
         table = random_embeddings(setup.sizes, setup.seed, setup.device)
     else:
@@ -108,7 +122,13 @@ def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
 
 
 def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None = None) -> OrderedMemory:
-    """Our layer: the same weights from the same setup, whatever the backend."""
+    """Our layer; the same setup gives the same weights with every backend.
+
+    Args:
+        setup: sizes, seed, device and checkpoint.
+        backend: of the layer.
+        recompute_every: of the layer.
+    """
     sizes = setup.sizes
     torch.manual_seed(setup.seed)
     layer = OrderedMemory(
@@ -163,7 +183,12 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
 
 
 def batch_contender(module: nn.Module, batches: Sequence[Batch]) -> ModuleContender[Batch]:
-    """A contender from a module that maps a `Batch` to something of the shape of its `weights`."""
+    """A contender whose loss is the sum of its module's output times the `weights` of the batch.
+
+    Args:
+        module: maps a `Batch` to a tensor of the shape of its `weights`.
+        batches: on the device of the module.
+    """
     return ModuleContender(
         module,
         batches,

@@ -38,7 +38,16 @@ def contender_figures(
 
 
 def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | None:
-    """The time of one contender over that of another; None where one of them did not run."""
+    """The time of one contender over that of another.
+
+    Args:
+        contenders: from `contender_figures`.
+        kind: a field of the times, such as `training`.
+        above: name of the numerator.
+        below: name of the denominator.
+    Returns:
+        The ratio; None if one of the two did not run.
+    """
     if above not in contenders or below not in contenders:
         return None
     return float(contenders[above][f"{kind}_ms"] / contenders[below][f"{kind}_ms"])

@@ -75,8 +75,13 @@ def count(attention: Tensor, lengths: Tensor, threshold: float = OCCUPANCY_THRES
 
 
 def products(layer: OrderedMemory, counts: Counts) -> list[Product]:
-    """The products of a forward pass: projection, query and key, both halves of the cell's first map, its
-    second."""
+    """The matrix products of a forward pass: projection, query and key, both halves of the cell's first map,
+    its second.
+
+    Args:
+        layer: of which the first direction is counted.
+        counts: rows of each product.
+    """
     direction: Any = layer.directions[0]
     score, cell = direction.score, direction.cell
     result = [
@@ -106,7 +111,7 @@ class Floor:
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def training_step(self, index: int) -> Callable[[], None]:
-        """The products of a training step on batch `index`, ready to run."""
+        """Prepare the products of a training step; see `Contender.training_step`."""
         plan = self._plan(self.train_counts[index])
 
         def run() -> None:
@@ -119,7 +124,7 @@ class Floor:
         return run
 
     def evaluation(self, index: int) -> Callable[[], None]:
-        """The products of a forward pass on batch `index`, ready to run."""
+        """Prepare the products of a forward pass; see `Contender.evaluation`."""
         plan = self._plan(self.infer_counts[index])
 
         def run() -> None:

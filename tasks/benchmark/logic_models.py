@@ -57,15 +57,21 @@ class LogicModelsConfig(MeasurementConfig):
         check_output(self.json, "--json")
 
     def model_config(self, model: ModelName) -> LogicConfig:
-        """The configuration of one of the models."""
+        """The configuration of one of the models.
+
+        Args:
+            model: as named by `--model` of `tasks.logic`.
+        """
         return LogicConfig(
             model=model, seed=self.seed, slot_size=self.slot_size, embedding_size=self.slot_size
         )
 
 
 def run_logic_models(config: LogicModelsConfig) -> None:
-    """Print the tables, and write the results where asked.
+    """Time the models, print the tables, and write the results where asked.
 
+    Args:
+        config: the options.
     Raises:
         UserError: a bad option, or more batches than an epoch has.
     """

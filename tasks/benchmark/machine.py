@@ -13,7 +13,11 @@ import torch
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Device, versions, commit and date, as JSON values."""
+    """Device, versions, commit and date, as JSON values.
+
+    Args:
+        device: whose name is wanted, such as `cpu`.
+    """
     return {
         "device": device,
         "device_name": _device_name(device),

@@ -60,7 +60,13 @@ class _Size(NamedTuple):
 
 
 def run_onlstm(config: OnlstmConfig) -> None:
-    """Print the tables of each size, and write the results where asked."""
+    """Print the tables of each size, and write the results where asked.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, or the authors' code differs from ours.
+    """
     config.apply()
     if config.quick:
         config = replace(config, sizes=("5x2x6x20",), repeats=1)
@@ -210,7 +216,11 @@ def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
 
 
 def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
-    """The parameters of our layer under the authors' names and in their order: ĩ, f̃, o, ĉ, i, f."""
+    """The parameters of our layer under the authors' names and in their order: ĩ, f̃, o, ĉ, i, f.
+
+    Args:
+        layer: of one layer and one direction.
+    """
     size, masters = layer.hidden_size, layer.hidden_size // layer.chunk_size
     state = layer.state_dict()
     theirs = {}

@@ -63,7 +63,13 @@ def execute(directory: Path, file: str, repository: str) -> ModuleType:
 
 
 def check_difference(difference: float) -> None:
-    """Raise a UserError if outputs with the same weights differ by more than `TOLERANCE`."""
+    """Check that the authors' code computes what ours does.
+
+    Args:
+        difference: largest difference of outputs with the same weights.
+    Raises:
+        UserError: the difference is above `TOLERANCE`.
+    """
     if not difference <= TOLERANCE:
         raise UserError(
             f"--released-code: its outputs differ from ours by {difference:.2g} with the same weights, "
@@ -108,7 +114,11 @@ def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Mo
 
 
 def comparable(sizes: Sizes) -> bool:
-    """Whether the authors' module computes the same function: it has one score and one cell."""
+    """Whether the authors' module computes the same function: it has one score and one cell.
+
+    Args:
+        sizes: of our layer.
+    """
     return sizes.score == "normalized" and sizes.cell == "gated"
 
 

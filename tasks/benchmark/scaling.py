@@ -52,6 +52,8 @@ COLUMNS = (
 def run_scaling(config: ScalingConfig) -> None:
     """Print the table of each sweep; write scaling.csv and the plots to `--out`.
 
+    Args:
+        config: the options.
     Raises:
         UserError: bad options, or a backend that cannot run here.
     """

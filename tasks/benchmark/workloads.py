@@ -86,8 +86,10 @@ def build_workload(
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
-    """Sequences of at least one token side by side.
+    """Sequences side by side, padded with 0 on the right.
 
+    Args:
+        sequences: tokens, at least one in each.
     Example:
         >>> pad([[3], [1, 2]]).tokens.T.tolist()
         [[3, 0], [1, 2]]

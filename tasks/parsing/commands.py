@@ -106,7 +106,13 @@ class GoldSentences(NamedTuple):
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the tables of a model on a treebank, and write the page."""
+    """Print the tables of a model on a treebank, and write the page.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or treebank.
+    """
     use_threads(config)
     _check_temperature(config.temperature)
     check_at_least(1, config, "max_words")
@@ -176,7 +182,13 @@ def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
 
 
 def run_parse(config: ParseConfig) -> None:
-    """Print distances and trees of one sentence."""
+    """Print distances and trees of one sentence.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint, or a sentence of too many words.
+    """
     _check_temperature(config.temperature)
     check_text(config.sentence, "the sentence")
     words = config.sentence.split()

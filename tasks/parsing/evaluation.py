@@ -111,7 +111,11 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
 
 
 def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Counts of the sentences that are scored, as JSON values."""
+    """Counts of sentences, words and labelled constituents, as JSON values.
+
+    Args:
+        sentences: that are scored.
+    """
     lengths = [len(sentence.words) for sentence in sentences]
     labels = Counter(label for sentence in sentences for label, _, _ in sentence.labelled_spans)
     return {

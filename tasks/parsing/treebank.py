@@ -159,8 +159,10 @@ def read_trees(
 
 
 def cut_label(label: str) -> str:
-    """A label without functional tags, indices and second choices.
+    """A label without functional tags, indices and alternative labels.
 
+    Args:
+        label: as the treebank has it.
     Example:
         >>> [cut_label(label) for label in ("NP-SBJ-1", "NP=2", "ADVP|PRT", "-LRB-", "PRP$")]
         ['NP', 'NP', 'ADVP', '-LRB-', 'PRP$']

@@ -142,7 +142,12 @@ def curves_figure(
 
 
 def figure_png(figure: Figure, dpi: int = 144) -> bytes:
-    """The figure as PNG; the same figure gives the same bytes."""
+    """A figure as PNG; the same figure gives the same bytes.
+
+    Args:
+        figure: is drawn on white.
+        dpi: dots per inch.
+    """
     buffer = io.BytesIO()
     with matplotlib.rc_context({"savefig.facecolor": "white"}):
         FigureCanvasAgg(figure)
@@ -166,7 +171,13 @@ def figure_img(figure: Figure, description: str) -> str:
 
 
 def save_attention(path: Path, attention: NDArray[np.floating], tokens: Sequence[str]) -> None:
-    """Write the heat map to a PNG file, whole or not at all; makes the directory if need be."""
+    """Write the heat map of `attention_figure` to a PNG file, whole or not at all.
+
+    Args:
+        path: of the file; its directory is made if it is missing.
+        attention: p of each token, (T, N).
+        tokens: their T names.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         temporary.write_bytes(figure_png(attention_figure(attention, tokens)))

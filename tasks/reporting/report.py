@@ -147,7 +147,11 @@ def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest
 
 
 def render(report: Report) -> str:
-    """The page as HTML."""
+    """The page as HTML.
+
+    Args:
+        report: what to show.
+    """
     return _TEMPLATES.get_template("report.html").render(report=report, longest_drawn=LONGEST_DRAWN)
 
 

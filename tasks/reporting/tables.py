@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as need be; the first to the left, the others to the right.
+    """A table as plain text; the first column is aligned to the left, the others to the right.
 
+    Args:
+        header: of the columns.
+        rows: cells as text, as many as the header has.
     Example:
         >>> print(table(["who", "ms"], [["floor", "5"], ["LSTM", "12"]]))
         who    ms
@@ -26,8 +29,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None, digits: int = 1, suffix: str = "") -> str:
-    """A number to so many decimals, or a dash where there is none.
+    """A number with a fixed number of decimals, or a dash where there is none.
 
+    Args:
+        value: the number, or None.
+        digits: decimals.
+        suffix: follows the number, such as a unit.
     Example:
         >>> number(1234.56), number(0.5, 2, " ×"), number(None)
         ('1,234.6', '0.50 ×', '–')

@@ -89,7 +89,13 @@ class ScoreConfig:
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the table of results of one or more models."""
+    """Print the accuracies of one or more models on minimal pairs, and write them where asked.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or pairs.
+    """
     use_threads(config)
     config.check()
     models = dict(zip(column_names(config.checkpoint), map(load_model, config.checkpoint), strict=True))
@@ -128,7 +134,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
 
 
 def run_score(config: ScoreConfig) -> None:
-    """Print log-probabilities of sentences and their words."""
+    """Print log-probabilities of sentences and their words.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: no sentence, a sentence without words, or a bad checkpoint.
+    """
     if not config.sentences:
         raise UserError('give one or more sentences, each in quotes: "the author laughs"')
     trained = load_model(config.checkpoint)
@@ -147,7 +159,11 @@ def run_score(config: ScoreConfig) -> None:
 
 
 def column_names(checkpoints: Sequence[Path]) -> list[str]:
-    """The name of each checkpoint's directory, or its whole path where two have the same."""
+    """The name of each checkpoint's directory, or its whole path where two have the same.
+
+    Args:
+        checkpoints: paths of the files.
+    """
     names = [path.resolve().parent.name for path in checkpoints]
     return [
         str(path) if names.count(name) > 1 else name for name, path in zip(names, checkpoints, strict=True)
