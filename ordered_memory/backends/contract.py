@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, AdditiveScore, NormalizedScore, ScoreMasks
 from ordered_memory.cells import CellMasks, GatedRecursiveCell, TreeRNNCell
-from ordered_memory.checks import check_device, check_dtype
+from ordered_memory.checks import autocast_dtype, check_device, check_dtype
 from ordered_memory.dropout import apply_mask
 
 NOISE_LEVELS = 1 << 16
@@ -208,7 +208,7 @@ def prepare(
     device = inputs.device.type
     dtype = modules.cell.from_memory.weight.dtype
     check_state(inputs, state)
-    bfloat16 = asked_for_bfloat16(device)
+    bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
     if lengths is not None:
         lengths = lengths.to("cpu", torch.int64).clamp(0, inputs.shape[0]) if device != "meta" else lengths
     no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()
@@ -243,19 +243,13 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
         return f"it does not know the score {type(modules.score).__name__}"
     if type(modules.cell) not in (GatedRecursiveCell, TreeRNNCell):
         return f"it does not know the cell {type(modules.cell).__name__}"
-    size = inputs.shape[-1]
-    expected: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
-        "norm": (modules.norm, nn.LayerNorm, (size,)),
-        **{f"cell.{name}": (*part, shape) for name, part, shape in _parts_of_cell(modules.cell, size)},
-        **{f"score.{name}": (*part, shape) for name, part, shape in _parts_of_score(modules.score, size)},
-    }
     dtype = None
-    for name, (module, kind, shape) in expected.items():
+    for name, (module, kind, shape) in _parts(modules, inputs.shape[-1]).items():
         if type(module) is not kind:
             return f"its {name} must be a {kind.__name__}, got {type(module).__name__}"
         if _has_hooks(module):
             return f"it does not call the hooks of {name}"
-        bias = (shape[0],) if name not in _WITHOUT_BIAS else None
+        bias = None if name == "cell.from_memory" else (shape[0],)
         for parameter, wanted in (("weight", shape), ("bias", bias)):
             weight = module._parameters.get(parameter)
             if parameter in module._buffers or (weight is None) != (wanted is None):
@@ -271,13 +265,6 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
     return None
 
 
-def asked_for_bfloat16(device: str) -> bool:
-    """Whether autocast asks for bfloat16 on a device of this type."""
-    if device == "meta":
-        return False
-    return torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
-
-
 def check_state(inputs: Tensor, state: OrderedMemoryState) -> None:
     """Raise a ValueError where the state has another shape, device or dtype than the inputs ask for."""
     slots = (inputs.shape[1], state.memory.shape[1], inputs.shape[2])
@@ -289,43 +276,32 @@ def check_state(inputs: Tensor, state: OrderedMemoryState) -> None:
         check_dtype(f"state.{name}", tensor, inputs)
 
 
-_WITHOUT_BIAS = ("cell.from_memory",)
-
-
-def _parts_of_cell(
-    cell: GatedRecursiveCell | TreeRNNCell, size: int
-) -> list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]]:
-    """Name, module and its type, shape of its weight."""
+def _parts(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]]:
+    """By name what is read and not called, its type, the shape of its weight; the query map is called."""
+    score, cell = modules.score, modules.cell
     gates = 4 * size if isinstance(cell, GatedRecursiveCell) else size
-    parts: list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]] = [
-        ("from_memory", (cell.from_memory, nn.Linear), (gates, size)),
-        ("from_candidate", (cell.from_candidate, nn.Linear), (gates, size)),
-    ]
+    parts: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
+        "norm": (modules.norm, nn.LayerNorm, (size,)),
+        "cell.from_memory": (cell.from_memory, nn.Linear, (gates, size)),
+        "cell.from_candidate": (cell.from_candidate, nn.Linear, (gates, size)),
+        "score.key": (score.key, nn.Linear, (size, size)),
+        "score.output": (score.output, nn.Linear, (1, size)),
+    }
     if isinstance(cell, GatedRecursiveCell):
-        parts.append(("output", (cell.output, nn.Linear), (gates, gates)))
-    return parts
-
-
-def _parts_of_score(
-    score: AdditiveScore | NormalizedScore, size: int
-) -> list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]]:
-    """Likewise, but for the map of the queries, which is called."""
-    parts: list[tuple[str, tuple[nn.Module, type[nn.Module]], tuple[int, ...]]] = [
-        ("key", (score.key, nn.Linear), (size, size)),
-        ("output", (score.output, nn.Linear), (1, size)),
-    ]
+        parts["cell.output"] = (cell.output, nn.Linear, (gates, gates))
     if isinstance(score, NormalizedScore):
-        parts.append(("key_norm", (score.key_norm, nn.LayerNorm), (size,)))
+        parts["score.key_norm"] = (score.key_norm, nn.LayerNorm, (size,))
     return parts
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
+    own = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
     )
+    return any(map(len, own))
 
 
 def _is_transformed(inputs: Tensor, modules: Modules) -> bool:
@@ -383,11 +359,8 @@ def _dropout(
     seed = torch.randint(2**63 - 1, (), device="cpu")
     dropout = Dropout(seed=seed, cell_level=cell_level, score_level=score_level)
     query_mask = score.draw_query_mask(inputs.flatten(0, 1))
-    return (
-        None if query_mask is None else query_mask.view_as(inputs),
-        dropout,
-        (cell_gain, score_gain),
-    )
+    query_mask = None if query_mask is None else query_mask.view_as(inputs)
+    return query_mask, dropout, (cell_gain, score_gain)
 
 
 def _given(
@@ -407,10 +380,9 @@ def _given(
 
     halves = stack("cell", "memory", slots), stack("cell", "candidate", slots)
     one = next((half for half in halves if half is not None), None)
+    whole = [torch.ones_like(one) if half is None else half for half in halves] if one is not None else []
     return stack("score", "query", (batch_size, size)), Dropout(
-        cell_input_mask=None
-        if one is None
-        else torch.cat([torch.ones_like(one) if half is None else half for half in halves], -1),
+        cell_input_mask=torch.cat(whole, -1) if whole else None,
         hidden_mask=stack("cell", "hidden", units),
         key_mask=stack("score", "key", slots),
         feature_mask=stack("score", "hidden", slots),

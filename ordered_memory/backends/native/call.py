@@ -18,6 +18,8 @@ from ordered_memory.backends.runtime.threads import run_team
 SOURCE = Path(__file__).with_name("recurrence.c")
 TAPE_WIDTHS = (2, 4, 4, 1)
 """Of what is kept of a pair, in units of D: inputs of the cell, hidden units, gates, what was composed."""
+SMALL = 1 << 18
+"""Bytes that are as fast to fill with zeros as to take from the buffers that wait."""
 MATRICES = ("key", "w_in", "w_out")
 
 
@@ -87,12 +89,19 @@ def forward(arguments: Arguments, shares: int, keep: bool) -> Outputs:
         inputs.new_zeros(steps, batch_size, num_slots),
         *(memory, candidate, occupancy),
         inputs.new_zeros(steps, batch_size, dtype=torch.int32),
-        [buffers.empty(length, torch.uint8) for length in sizes],
+        [_tape(length) for length in sizes],
     )
     _run(
         "forward", arguments, outputs.tape, shares, **dict(zip(Outputs._fields[:6], outputs[:6], strict=True))
     )
     return outputs
+
+
+def _tape(size: int) -> Tensor:
+    """A buffer of which only the start will be written. Small ones are zero beyond: the same every time."""
+    if size <= SMALL:
+        return torch.zeros(size, dtype=torch.uint8, device="cpu")
+    return buffers.empty(size, torch.uint8)
 
 
 def backward(
