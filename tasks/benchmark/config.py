@@ -120,7 +120,14 @@ class ScalingConfig(MemoryConfig):
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise a UserError where `path` cannot be a file: a measurement of minutes must not end in that."""
+    """Check that a file can be written before anything is measured.
+
+    Args:
+        path: of the file; None passes.
+        option: that names the file, for the error.
+    Raises:
+        UserError: `path` is a directory, or its directory does not exist.
+    """
     if path is not None and not path.parent.is_dir():
         raise UserError(f"{option} {path}: there is no directory {path.parent}")
     if path is not None and path.is_dir():

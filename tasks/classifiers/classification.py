@@ -62,13 +62,30 @@ class LabelledData(Protocol):
         """(n, k) int64: tokens of each sentence."""
 
     def batch(self, indices: ArrayLike) -> Any:
-        """Padded examples: a named tuple with `labels`, (B,)."""
+        """Examples as padded tensors.
+
+        Args:
+            indices: of the examples, (B,).
+        Returns:
+            A named tuple with `labels`, (B,) int64, on the CPU.
+        """
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
-        """The k sentences of an example."""
+        """The k sentences of an example.
+
+        Args:
+            index: of the example, in [0, n).
+        """
 
     def induced_trees(self, attention: Tensor, batch: Any) -> list[Tree]:
-        """The trees over words that a model's attention, (k B, T, N), stands for."""
+        """The trees over words that a model's attention stands for.
+
+        Args:
+            attention: (k B, T, N), fractions.
+            batch: from `batch`, that the attention is over.
+        Returns:
+            One tree for each of the k B sentences.
+        """
 
 
 class Splits(NamedTuple):
@@ -99,7 +116,11 @@ class Classification:
         )
 
     def training_batch(self, indices: Indices) -> Any:
-        """The batch of these training examples."""
+        """A batch of training examples.
+
+        Args:
+            indices: of the examples, (B,).
+        """
         return self.train.batch(indices)
 
     def share(self, batch: Indices, rank: int, world: int) -> Share:
@@ -132,7 +153,14 @@ class Classification:
 
 
 def batches_of(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
-    """A data set in batches of like lengths, the longest first, with the indices of each batch."""
+    """A data set in batches of similar lengths, the longest first.
+
+    Args:
+        dataset: every example is in one batch.
+        batch_size: the most examples in a batch.
+    Yields:
+        Indices of the examples, (B,), and their batch.
+    """
     for indices in _evaluation_indices(dataset, batch_size):
         yield indices, dataset.batch(indices)
 

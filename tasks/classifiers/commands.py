@@ -63,7 +63,14 @@ class ReadConfig(CheckpointConfig):
 
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
-    """Print the results of a trained model on test data."""
+    """Print the results of a trained model on test data, and write them where asked.
+
+    Args:
+        task: that the model belongs to.
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or data.
+    """
     check_at_least(1, config, "batch_size", "size", "num_slots")
     check_at_least(0, config, "seed")
     check_fraction(config, "occupancy_threshold")

@@ -78,8 +78,10 @@ DEMO: dict[str, Any] = {
 
 
 def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:
-    """The layer as configured, its input and output with the batch first.
+    """The layer as configured, with `batch_first`.
 
+    Args:
+        config: sizes, dropout and backend.
     Raises:
         UserError: an option that the layer refuses.
     """

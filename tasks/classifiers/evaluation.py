@@ -54,15 +54,26 @@ class Evaluation:
         }
 
     def confusion(self, classes: int) -> list[list[int]]:
-        """How many examples of each class (rows) were answered with each class (columns)."""
+        """The confusion matrix.
+
+        Args:
+            classes: C, number of classes.
+        Returns:
+            C × C counts; true classes are rows, predicted ones columns.
+        """
         counts = np.zeros((classes, classes), dtype=np.int64)
         np.add.at(counts, (self.data.labels, self.predicted), 1)
         rows: list[list[int]] = counts.tolist()
         return rows
 
     def span_f1(self, shortest: int) -> Scores:
-        """F1 of the trees and of the baselines over sentences of at least `shortest` words; empty without
-        trees."""
+        """F1 of the induced trees and of the baselines against the true trees.
+
+        Args:
+            shortest: sentences of fewer words are left out.
+        Returns:
+            Scores by convention; empty if the model induces no trees.
+        """
         if self.trees is None:
             return {}
         induced, true = [], []

@@ -69,7 +69,12 @@ class ClassifierTask(Generic[Config]):
         return load_trained(path, self.config, self.build, occupancy_threshold=occupancy_threshold)
 
     def summary(self, config: Config, evaluation: Evaluation) -> dict[str, Any]:
-        """The results of an evaluation as JSON values."""
+        """The results of an evaluation as JSON values.
+
+        Args:
+            config: of the run.
+            evaluation: of the best weights.
+        """
         return {
             "unit": self.unit,
             "examples": len(evaluation.predicted),
@@ -85,7 +90,13 @@ class ClassifierTask(Generic[Config]):
         }
 
     def train(self, config: Config) -> None:
-        """Train, then test the best weights once and write the report: see `run_experiment`."""
+        """Train, then test the best weights once and write the report.
+
+        Args:
+            config: of the run.
+        Raises:
+            UserError: see `run_experiment`; also if a part of the data is empty.
+        """
 
         def prepare() -> Prepared:
             splits = self.load(config)

@@ -61,7 +61,13 @@ class GenerateConfig:
 
 
 def run_parse(config: ParseConfig) -> None:
-    """Print the answer and the tree of one expression."""
+    """Print the answer to one expression and its tree.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or expression.
+    """
     data = Dataset.from_texts([config.expression])
     reading = read_example(LISTOPS, config, data)
     answer, value = int(reading.probabilities.argmax()), int(data.labels[0])
@@ -71,7 +77,13 @@ def run_parse(config: ParseConfig) -> None:
 
 
 def run_generate(config: GenerateConfig) -> None:
-    """Write a generated data set."""
+    """Draw expressions and write them in the official format.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options.
+    """
     check_at_least(1, config, "size")
     check_at_least(0, config, "seed")
     if config.test == "standard":

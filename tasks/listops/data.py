@@ -72,7 +72,11 @@ class Dataset:
 
     @classmethod
     def from_expressions(cls, expressions: Sequence[Expression]) -> "Dataset":
-        """Store what the generator drew."""
+        """Store expressions.
+
+        Args:
+            expressions: as the generator draws them.
+        """
         lengths = [len(expression.tokens) for expression in expressions]
         return cls(
             np.frombuffer(b"".join(expression.tokens for expression in expressions), dtype=np.uint8),
@@ -82,7 +86,13 @@ class Dataset:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> "Dataset":
-        """Store written expressions with their values as labels."""
+        """Parse written expressions; their values become the labels.
+
+        Args:
+            texts: one expression each.
+        Raises:
+            ExpressionError: not an expression.
+        """
         words = [tokenize(text) for text in texts]
         return cls.from_expressions([Expression(_ids(tokens), parse(tokens).value) for tokens in words])
 
@@ -110,12 +120,12 @@ class Dataset:
         return np.array([one.depth for one in self.parsed], dtype=np.int64)
 
     def sentences(self, index: int) -> tuple[Sentence]:
-        """An expression with its tree, as the one sentence of an example."""
+        """An expression with its tree, as the only sentence of an example; see `LabelledData.sentences`."""
         tokens = self.tokens_of(index)
         return (Sentence(tokens, tokens, self.parsed[index].tree),)
 
     def induced_trees(self, attention: torch.Tensor, batch: Batch) -> list[Tree]:
-        """The trees that the attention, (B, T, N), stands for, by Algorithm 2."""
+        """The trees that Algorithm 2 reads off the attention; see `LabelledData.induced_trees`."""
         return from_attention(attention, batch.lengths, batch_first=True)
 
     def tokens_of(self, index: int) -> list[str]:

@@ -21,7 +21,7 @@ from tasks.listops.model import PRETRAINED, ListOpsModel
 LENGTH_BUCKETS = ((1, 20), (21, 50), (51, 100), (101, 200), (201, 500), (501, 1000), (1001, 10**9))
 
 
-def load_splits(config: ListOpsConfig) -> Splits:
+def _load_splits(config: ListOpsConfig) -> Splits:
     """The data of a run. Training and validation are bounded in length; testing is not.
 
     Args:
@@ -43,7 +43,7 @@ def load_splits(config: ListOpsConfig) -> Splits:
     return Splits(splits.train, short, splits.test)
 
 
-def groups(config: ListOpsConfig, dataset: LabelledData) -> Mapping[str, Masks]:
+def _groups(config: ListOpsConfig, dataset: LabelledData) -> Mapping[str, Masks]:
     """Expressions by length and by depth of nested operators."""
     lengths = dataset.sentence_lengths[:, 0]
     depths = cast(Dataset, dataset).depths
@@ -56,12 +56,12 @@ def groups(config: ListOpsConfig, dataset: LabelledData) -> Mapping[str, Masks]:
     }
 
 
-def draw(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
+def _draw(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
     """A test of longer expressions or of more arguments."""
     return Dataset.from_expressions(hard_test(test, size, seed=seed))
 
 
-def read_file(config: ListOpsConfig, path: Path) -> Dataset:
+def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
     """Test data in the official format."""
     return data.read_tsv(path)
 
@@ -72,10 +72,10 @@ LISTOPS = ClassifierTask(
     classes=DIGITS,
     config=ListOpsConfig,
     build=ListOpsModel,
-    load=load_splits,
-    groups=groups,
-    read_file=read_file,
-    draw=draw,
+    load=_load_splits,
+    groups=_groups,
+    read_file=_read_file,
+    draw=_draw,
     pretrained=PRETRAINED,
     punctuation="every token counts, operators and brackets included",
 )

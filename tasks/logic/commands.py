@@ -85,7 +85,13 @@ class ReportConfig:
 
 
 def run_predict(config: PredictConfig) -> None:
-    """Print the probabilities of the seven relations and both trees."""
+    """Print the probabilities of the seven relations and both trees.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or formulas.
+    """
     pair = make_pair(_without_idle_brackets(config.left), _without_idle_brackets(config.right))
     data = Dataset([pair], trees=True)
     reading = read_example(LOGIC, config, data)
@@ -99,7 +105,13 @@ def run_predict(config: PredictConfig) -> None:
 
 
 def run_stats(config: StatsConfig) -> None:
-    """Print how many pairs there are, and check the sizes of the official splits."""
+    """Print the number of pairs in each part, and check the sizes of the official splits.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or data, or the sizes are not the official ones.
+    """
     parts = load_pairs(
         LogicConfig(
             split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
@@ -123,14 +135,26 @@ def run_stats(config: StatsConfig) -> None:
 
 
 def run_generate(config: GenerateConfig) -> None:
-    """Write drawn pairs in the official format."""
+    """Draw pairs and write them in the official format.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options.
+    """
     train, tests = generate(config.size, seed=config.seed)
     write_directory(config.output, train, tests)
     print(f"{config.output}: {sum(map(len, train)):,} training and {sum(map(len, tests)):,} test pairs")
 
 
 def run_report(config: ReportConfig) -> None:
-    """Print the table of several runs and write the page."""
+    """Print the table of several runs and write the page.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: no run, one that is not finished, or runs with different splits.
+    """
     if not config.runs:
         raise UserError("name the directories of one or more finished runs")
     config.output.parent.mkdir(parents=True, exist_ok=True)

@@ -47,10 +47,10 @@ def train_seeds(config: LogicConfig) -> None:
         if not (config.resume and RunDirectory(one.directory).read_results()):
             LOGIC.train(one)
         runs.append(one.directory)
-    print(seeds_text(runs))
+    print(_seeds_text(runs))
 
 
-def seeds_text(runs: Sequence[Path]) -> str:
+def _seeds_text(runs: Sequence[Path]) -> str:
     """Mean and sample standard deviation of several runs that differ in their seed, as text."""
     results = [read_json(RunDirectory(run).results) for run in runs]
     lines = [f"{len(results)} seeds: mean ± standard deviation"]

@@ -106,7 +106,15 @@ PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
 
 
 def presets_of(model: str | None) -> dict[str, LogicConfig]:
-    """The presets for `--model`. ON-LSTM has its own paper's; a TreeRNN learns little with any dropout."""
+    """The presets for a model.
+
+    ON-LSTM has its own paper's; a TreeRNN learns little with any dropout.
+
+    Args:
+        model: value of `--model`; None if it is not given.
+    Returns:
+        Configurations by name, the default first.
+    """
     if model == "onlstm":
         return {"paper": PAPER_ONLSTM, "demo": replace(DEMO, chunk_size=4)}
     if model == "gold-tree-rnn":

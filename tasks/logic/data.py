@@ -114,7 +114,14 @@ class Dataset:
 
     @classmethod
     def from_texts(cls, texts: Iterable[tuple[str, str]], *, trees: bool = False) -> Dataset:
-        """Pairs of written formulas, labelled by comparison."""
+        """Parse pairs of written formulas and label them by comparison.
+
+        Args:
+            texts: left and right formula of each pair.
+            trees: whether batches have the true trees.
+        Raises:
+            FormulaError: not a formula.
+        """
         return cls([make_pair(left, right) for left, right in texts], trees=trees)
 
     def __len__(self) -> int:
@@ -132,7 +139,8 @@ class Dataset:
         return {clause: parse(decode(clause)).tree for clause in clauses}
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
-        """The two formulas of a pair, their trees over the words without parentheses."""
+        """The two formulas of a pair, with trees over words, parentheses dropped; see
+        `LabelledData.sentences`."""
         pair = self.pairs[index]
         words = [(name, clause, decode(clause)) for name, clause in zip(SIDES, pair[:2], strict=True)]
         return tuple(
@@ -140,8 +148,8 @@ class Dataset:
         )
 
     def induced_trees(self, attention: Tensor, batch: Batch) -> list[Tree]:
-        """The trees over words that the attention, (2B, T, N), stands for: Algorithm 2 over all tokens,
-        parentheses dropped afterwards."""
+        """The trees over words: Algorithm 2 over all tokens, parentheses dropped afterwards; see
+        `LabelledData.induced_trees`."""
         trees = from_attention(attention, batch.lengths, batch_first=True)
         is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
         return [
@@ -190,7 +198,14 @@ class Splits(NamedTuple):
 
 
 def make_pair(left: str, right: str) -> Pair:
-    """Two written formulas with their relation."""
+    """Parse two written formulas and label them with their relation.
+
+    Args:
+        left: formula.
+        right: formula.
+    Raises:
+        FormulaError: not a formula.
+    """
     words = tokenize(left), tokenize(right)
     formulas = [parse(tokens) for tokens in words]
     label = RELATIONS.index(relation(formulas[0].table, formulas[1].table))
@@ -217,7 +232,12 @@ def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name
 
 
 def matches(pair: Pair, pattern: re.Pattern[str] | None) -> bool:
-    """Whether a split leaves this pair out: its pattern is somewhere in either formula."""
+    """Whether a split holds a pair out of training: its pattern occurs in either formula.
+
+    Args:
+        pair: of formulas.
+        pattern: of the split, applied to words joined by blanks; None holds nothing out.
+    """
     return pattern is not None and any(
         pattern.search(" ".join(decode(clause))) for clause in (pair.left, pair.right)
     )

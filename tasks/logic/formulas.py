@@ -65,8 +65,10 @@ class Formula(NamedTuple):
 
 
 def tokenize(text: str) -> list[str]:
-    """Cut a formula into tokens; blanks around parentheses may be left out.
+    """Split a formula into tokens; spaces around parentheses may be left out.
 
+    Args:
+        text: one formula.
     Raises:
         FormulaError: a word that is no token.
     Example:
@@ -79,8 +81,12 @@ def tokenize(text: str) -> list[str]:
 
 
 def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
-    """Numbers of tokens, from 1; 0 is padding.
+    """Token ids, from 1; 0 is padding.
 
+    Args:
+        tokens: T words and parentheses.
+    Returns:
+        (T,).
     Raises:
         FormulaError: a word that is no token.
     """
@@ -93,12 +99,20 @@ def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
 
 
 def decode(ids: Iterable[int]) -> list[str]:
-    """The inverse of `encode`."""
+    """The tokens of ids; the inverse of `encode`.
+
+    Args:
+        ids: from 1.
+    """
     return [TOKENS[number - 1] for number in ids]
 
 
 def words_of(tokens: Iterable[str]) -> list[str]:
-    """The tokens that are no parentheses."""
+    """The tokens that are not parentheses.
+
+    Args:
+        tokens: of a formula.
+    """
     return [token for token in tokens if token not in (OPEN, CLOSE)]
 
 

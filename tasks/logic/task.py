@@ -49,7 +49,7 @@ def load_pairs(config: LogicConfig) -> Splits:
     return split(*groups, config.split)
 
 
-def load_splits(config: LogicConfig) -> DataSplits:
+def _load_splits(config: LogicConfig) -> DataSplits:
     """The same as data sets; with trees, for a model that is given them."""
     parts = load_pairs(config)
     tests = [pair for group in parts.tests for pair in group]
@@ -57,7 +57,7 @@ def load_splits(config: LogicConfig) -> DataSplits:
     return DataSplits(*(Dataset(part, trees=trees) for part in (parts.train, parts.validation, tests)))
 
 
-def groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
+def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
     """Pairs by number of operations, and those that a systematic split left out of training.
 
     As in the official files and the papers, 12 operations stand for 12 and more; pairs that all have more are
@@ -83,7 +83,7 @@ def groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
 LEFT_OUT = "operations, pairs left out by {}"
 
 
-def draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
+def _draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
     """Pairs of 13 to 20 operations, `size` of each number."""
     pairs = [pair for operations in LONGER for pair in longer(operations, size, seed=seed)]
     return Dataset(pairs, trees=config.model in GIVEN_TREES)
@@ -95,10 +95,10 @@ LOGIC = ClassifierTask(
     classes=tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS),
     config=LogicConfig,
     build=LogicModel,
-    load=load_splits,
-    groups=groups,
+    load=_load_splits,
+    groups=_groups,
     read_file=lambda config, path: Dataset(read_file(path), trees=config.model in GIVEN_TREES),
-    draw=draw,
+    draw=_draw,
     pretrained=PRETRAINED,
     punctuation="parentheses are read but dropped from both trees; formulas of one word are left out",
     shortest_tree=2,

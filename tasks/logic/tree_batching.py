@@ -57,7 +57,11 @@ class TreeStore:
         self.nodes = [known[clause] for clause in clauses]
 
     def batch(self, indices: NDArray[np.int64]) -> TreeBatch:
-        """The trees of these formulas, in this order."""
+        """The trees of some formulas, in the order given.
+
+        Args:
+            indices: of the formulas, (B,).
+        """
         chosen = [self.nodes[index] for index in indices]
         sizes = np.array([len(nodes.words) for nodes in chosen])
         inner = sizes - 1

@@ -16,15 +16,34 @@ class TreeModel(nn.Module):
     """Composes words into formulas along given trees; a subclass says how."""
 
     def leaf(self, words: Tensor) -> Tensor:
-        """Embedded words, (W, E) → nodes, (W, ·)."""
+        """The nodes of words.
+
+        Args:
+            words: embedded, (W, E).
+        Returns:
+            (W, ·); the last size is the subclass's.
+        """
         raise NotImplementedError
 
     def compose(self, left: Tensor, right: Tensor) -> Tensor:
-        """Parents of nodes, (n, ·) each."""
+        """The parents of pairs of nodes.
+
+        Args:
+            left: children, (n, ·).
+            right: children, (n, ·).
+        Returns:
+            (n, ·).
+        """
         raise NotImplementedError
 
     def summary(self, nodes: Tensor) -> Tensor:
-        """What roots say of their formulas, (B, D)."""
+        """The representations of formulas.
+
+        Args:
+            nodes: the roots, (B, ·).
+        Returns:
+            (B, D).
+        """
         return nodes
 
     def forward(self, words: Tensor, trees: TreeBatch) -> Tensor:

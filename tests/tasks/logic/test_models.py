@@ -11,7 +11,7 @@ from tasks.logic.data import Dataset
 from tasks.logic.formulas import IDS, decode, parse, words_of
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
-from tasks.logic.task import LEFT_OUT, LOGIC, groups
+from tasks.logic.task import LEFT_OUT, LOGIC
 from tasks.logic.transformers import PairTransformer, sinusoids
 from tasks.logic.tree_models import TREE_MODELS
 
@@ -165,10 +165,10 @@ def test_true_trees_score_one(pairs):
     evaluation = Evaluation(data, data.labels, trees)
     for scores in evaluation.span_f1(2).values():
         assert scores["model"] == 1
-    assert list(groups(SMALL, data)) == ["operations"]
+    assert list(LOGIC.groups(SMALL, data)) == ["operations"]
 
 
 def test_pairs_beyond_the_official_files_are_told_apart(pairs):
     deep = [pair for operations in (13, 14) for pair in longer(operations, 2, seed=1)]
-    assert groups(SMALL, Dataset(deep))["operations"].keys() == {"13", "14"}
-    assert groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4
+    assert LOGIC.groups(SMALL, Dataset(deep))["operations"].keys() == {"13", "14"}
+    assert LOGIC.groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4
