@@ -28,7 +28,7 @@ test: $(STAMP)
 
 campaign: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/campaigns
-	MUTATIONS=300 $(BIN)/python -m pytest tests/test_mutations.py
+	MUTATIONS=100 $(BIN)/python -m pytest tests/test_mutations.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
