@@ -519,11 +519,17 @@ BAD_CONFIGURATIONS = {
             *(("learning_rate", value) for value in ("fast", float("nan"), None, [])),
             *(("model", value) for value in ("magic", 3, None)),
             *(("precision", value) for value in ("magic", 3, None)),
-            *(("data_dir", value) for value in (["x"], 3, "\0", "/nowhere")),
+            *(("data_dir", value) for value in (["x"], 3, "\0", "\ud800", "/nowhere")),
             *(("resume", "yes"), ("run_dir", 3), ("backend", 3), ("backend", "\ud800"), ("magic", 1)),
         )
     },
 }
+
+
+def test_a_saved_directory_that_no_file_system_has(files, capsys, tmp_path):
+    config = json.loads(Path(files["language_model_config"]).read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"data_dir": "\ud800"}))
+    refused(capsys, "language_model", ["train", "--resume", "--run-dir", tmp_path], "config.json")
 
 
 @pytest.mark.parametrize("content", BAD_CONFIGURATIONS.values(), ids=BAD_CONFIGURATIONS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import types
 import typing
 from collections.abc import Iterator
@@ -198,11 +199,19 @@ def _from_json(value: Any, hint: Any) -> Any:
         return [_from_json(item, arguments[0]) for item in value]
     elif origin is dict and isinstance(value, dict):
         return {key: _from_json(item, arguments[1]) for key, item in value.items()}
-    elif hint is Path and isinstance(value, str) and "\0" not in value:
+    elif hint is Path and isinstance(value, str) and _is_file_name(value):
         return Path(value)
     elif (hint is float and type(value) is int and abs(value) < 2**1000) or type(value) is hint:
         return value
     raise TypeError
+
+
+def _is_file_name(text: str) -> bool:
+    """Whether a file may have this name, with its directories."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def _describe(hint: Any) -> str:
