@@ -21,7 +21,7 @@ OPTIONS = [
     *("--batch-size", "16", "--epochs", "3", "--save-every", "2", "--accelerator", "cpu"),
 ]
 PROCESSES = {1: [], 2: ["--devices", "2", "--strategy", "ddp"]}
-TRIES = int(os.environ.get("CAMPAIGN_TRIES", "3"))
+TRIES = int(os.environ.get("CAMPAIGN_TRIES", "1"))
 
 
 def start(directory, processes, *options, **how):
