@@ -28,7 +28,13 @@ by name, because they have not run on a GPU yet."""
 
 
 def check_backend(name: str) -> None:
-    """Raise a ValueError unless `name` is "auto" or a known backend."""
+    """Check the name of a backend.
+
+    Args:
+        name: "auto" or a key of `BACKENDS`.
+    Raises:
+        ValueError: any other name.
+    """
     registry.check(name, BACKENDS)
 
 

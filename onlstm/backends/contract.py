@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from onlstm.functional import Recurrence, Weights
-from ordered_memory.checks import check_device, check_dtype
+from ordered_memory.checks import autocast_dtype, check_device, check_dtype
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
@@ -50,13 +50,24 @@ class Inputs(NamedTuple):
 
 
 class Engine(Protocol):
-    """The loop over time and its reverse pass."""
+    """The loop over time and its reverse pass; all results are new tensors."""
 
     def kept(self, inputs: Inputs) -> Shapes:
-        """Shapes and dtypes of what the reverse pass needs besides inputs and output."""
+        """Shapes and dtypes of what the reverse pass needs besides inputs and output.
+
+        Args:
+            inputs: of the loop.
+        """
 
     def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
-        """The result, and what is kept for the reverse pass if there may be one; all new tensors."""
+        """Run the loop.
+
+        Args:
+            inputs: of the loop.
+            keep: whether a reverse pass may follow.
+        Returns:
+            The result, and what `kept` describes; an empty list without `keep`.
+        """
 
     def backward(
         self,
@@ -66,14 +77,30 @@ class Engine(Protocol):
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        """The gradients of tokens, weight_ih, weight_hh, bias, hidden and cell that are wanted, new tensors.
+        """Run the reverse pass.
 
-        `upstream` are those of the fields of `Recurrence`, None for zero.
+        Args:
+            inputs: of the loop.
+            output: h of every token, (P, H).
+            kept: what `forward` kept.
+            upstream: gradients of the fields of `Recurrence`; None is zero.
+            wanted: which of the gradients of tokens, weight_ih, weight_hh, bias, hidden and cell to compute.
+        Returns:
+            The gradients that are wanted, in this order.
         """
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
-    """Why no engine but the definition can run on these arguments of `run_recurrence`, or None."""
+    """Why only the definition can run on these arguments of `run_recurrence`.
+
+    Args:
+        tokens: x of all steps, (P, features).
+        weights: of the layer.
+        hidden: h before the first token, (B, H).
+        cell: c before the first token, (B, H).
+    Returns:
+        A clause for the error; None if every engine can.
+    """
     if torch.compiler.is_compiling():
         return None
     tensors = (tokens, *weights, hidden, cell)
@@ -96,26 +123,23 @@ def run(
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """`onlstm.functional.run_recurrence` by an operator that `define_operator` made; arguments as there.
+    """Run the recurrence by an operator; see `onlstm.functional.run_recurrence` for the other arguments.
 
+    Args:
+        operator: what `define_operator` returned.
+        tokens, batch_sizes, weights, hidden, cell, chunk_size: of `run_recurrence`.
     Raises:
         ValueError: a tensor has another shape, dtype or device than the others ask for.
     """
     sizes = torch.as_tensor(batch_sizes, dtype=torch.int64, device="cpu")
     _check(tokens, weights, hidden, cell, chunk_size)
     device, dtype = tokens.device.type, weights.recurrent.dtype
+    bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # asked before autocast is switched off
     with contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
         needs_grad = any(tensor is not None and tensor.requires_grad for tensor in tensors)
         keep = torch.is_grad_enabled() and needs_grad
-        return Recurrence(*operator(*tensors, chunk_size, asked_for_bfloat16(device), keep)[:5])
-
-
-def asked_for_bfloat16(device: str) -> bool:
-    """Whether autocast asks for bfloat16 on a device of this type."""
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return False
-    return torch.get_autocast_dtype(device) == torch.bfloat16
+        return Recurrence(*operator(*tensors, chunk_size, bfloat16, keep)[:5])
 
 
 def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk_size: int) -> None:
@@ -141,8 +165,12 @@ def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk
 
 
 def check_batch_sizes(inputs: Inputs) -> list[int]:
-    """The sequences of each step. What tracing cannot see is checked here.
+    """Check the sizes of the steps, whose values tracing cannot see.
 
+    Args:
+        inputs: of the loop.
+    Returns:
+        Sequences of each step, T integers.
     Raises:
         ValueError: they rise, end in 0, or do not fit tokens and state.
     """
@@ -158,7 +186,14 @@ def check_batch_sizes(inputs: Inputs) -> list[int]:
 
 
 def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None]]:
-    """For each step its tokens, and the tokens before those, of the same sequences; None before the first."""
+    """Where each step's tokens are, and where those of the step before are.
+
+    Args:
+        batch_sizes: sequences of each step.
+    Returns:
+        For each step its rows among the tokens, and the rows of the same sequences one step before; None at
+        the first step.
+    """
     steps: list[tuple[slice, slice | None]] = []
     start = before = 0
     for rows in batch_sizes:
@@ -168,7 +203,14 @@ def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None
 
 
 def previous_hidden(inputs: Inputs, output: Tensor) -> Tensor:
-    """h of the step before every token, (P, H)."""
+    """h of the step before every token.
+
+    Args:
+        inputs: of the loop.
+        output: h of every token, (P, H).
+    Returns:
+        (P, H).
+    """
     steps = previous_steps(inputs.batch_sizes.tolist())
     return torch.cat([inputs.hidden[steps[0][0]], *(output[before] for _, before in steps[1:])])
 

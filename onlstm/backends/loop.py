@@ -21,17 +21,21 @@ from onlstm.functional import Recurrence
 
 
 class Steps(Protocol):
-    """What there is between two products. Every tensor is a contiguous stretch of a step's rows.
-
-    units: pre-activations, (rows, 4H + 2M). kept: i, f, ĉ, o after their non-linearities, (rows, 4H).
-    softmax: of both master gates' logits, (rows, 2, M). before, cells: c[t-1] and c, (rows, H).
-    output: h, (rows, H).
-    """
+    """What lies between two products. Every tensor is a contiguous stretch of a step's rows."""
 
     def forward(
         self, units: Tensor, before: Tensor, kept: Tensor, softmax: Tensor, cells: Tensor, output: Tensor
     ) -> None:
-        """Fill the last four."""
+        """Compute a step from its pre-activations; fills `kept`, `softmax`, `cells` and `output`.
+
+        Args:
+            units: pre-activations, (rows, 4H + 2M).
+            before: c[t-1], (rows, H).
+            kept: i, f, ĉ and o after their non-linearities, (rows, 4H).
+            softmax: of the logits of both master gates, (rows, 2, M).
+            cells: c, (rows, H).
+            output: h, (rows, H).
+        """
 
     def backward(
         self,
@@ -45,9 +49,15 @@ class Steps(Protocol):
         d_distances: Sequence[Tensor | None],
         d_gates: Tensor,
     ) -> None:
-        """Fill d_gates, (rows, 4H + 2M), and change d_cell from the gradient of c to that of c[t-1].
+        """Compute the gradients of a step; fills `d_gates` and replaces `d_cell`.
 
-        The gradient of h is d_hidden + d_output, (rows, H); d_distances are those of both distances, (rows,).
+        Args:
+            kept, softmax, cells, before: as for `forward`.
+            d_hidden: gradient of h from the next step, (rows, H).
+            d_output: gradient of h from the output, (rows, H); None is zero.
+            d_cell: gradient of c, replaced by that of c[t-1], (rows, H).
+            d_distances: gradients of both distances, (rows,); None is zero.
+            d_gates: gradient of the pre-activations, (rows, 4H + 2M).
         """
 
 
@@ -128,7 +138,13 @@ class Loop:
 
 
 def masters(softmax: Tensor) -> tuple[Tensor, Tensor]:
-    """f̃ and ĩ, (rows, M), from the softmax of their logits, (rows, 2, M)."""
+    """The master gates f̃ and ĩ.
+
+    Args:
+        softmax: of their logits, (rows, 2, M).
+    Returns:
+        f̃ and ĩ, (rows, M) each.
+    """
     sums = softmax.cumsum(-1)
     return sums[:, 0], 1 - sums[:, 1]
 

@@ -25,7 +25,7 @@ def run_recurrence(
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """`onlstm.functional.run_recurrence`, faster; see there."""
+    """Run the recurrence with a reverse pass written by hand; see `onlstm.functional.run_recurrence`."""
     return contract.run(OPERATOR, tokens, batch_sizes, weights, hidden, cell, chunk_size)
 
 

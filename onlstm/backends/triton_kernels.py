@@ -36,7 +36,7 @@ def _softmax(logits):
 
 @jit
 def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
-    """Fill kept (i, f, ĉ, o), softmax, cells and output from the pre-activations and c[t-1]."""
+    """One step between two products; see `onlstm.backends.loop.Steps.forward`."""
     row = tl.program_id(0).to(tl.int64)
     m, c = tl.arange(0, BM), tl.arange(0, BC)
     in_master = m < M
@@ -96,7 +96,7 @@ def backward_kernel(
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Fill d_gates, and turn d_cell into the gradient of c[t-1]. d_output and the distances' may be None."""
+    """The reverse of a step; see `onlstm.backends.loop.Steps.backward`."""
     row = tl.program_id(0).to(tl.int64)
     m, c = tl.arange(0, BM), tl.arange(0, BC)
     in_master = m < M

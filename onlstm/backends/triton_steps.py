@@ -25,7 +25,7 @@ LARGEST = 16_384
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
-    """Why the kernels cannot run on these arguments of `run_recurrence`, or None when they can."""
+    """Why the kernels cannot run; see `onlstm.backends.contract.why_not`."""
     if (reason := why_no_triton(tokens) or why_no_triton(weights.recurrent)) is not None:
         return reason
     if weights.recurrent.dtype not in (torch.float32, torch.float64):
@@ -41,7 +41,7 @@ def run_recurrence(
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """`onlstm.functional.run_recurrence`, faster; see there.
+    """Run the recurrence with Triton kernels; see `onlstm.functional.run_recurrence`.
 
     Raises:
         ValueError: more units than a program can have.

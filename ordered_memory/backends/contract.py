@@ -1,9 +1,9 @@
 """What every engine of Ordered Memory gets and gives.
 
 The definition (`ordered_memory.memory`) and the engines (`native`, `sequence`, `triton`) import this file
-and never each other. An engine asks `why_not` whether it may stand in for the modules, has `prepare` check
-what it was called with, pack the weights and compute the queries, runs the loop over time on `Arguments`,
-and returns a `MemoryRecurrence`. What `prepare` makes of modules and inputs is left to autograd.
+and never each other. An engine asks `module_checks.why_not` whether it may stand in for the modules, has
+`prepare` check what it was called with, pack the weights and compute the queries, runs the loop over time on
+`Arguments`, and returns a `MemoryRecurrence`. What `prepare` makes of modules and inputs is left to autograd.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, AdditiveScore, NormalizedScore, ScoreMasks
 from ordered_memory.cells import CellMasks, GatedRecursiveCell, TreeRNNCell
@@ -233,40 +232,15 @@ def prepare(
         )
 
 
-def why_not(inputs: Tensor, modules: Modules) -> str | None:
-    """Why no engine but the definition can stand in for these modules, or None when one can.
-
-    Engines read the weights and never call the modules. Whatever changes what a call would do (a hook, a
-    submodule put in another's place, a parametrization) is a reason.
-    """
-    if type(modules.score) not in (AdditiveScore, NormalizedScore):
-        return f"it does not know the score {type(modules.score).__name__}"
-    if type(modules.cell) not in (GatedRecursiveCell, TreeRNNCell):
-        return f"it does not know the cell {type(modules.cell).__name__}"
-    dtype = None
-    for name, (module, kind, shape) in _parts(modules, inputs.shape[-1]).items():
-        if type(module) is not kind:
-            return f"its {name} must be a {kind.__name__}, got {type(module).__name__}"
-        if _has_hooks(module):
-            return f"it does not call the hooks of {name}"
-        bias = None if name == "cell.from_memory" else (shape[0],)
-        for parameter, wanted in (("weight", shape), ("bias", bias)):
-            weight = module._parameters.get(parameter)
-            if parameter in module._buffers or (weight is None) != (wanted is None):
-                return f"its {name} must be a {kind.__name__} with the parameters that it has by default"
-            if weight is not None and tuple(weight.shape) != wanted:
-                return f"the {parameter} of its {name} must have shape {wanted}, got {tuple(weight.shape)}"
-            if weight is not None and weight.dtype != (dtype := dtype or weight.dtype):
-                return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
-    if _has_hooks(modules.score) or _has_hooks(modules.cell):
-        return "it does not call the hooks of the score and the cell"
-    if not torch.compiler.is_compiling() and _is_transformed(inputs, modules):
-        return "it has no forward-mode derivative and no batching rule, use backend='reference'"
-    return None
-
-
 def check_state(inputs: Tensor, state: OrderedMemoryState) -> None:
-    """Raise a ValueError where the state has another shape, device or dtype than the inputs ask for."""
+    """Check that a state fits the inputs.
+
+    Args:
+        inputs: (T, B, D).
+        state: before the first token.
+    Raises:
+        ValueError: another shape, device or dtype than the inputs ask for.
+    """
     slots = (inputs.shape[1], state.memory.shape[1], inputs.shape[2])
     shapes = (slots, slots, (slots[0], slots[1] + 1))
     for name, tensor, shape in zip(state._fields, state, shapes, strict=True):
@@ -274,44 +248,6 @@ def check_state(inputs: Tensor, state: OrderedMemoryState) -> None:
             raise ValueError(f"state.{name} must have shape {shape}, got {tuple(tensor.shape)}")
         check_device(f"state.{name}", tensor, inputs)
         check_dtype(f"state.{name}", tensor, inputs)
-
-
-def _parts(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]]:
-    """By name what is read and not called, its type, the shape of its weight; the query map is called."""
-    score, cell = modules.score, modules.cell
-    gates = 4 * size if isinstance(cell, GatedRecursiveCell) else size
-    parts: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
-        "norm": (modules.norm, nn.LayerNorm, (size,)),
-        "cell.from_memory": (cell.from_memory, nn.Linear, (gates, size)),
-        "cell.from_candidate": (cell.from_candidate, nn.Linear, (gates, size)),
-        "score.key": (score.key, nn.Linear, (size, size)),
-        "score.output": (score.output, nn.Linear, (1, size)),
-    }
-    if isinstance(cell, GatedRecursiveCell):
-        parts["cell.output"] = (cell.output, nn.Linear, (gates, gates))
-    if isinstance(score, NormalizedScore):
-        parts["score.key_norm"] = (score.key_norm, nn.LayerNorm, (size,))
-    return parts
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    own = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    return any(map(len, own))
-
-
-def _is_transformed(inputs: Tensor, modules: Modules) -> bool:
-    """Whether this is inside a transform of `torch.func`, or forward-mode derivatives are being taken."""
-    if torch._C._are_functorch_transforms_active():
-        return True
-    if forward_ad._current_level < 0:
-        return False
-    tensors = (inputs, *modules.norm.parameters(), *modules.cell.parameters(), *modules.score.parameters())
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
 def _pack(modules: Modules, cell_gain: float, score_gain: float) -> Weights:

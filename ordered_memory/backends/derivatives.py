@@ -18,6 +18,8 @@ def first_only(backward: Backward) -> Backward:
     `torch.autograd.function.once_differentiable` refuses when such a graph is used, and lets pass for zero
     what does not depend on the upstream gradient.
 
+    Args:
+        backward: of an `autograd.Function`.
     Raises:
         RuntimeError: of the function returned, when called for with `create_graph=True`.
     """

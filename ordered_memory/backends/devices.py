@@ -10,7 +10,13 @@ from torch import Tensor
 
 
 def why_no_triton(tensor: Tensor) -> str | None:
-    """Why Triton kernels cannot run on a tensor, or None when they can: on a GPU, or interpreted."""
+    """Why Triton kernels cannot run on a tensor. They run on a GPU, or interpreted.
+
+    Args:
+        tensor: on the device in question.
+    Returns:
+        A clause for the error; None if they can run.
+    """
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     if tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":

@@ -25,7 +25,14 @@ class Backend(NamedTuple, Generic[Run]):
 
 
 def check(name: str, backends: Mapping[str, Backend[Run]]) -> None:
-    """Raise a ValueError unless `name` is "auto" or a known backend."""
+    """Check the name of a backend.
+
+    Args:
+        name: "auto" or a key of `backends`.
+        backends: of a layer.
+    Raises:
+        ValueError: any other name.
+    """
     if name != "auto" and name not in backends:
         raise ValueError(f"backend must be one of {['auto', *backends]}, got {name!r}")
 

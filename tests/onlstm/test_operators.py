@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from onlstm import ONLSTM
-from onlstm.backends import native, sequence
+from onlstm.backends import contract, native, sequence
 from onlstm.functional import Weights, run_recurrence
 from onlstm.language_model import LanguageModel
 from ordered_memory.backends.runtime.build import load
@@ -49,6 +49,20 @@ def arguments(bias=True, requires_grad=True, keep=True, dtype=torch.float64, bfl
 )
 def test_opcheck(name, options):
     torch.library.opcheck(ENGINES[name].OPERATOR, arguments(**options))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_an_operator_is_told_of_bfloat16_autocast(autocast):
+    told = []
+
+    def operator(*given):
+        told.append(given[-2])
+        return native.OPERATOR(*given)
+
+    tokens, sizes, *weights, hidden, cell, chunk_size, _, _ = arguments(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        contract.run(operator, tokens, sizes, Weights(*weights), hidden, cell, chunk_size)
+    assert told == [autocast]
 
 
 def flat(results):

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune, rnn
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
-from ordered_memory.backends import BACKENDS, contract, native, select_backend
+from ordered_memory.backends import BACKENDS, module_checks, native, select_backend
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.registry import BackendError
 from ordered_memory.memory import run_recurrence
@@ -427,7 +427,7 @@ def test_what_an_engine_does_not_see_is_left_to_the_definition(name):
     for engine in ("native", "sequence"):
         with pytest.raises(BackendError, match=f"backend '{engine}' cannot run here: (it|its|the) "):
             select_backend(engine, inputs, modules)
-    assert contract.why_not(inputs, modules) is not None
+    assert module_checks.why_not(inputs, modules) is not None
 
 
 @pytest.mark.parametrize("backend", ["native", "sequence"])

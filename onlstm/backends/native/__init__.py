@@ -33,7 +33,7 @@ WORTH_A_THREAD = 200_000
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
-    """Why this backend cannot run on these arguments of `run_recurrence`, or None when it can."""
+    """Why this backend cannot run; see `onlstm.backends.contract.why_not`."""
     for name, tensor in (("tokens", tokens), ("weights", weights.recurrent)):
         if tensor.device.type != "cpu":
             return f"it runs on a CPU, the {name} are on {tensor.device.type}"
@@ -57,7 +57,7 @@ def run_recurrence(
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """`onlstm.functional.run_recurrence`, faster; see there."""
+    """Run the recurrence in C; see `onlstm.functional.run_recurrence`."""
     return contract.run(OPERATOR, tokens, batch_sizes, weights, hidden, cell, chunk_size)
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ordered_memory.backends import contract
+from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import Arguments, Dropout, MemoryRecurrence, OrderedMemoryState, Weights
 from ordered_memory.backends.native import call
 from ordered_memory.backends.runtime.build import Library
@@ -79,10 +79,10 @@ def run_recurrence(
 
 
 def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
-    """Why this engine cannot run on (T, B, D) inputs with these modules, or None when it can."""
+    """Why this engine cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type not in ("cpu", "meta"):
         return f"it runs on a CPU, the inputs are on {inputs.device.type}"
-    if (reason := contract.why_not(inputs, modules)) is not None:
+    if (reason := module_checks.why_not(inputs, modules)) is not None:
         return reason
     if type(modules.cell) is not GatedRecursiveCell:
         return f"it does not know the cell {type(modules.cell).__name__}"
@@ -209,12 +209,12 @@ def native_backward(
     bfloat16: bool,
     shares: int,
 ) -> list[Tensor]:
-    """The reverse of `native`.
+    """The reverse of `native`; see `native` for the arguments that both take.
 
     Args:
         d_output, d_attention, d_memory, d_candidate, d_occupancy: gradients of its results; None is zero.
         output, attention, top, tape: its results; the final state is not needed.
-        inputs: and what follows: its arguments.
+        inputs, …, bfloat16, shares: its arguments.
     Returns:
         Gradients of inputs, queries, memory, candidate, occupancy and the weights.
     """

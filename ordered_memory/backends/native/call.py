@@ -24,14 +24,32 @@ MATRICES = ("key", "w_in", "w_out")
 
 
 def compiled(dtype: torch.dtype) -> Library | str:
-    """The functions of recurrence.c for a dtype, or why there are none."""
+    """The functions of recurrence.c, compiled for a dtype.
+
+    Args:
+        dtype: float32 or float64.
+    Returns:
+        The library, or why there is none.
+    """
     return load(SOURCE, dtype)
 
 
 def tape_sizes(
     steps: int, batch_size: int, num_slots: int, size: int, dtype: torch.dtype, shares: int
 ) -> list[int]:
-    """Bytes of the buffers that the shares keep if every slot is active: what is not touched takes none."""
+    """Sizes of the buffers for the reverse pass, as if every slot were active; pages never written take no
+    memory.
+
+    Args:
+        steps: T.
+        batch_size: B.
+        num_slots: N.
+        size: D.
+        dtype: of the inputs.
+        shares: into which the sequences are divided.
+    Returns:
+        Bytes of each buffer, share by share.
+    """
     pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
     return [pairs * width * size * dtype.itemsize for width in TAPE_WIDTHS] * shares
 
@@ -49,7 +67,13 @@ class Outputs(NamedTuple):
 
 
 def check(arguments: Arguments) -> None:
-    """Raise a ValueError unless everything has the shape that C takes it for."""
+    """Check the shapes that the C code relies on.
+
+    Args:
+        arguments: of the recurrence.
+    Raises:
+        ValueError: a tensor has another shape.
+    """
     (steps, batch_size, size), (num_slots,) = arguments.inputs.shape, arguments.state.memory.shape[1:2]
     slots = (batch_size, num_slots, size)
     expected: dict[str, tuple[int, ...]] = {
@@ -78,7 +102,13 @@ def check(arguments: Arguments) -> None:
 
 
 def forward(arguments: Arguments, shares: int, keep: bool) -> Outputs:
-    """Read all sequences; what is kept is empty unless it is asked for."""
+    """Run the recurrence.
+
+    Args:
+        arguments: of the recurrence.
+        shares: into which the sequences are divided, one for each thread.
+        keep: whether a reverse pass may follow; the tape is empty otherwise.
+    """
     inputs, state = arguments.inputs, arguments.state
     steps, batch_size, size = inputs.shape
     num_slots = state.memory.shape[1]

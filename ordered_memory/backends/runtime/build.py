@@ -74,7 +74,14 @@ class Library:
 
 @cache
 def load(source: Path, dtype: torch.dtype) -> Library | str:
-    """The library of a C file for a dtype, or why there is none; see `Library`."""
+    """The library of a C file, compiled when first needed.
+
+    Args:
+        source: the file.
+        dtype: float32 or float64.
+    Returns:
+        The library, or why there is none.
+    """
     try:
         return Library(source, dtype)
     except (OSError, RuntimeError, ValueError) as error:

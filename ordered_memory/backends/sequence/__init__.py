@@ -22,18 +22,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ordered_memory.backends import contract
+from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import Arguments, Masks, MemoryRecurrence, Modules, OrderedMemoryState
+from ordered_memory.backends.sequence.kernels import Plan
 from ordered_memory.backends.sequence.masks import slot_masks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
-from ordered_memory.backends.sequence.step import Plan
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
-    """Why this engine cannot run on (T, B, D) inputs with these modules, or None when it can."""
+    """Why this engine cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type == "meta":
         return "it reads sizes off the data, the inputs are on meta"
-    return contract.why_not(inputs, modules)
+    return module_checks.why_not(inputs, modules)
 
 
 @torch.compiler.disable(reason="the sequence backend decides by the data what to compute")  # type: ignore[untyped-decorator]

@@ -44,7 +44,12 @@ class Cell:
         self.pre_of = self.pre.split(counts)
 
     def compose(self, i: int, out: Tensor) -> None:
-        """What slot i holds, not yet normalised, into `out`, (rows of the slot, D)."""
+        """Compose the active rows of a slot, not yet normalised.
+
+        Args:
+            i: of the slot, in [0, N).
+            out: takes the result, (rows, D).
+        """
         raise NotImplementedError
 
     @property
@@ -59,7 +64,14 @@ class Cell:
         masks: tuple[RowMasks, RowMasks],
         saved: tuple[Tensor, ...],
     ) -> None:
-        """Set up the reverse of a step; arguments as for `begin`."""
+        """Set up the reverse of a step.
+
+        Args:
+            inputs: of the pairs, (P, 2D).
+            counts: active rows of each slot.
+            masks: of the inputs and of the hidden units.
+            saved: what `saved` was after the step.
+        """
         self.inputs_of = inputs.split(counts)
         self.input_masks_of, self.hidden_masks_of = (part.split(counts) for part in masks)
         self.pre_gradient = inputs.new_empty(len(inputs), len(self.b_in))
@@ -203,5 +215,9 @@ class TreeRNN(Cell):
 
 
 def cell_kernel(weights: Weights) -> Cell:
-    """The kernel of the cell whose weights these are."""
+    """The kernel of a cell.
+
+    Args:
+        weights: of the gated cell, or of the TreeRNN, which has no `w_out`.
+    """
     return TreeRNN(weights) if weights.w_out is None else Gated(weights)

@@ -64,12 +64,26 @@ class Layout(NamedTuple):
         return self.entry_slot[: self.num_pairs] + 1
 
     def entry(self, row: Tensor, slot: Tensor) -> Tensor:
-        """The entry that holds M̂ of (row, slot), -1 ≤ slot < N; above the first active slot x̃ is that."""
+        """The entries that hold M̂ of rows and slots; above a row's first active slot that is x̃.
+
+        Args:
+            row: (n,) int64.
+            slot: in [-1, N), (n,) int64.
+        Returns:
+            (n,) int64.
+        """
         region = torch.maximum(slot + 1, self.first.take(row))
         return self.start_of.take(region) + self.rank.take(row)
 
     def pair(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """The pair (row, slot), and whether it is one; pair 0 stands for those that are not."""
+        """The pairs of rows and slots.
+
+        Args:
+            row: (n,) int64.
+            slot: in [0, N), (n,) int64.
+        Returns:
+            The pairs, (n,) int64, 0 where the slot is not active; and whether it is, (n,) bool.
+        """
         active = slot >= self.first.take(row)
         return torch.where(active, self.start_of.take(slot) + self.rank.take(row), 0), active
 
@@ -89,7 +103,13 @@ class Layout(NamedTuple):
         return self.starts[-1] + self.rank
 
     def outputs(self, entries: Tensor) -> list[Tensor]:
-        """For each slot i the part of `entries` (E, ·) that holds M̂_i of its active rows."""
+        """The parts of the entries that hold M̂ of each slot's active rows.
+
+        Args:
+            entries: (E, ·).
+        Returns:
+            N views, (count, ·).
+        """
         return [
             entries[start : start + count] for start, count in zip(self.starts[1:], self.counts, strict=True)
         ]
@@ -101,7 +121,12 @@ class Layout(NamedTuple):
 
     @classmethod
     def from_tensors(cls, counts: list[int], tensors: tuple[Tensor, ...]) -> Layout:
-        """The layout of these counts and `tensors`."""
+        """Restore a layout.
+
+        Args:
+            counts: of the layout.
+            tensors: of the layout.
+        """
         return cls(counts, [0, *accumulate(counts)], *tensors)
 
 
@@ -122,7 +147,13 @@ def active_layout(num_active: Tensor, num_slots: int) -> Layout:
 
 
 def dense_layout(num_rows: int, num_slots: int, device: torch.device) -> Layout:
-    """The layout with every slot of every row active: sizes known beforehand, nothing to read back."""
+    """The layout with every slot of every row active, whose sizes do not depend on the data.
+
+    Args:
+        num_rows: R.
+        num_slots: N.
+        device: of its tensors.
+    """
     rows = torch.arange(num_rows, device=device)
     sizes = torch.full((num_slots + 1,), num_rows, device=device)
     entry = torch.arange((num_slots + 1) * num_rows, device=device)

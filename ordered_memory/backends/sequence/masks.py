@@ -32,23 +32,43 @@ class RowMasks(NamedTuple):
     level: int | None = None
 
     def split(self, rows: Sequence[int]) -> list[RowMasks]:
-        """The masks of consecutive parts of so many rows."""
+        """The masks of consecutive groups of rows.
+
+        Args:
+            rows: number of rows in each group.
+        """
         if self.values is None:
             return [self] * len(rows)
         return [RowMasks(values, self.level) for values in self.values.split(list(rows))]
 
     def rows(self, chosen: slice) -> RowMasks:
-        """The masks of these rows."""
+        """The masks of some of the rows.
+
+        Args:
+            chosen: range of rows.
+        """
         return self if self.values is None else RowMasks(self.values[chosen], self.level)
 
     def mask(self, like: Tensor) -> Tensor | None:
-        """The mask, (rows, size), in the dtype of `like`, or None."""
+        """The mask itself.
+
+        Args:
+            like: of the dtype of the mask.
+        Returns:
+            (rows, size); None where nothing is dropped.
+        """
         if self.values is None or self.level is None:
             return self.values
         return torch.ge(self.values, self.level, out=like.new_empty(self.values.shape))
 
     def apply(self, inputs: Tensor) -> Tensor:
-        """`inputs` times the mask; `inputs` itself where nothing is dropped."""
+        """Multiply by the mask.
+
+        Args:
+            inputs: (rows, size).
+        Returns:
+            A new tensor; `inputs` itself where nothing is dropped.
+        """
         mask = self.mask(inputs)
         return inputs if mask is None else mask.mul_(inputs) if self.level is not None else mask * inputs
 
@@ -64,11 +84,29 @@ class SlotMasks:
     score_level: int | None = None
 
     def cell(self, t: int, row: Tensor, slot: Tensor, sizes: tuple[int, int]) -> tuple[RowMasks, RowMasks]:
-        """Of pairs at step t: for [M; M̂ of the slot above] and for the hidden units, (P, size) each."""
+        """The masks of the cell, for pairs of one step.
+
+        Args:
+            t: the step, from 0.
+            row: of each pair, (P,) int64.
+            slot: of each pair, (P,) int64.
+            sizes: of inputs and hidden units.
+        Returns:
+            For [M; M̂ of the slot above] and for the hidden units, (P, size) each.
+        """
         return RowMasks(), RowMasks()
 
     def score(self, t: int, row: Tensor, slot: Tensor, size: int) -> tuple[RowMasks, RowMasks]:
-        """Of candidates scored at step t: for the candidate, (E, D), and for the features, (E, D)."""
+        """The masks of the score, for candidates of one step.
+
+        Args:
+            t: the step, from 0.
+            row: of each candidate, (E,) int64.
+            slot: of each candidate, (E,) int64.
+            size: D.
+        Returns:
+            For the candidate and for the features, (E, D) each.
+        """
         return RowMasks(), RowMasks()
 
 
@@ -136,5 +174,10 @@ class DrawnMasks(SlotMasks):
 
 
 def slot_masks(dropout: Dropout, order: Tensor) -> SlotMasks:
-    """The masks of the contract's dropout, for rows in an order."""
+    """The masks that the contract's dropout asks for.
+
+    Args:
+        dropout: given masks, or a seed to draw them.
+        order: which row of the batch each row is, (B,) int64.
+    """
     return GivenMasks(dropout, order) if dropout.seed is None else DrawnMasks(dropout, order.device)

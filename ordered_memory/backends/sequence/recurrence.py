@@ -14,12 +14,11 @@ from torch import Tensor
 
 from ordered_memory.backends.contract import OrderedMemoryState, Weights
 from ordered_memory.backends.derivatives import first_only
+from ordered_memory.backends.sequence.kernels import Kernels, Plan
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.step import (
     Carried,
     Gradients,
-    Kernels,
-    Plan,
     Step,
     backward_step,
     forward_step,
@@ -97,6 +96,7 @@ class Recurrence(torch.autograd.Function):
         occupancy: Tensor,
         *weights: Any,
     ) -> tuple[Tensor, ...]:
+        """The forward pass; see `ordered_memory.backends.sequence.recurrence.run`."""
         state = OrderedMemoryState(memory, candidate, occupancy)
         steps: list[Step] = []
         result = run(plan, tokens, queries, state, Weights(*weights), steps)
@@ -111,6 +111,11 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     @first_only
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The reverse pass.
+
+        Args:
+            *upstream: gradients of the results, in the order of `Upstream`; None is zero.
+        """
         tokens, queries, memory, candidate, occupancy, *rest = ctx.saved_tensors
         state = OrderedMemoryState(memory, candidate, occupancy)
         weights, kept = Weights(*rest[: len(Weights._fields)]), rest[len(Weights._fields) :]

@@ -169,7 +169,12 @@ class Normalized(Score):
 
 
 def score_kernel(weights: Weights, epsilon: float) -> Score:
-    """The kernel of the score whose weights these are."""
+    """The kernel of a score.
+
+    Args:
+        weights: of the additive score, which has no `key_norm`, or of the normalized one.
+        epsilon: of the normalized score's LayerNorm.
+    """
     return Additive(weights, epsilon) if weights.key_norm is None else Normalized(weights, epsilon)
 
 

@@ -14,75 +14,10 @@ import torch
 from torch import Tensor
 
 from ordered_memory.attention import masked_attention
-from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.sequence.cells import cell_kernel
+from ordered_memory.backends.sequence.kernels import Kernels, Plan
 from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout
 from ordered_memory.backends.sequence.masks import RowMasks, SlotMasks
-from ordered_memory.backends.sequence.scores import score_kernel
 from ordered_memory.cumulative import backward_mask, forward_mask
-
-
-class Plan(NamedTuple):
-    """What the recurrence knows beforehand.
-
-    Args:
-        running: rows of each step, non-increasing, positive integers.
-        threshold: occupancies below this count as 0.
-        norm_epsilon, key_epsilon: of the shared LayerNorm and of the normalized score's.
-        masks: of dropout.
-        exact: compute active slots only, which a host has to read off the attention; or else all.
-    """
-
-    running: list[int]
-    threshold: float
-    norm_epsilon: float
-    key_epsilon: float
-    masks: SlotMasks
-    exact: bool
-
-
-class Kernels:
-    """The learned maps, ready for one pass over the sequences, and the sums of their gradients.
-
-    Args:
-        plan: of the pass.
-        weights: of the contract.
-    """
-
-    def __init__(self, plan: Plan, weights: Weights) -> None:
-        self.score = score_kernel(weights, plan.key_epsilon)
-        self.cell = cell_kernel(weights)
-        self.norm_weight, self.norm_bias = weights.norm, weights.norm_bias
-        self.epsilon = plan.norm_epsilon
-        self.norm_gradients = [torch.zeros_like(self.norm_weight), torch.zeros_like(self.norm_bias)]
-
-    def normalize(self, composed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The shared LayerNorm: result, mean, 1 / standard deviation."""
-        return torch.native_layer_norm(
-            composed, composed.shape[1:], self.norm_weight, self.norm_bias, self.epsilon
-        )
-
-    def normalize_backward(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
-        """The reverse of `normalize`; sums the LayerNorm's gradients."""
-        of_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            gradient,
-            composed,
-            composed.shape[1:],
-            mean,
-            inverse,
-            self.norm_weight,
-            self.norm_bias,
-            [True, True, True],
-        )
-        self.norm_gradients[0] += weight
-        self.norm_gradients[1] += bias
-        return of_composed  # type: ignore[no-any-return]
-
-    def gradients(self) -> list[Tensor | None]:
-        """Of `Weights`, in their order."""
-        norm, norm_bias = self.norm_gradients
-        found = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
-        return [found.get(name) for name in Weights._fields]
 
 
 class Carried(NamedTuple):
@@ -112,7 +47,11 @@ class Gradients(NamedTuple):
 
     @classmethod
     def zeros(cls, carried: Carried) -> Gradients:
-        """Of something that nothing depends on yet."""
+        """Gradients of what nothing depends on yet.
+
+        Args:
+            carried: whose shapes they have.
+        """
         return cls(torch.zeros_like(carried.entries), torch.zeros_like(carried.occupancy))
 
 
@@ -161,7 +100,13 @@ class Step(NamedTuple):
 
     @classmethod
     def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], masks: SlotMasks) -> Step:
-        """The step that had these counts and `tensors()`, in a pass with these masks."""
+        """Restore a step.
+
+        Args:
+            counts: of its layout.
+            tensors: what `tensors` returned.
+            masks: of the pass.
+        """
         remaining = iter(tensors)
 
         def take(number: int) -> tuple[Tensor, ...]:
@@ -301,7 +246,13 @@ def backward_step(
 
 
 def halves(entries: Tensor) -> Tensor:
-    """(E, 2D) as (2E, D): M at 2j, M̂ at 2j + 1."""
+    """The halves of each entry as rows of their own: M at 2j, M̂ at 2j + 1.
+
+    Args:
+        entries: (E, 2D).
+    Returns:
+        A view, (2E, D).
+    """
     return entries.view(2 * len(entries), entries.shape[1] // 2)
 
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ordered_memory.backends import contract
+from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import (
     NOISE_LEVELS,
     Dropout,
@@ -39,12 +39,12 @@ SMALLEST, LARGEST = 16, 512
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
-    """Why the kernels cannot run on (T, B, D) inputs with these modules, or None when they can."""
+    """Why the kernels cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if (reason := why_no_triton(inputs)) is not None:
         return reason
     if inputs.shape[-1] > LARGEST:
         return f"slot_size must be at most {LARGEST}, got {inputs.shape[-1]}"
-    if (reason := contract.why_not(inputs, modules)) is not None:
+    if (reason := module_checks.why_not(inputs, modules)) is not None:
         return reason
     if type(modules.cell) is not GatedRecursiveCell:
         return f"it has no kernel for the cell {type(modules.cell).__name__}"

@@ -145,7 +145,15 @@ class Gradients(NamedTuple):
 
 @jit
 def forward_kernel(inputs, query, lengths, output, weights, tape, dropout, sizes, plan):
-    """Read a tile of sequences; rows past their own length are left as they are."""
+    """Read a tile of sequences; rows past their own length are left as they are.
+
+    Args:
+        inputs: x̃, (T, B, W).
+        query: of the score, (T, B, W).
+        lengths: of the sequences, (B,).
+        output: is written, (T, B, W).
+        weights, tape, dropout, sizes, plan: the named tuples above.
+    """
     row = tl.program_id(0) * plan.ROWS + tl.arange(0, plan.ROWS)
     length = tl.load(lengths + row, mask=row < sizes.batch, other=0)
     d = tl.arange(0, plan.WIDTH)[None, :]

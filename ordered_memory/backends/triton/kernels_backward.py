@@ -26,7 +26,8 @@ from ordered_memory.backends.triton.kernels import (
 
 @jit
 def backward_kernel(inputs, query, lengths, gradients, weights, tape, dropout, sizes, plan):
-    """Go back through a tile of sequences; see `kernels.Gradients` for what is left where."""
+    """Go back through a tile of sequences; see `ordered_memory.backends.triton.kernels.forward_kernel`, and
+    `kernels.Gradients` for `gradients`."""
     row = tl.program_id(0) * plan.ROWS + tl.arange(0, plan.ROWS)
     length = tl.load(lengths + row, mask=row < sizes.batch, other=0)
     d = tl.arange(0, plan.WIDTH)[None, :]
