@@ -364,7 +364,7 @@ def _run_in_stretches(
     lengths: Tensor | None,
     masks: DropoutSampler | None,
 ) -> MemoryRecurrence:
-    """`run`, of which only the states between stretches of so many steps are kept for the reverse pass."""
+    """`run` in stretches of steps, keeping only the states between them for the reverse pass."""
     outputs, attention = [], []
     for start in range(0, len(inputs), stretch):
         part = inputs[start : start + stretch]

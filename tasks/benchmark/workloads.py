@@ -102,7 +102,7 @@ def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
 
 
 def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list[int]:
-    """A ListOps-style expression of exactly so many tokens whose brackets nest at most so deep.
+    """A ListOps-style expression of a given length, with a bound on how deep its brackets nest.
 
     Longer expressions of the same depth have more arguments, where real ListOps has more depth.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int64]
 
 BATCHES_PER_BUCKET = 50
-"""Sorting so many batches' worth of shuffled examples at once leaves little padding and much chance."""
+"""Batches of shuffled examples that are sorted together: little padding, and still a random order."""
 
 
 def bucketed_batches(

@@ -1,4 +1,4 @@
-"""Sentences of a small English-like grammar, with their trees: what the demonstration learns.
+"""Sentences of a small English-like grammar, with their trees, for the demonstration.
 
     S    → NP[n] VP[n]
     NP   → D N[n] | D A N[n] | NP[n] PP | NP[n] SBAR
@@ -6,7 +6,7 @@
     SBAR → that VP[n] | that S
     VP   → V | V and V | V PP | T NP | W SBAR
 
-Subject and verb agree in number n, whatever stands between them.
+Subject and verb agree in number n across anything between them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.runs.errors import UserError
 
-# Words that have a number: the singular ones, then the plural ones.
+# Words that inflect for number: singular, then plural.
 DETERMINERS = (("the", "a", "every", "this"), ("the", "some", "all", "these"))
 NOUNS = (
     ("dog", "cat", "child", "teacher", "farmer", "pilot", "author", "senator", "picture", "house"),
@@ -47,7 +47,7 @@ TRANSITIVE = (
 )
 SENTENTIAL = (("says", "thinks", "knows"), ("say", "think", "know"))
 DEEPEST = 4
-"""Clauses and phrases within one another."""
+"""Largest depth of nested clauses and phrases."""
 
 Node = tuple[str, list["Node | str"]]
 
@@ -70,8 +70,8 @@ class Pair(NamedTuple):
     """A grammatical sentence and one that violates subject-verb agreement.
 
     Args:
-        construction: what stands between the subject and its verb.
-        good, bad: words; they differ in the verb.
+        construction: names what separates the subject from its verb.
+        good, bad: words of both sentences, which differ in the verb.
     """
 
     construction: str

@@ -17,8 +17,8 @@ class AveragedSGD:
 
     The learning rate of a step is proportional to its number of tokens. Weights are averaged, all steps
     counting the same, from the end of the first epoch whose validation loss is above the lowest of those more
-    than `patience` epochs before; the averaged ones are evaluated from then on, while training goes on with
-    the others. `torch.optim.ASGD` with t0 = 0 and λ = 0 takes the same steps, but forgets the first.
+    than `patience` epochs before; the averaged ones are evaluated from then on, while training continues
+    with the others. `torch.optim.ASGD` with t0 = 0 and λ = 0 takes the same steps, but forgets the first.
 
     Args:
         model: where it stays.

@@ -37,7 +37,7 @@ from tasks.logic.tree_batching import TreeBatch, TreeStore
 from tasks.runs.files import atomic_path
 
 MAX_OPERATIONS = 12
-"""The last file holds the pairs of so many operations and more."""
+"""The last file holds the pairs of this many operations or more."""
 TRAIN_OPERATIONS = 6
 """Training and validation keep pairs of at most so many."""
 HOLD_OUT = 10

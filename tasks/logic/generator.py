@@ -78,7 +78,7 @@ def generate(count: int, *, seed: int) -> tuple[list[list[Pair]], list[list[Pair
 
 
 def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
-    """Pairs beyond the official data: exactly so many operators in the longer formula.
+    """Pairs beyond the official data, by the number of operators in the longer formula.
 
     Args:
         operations: from 0 to 46, all that a budget of 24 can hold.
@@ -87,7 +87,7 @@ def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
     Returns:
         Pairs.
     Raises:
-        UserError: an argument out of range, or not so many pairs in a reasonable time.
+        UserError: an argument is out of range, or too few pairs are found in a reasonable time.
     Example:
         >>> {pair.operations for pair in longer(14, 3, seed=1)}
         {14}

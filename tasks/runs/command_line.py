@@ -236,7 +236,7 @@ def _documents(cls: type[Any]) -> dict[str, str]:
 
 
 def _resuming(program: str, arguments: Sequence[str] | None) -> str:
-    """The command that goes on where this one was interrupted."""
+    """The command that resumes the run that was interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     return f"{program} {shlex.join(words if '--resume' in words else [*words, '--resume'])}"
 

@@ -1,4 +1,4 @@
-"""TensorBoard's curves of a run: after every epoch, and within epochs every so many steps."""
+"""TensorBoard's curves of a run: after every epoch, and within epochs at regular steps."""
 
 from __future__ import annotations
 

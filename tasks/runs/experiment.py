@@ -50,7 +50,7 @@ class Prepared(NamedTuple):
 
 
 def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> None:
-    """Train, then test the best weights once and write the report; with `resume`, whatever of it is left.
+    """Train, then test the best weights once and write the report; with `resume`, what is left of that.
 
     Args:
         config: of the run, with its directory.

@@ -1,4 +1,4 @@
-"""Where training stands, and how it is told in the terminal."""
+"""The progress of training, and the lines that report it in the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks.runs.config import TrainingConfig
 
 @dataclass
 class Progress:
-    """Where training stands; goes into every checkpoint."""
+    """The progress of training; part of every checkpoint."""
 
     epoch: int = 1
     """The current one, from 1; one more than the last when finished."""

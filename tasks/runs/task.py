@@ -1,4 +1,4 @@
-"""What the training loop and a task say to each other: batches, losses, scores."""
+"""The interface between the training loop and a task: batches, losses, scores."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ class Share(NamedTuple):
     """The part of a batch that one process computes.
 
     Args:
-        batch: of the task, on the CPU; `Any` is its own type, made of tensors.
-        examples: of the whole batch, on all processes.
-        counted: False where there was nothing left for this process, and it computes something that is not
-            looked at.
+        batch: tensors in the task's own type, on the CPU.
+        examples: size of the whole batch, over all processes.
+        counted: False if no example is left for this process; its result is then ignored.
     """
 
     batch: Any
@@ -41,7 +40,7 @@ class Losses(NamedTuple):
     Args:
         loss: cross-entropy, nats, (n,).
         correct: bool, (n,); all False where the task reports no accuracy.
-        penalty: added to the mean loss in training, and reported nowhere, scalar.
+        penalty: scalar that is added to the mean loss in training and not reported.
     """
 
     loss: Tensor

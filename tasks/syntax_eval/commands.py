@@ -53,7 +53,7 @@ class EvaluateConfig:
     end: bool = True
     """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
     limit: int = 0
-    """For a quick look, score at most so many pairs of each construction, evenly spread; 0 for all."""
+    """Largest number of pairs of each construction to score, evenly spread; 0 for all."""
     count: int = 200
     """Pairs of each construction, if they are drawn."""
     seed: int = 1
