@@ -48,7 +48,7 @@ class OrderedMemory(nn.Module):
     OM, equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The summary of a
     sequence is the output at its last token, `state.candidate[..., -1, :]`.
 
-    With float32 parameters the results stay float32 under autocast, since a LayerNorm ends every step.
+    Under autocast the results have the dtype of the parameters: the memory is carried over many steps.
 
     Args:
         input_size: number of features of a token.
@@ -210,6 +210,7 @@ class OrderedMemory(nn.Module):
         if index == 1:
             inputs = _reverse(inputs, lengths)
         projected = direction.norm(direction.projection(inputs))
+        projected = projected.to(next(direction.parameters()).dtype)  # autocast on a CPU leaves its own dtype
         if state is None:
             state = initial_state(projected.shape[1], num_slots, projected)
         else:

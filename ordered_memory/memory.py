@@ -59,7 +59,9 @@ def step(
     masks = masks or StepMasks()
     score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_MASKS
 
-    p = masked_attention(modules.score(x, state.candidate, score_masks), state.occupancy, modules.threshold)
+    # `.to`: autocast gives linear maps, and LayerNorms on a CPU, its own dtype; the recurrence stays in x's.
+    scores = modules.score(x, state.candidate, score_masks).to(x.dtype)
+    p = masked_attention(scores, state.occupancy, modules.threshold)
     forward = forward_mask(p)  # →π: from which slot on the token's subtree is written
     backward = backward_mask(p).unsqueeze(-1)  # ←π: up to which slot the memory takes the last candidate
 
@@ -72,7 +74,7 @@ def step(
     slots = zip(prepared.unbind(1), memory.unbind(1), forward.unsqueeze(-1).unbind(1), strict=True)
     for i, (prepared_i, memory_i, forward_i) in enumerate(slots):
         composed = modules.norm(modules.cell.compose(prepared_i, memory_i, below, cell_masks.slot(i)))
-        below = torch.lerp(x, composed, forward_i)
+        below = torch.lerp(x, composed.to(x.dtype), forward_i)
         candidates.append(below)
 
     occupancy = torch.cat([forward, torch.ones_like(forward[:, :1])], dim=-1)
