@@ -10,6 +10,13 @@ from ordered_memory.attention import AdditiveScore, NormalizedScore
 from ordered_memory.backends.contract import Modules
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 
+_GLOBAL_HOOKS = (
+    nn.modules.module._global_forward_hooks,
+    nn.modules.module._global_forward_pre_hooks,
+    nn.modules.module._global_backward_hooks,
+    nn.modules.module._global_backward_pre_hooks,
+)
+
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
     """Why only the definition can run with these modules.
@@ -33,6 +40,8 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
             return f"its {name} must be a {kind.__name__}, got {type(module).__name__}"
         if _has_hooks(module):
             return f"it does not call the hooks of {name}"
+        if _is_patched(module):
+            return f"it does not call the methods that were set on {name}"
         bias = None if name == "cell.from_memory" else (shape[0],)
         for parameter, wanted in (("weight", shape), ("bias", bias)):
             weight = module._parameters.get(parameter)
@@ -44,6 +53,10 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
                 return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
     if _has_hooks(modules.score) or _has_hooks(modules.cell):
         return "it does not call the hooks of the score and the cell"
+    if _is_patched(modules.score) or _is_patched(modules.cell):
+        return "it does not call the methods that were set on the score and the cell"
+    if not torch.compiler.is_compiling() and any(map(len, _GLOBAL_HOOKS)):
+        return "it does not call the hooks of all modules"
     if not torch.compiler.is_compiling() and _is_transformed(inputs, modules):
         return "it has no forward-mode derivative and no batching rule, use backend='reference'"
     return None
@@ -75,6 +88,11 @@ def _has_hooks(module: nn.Module) -> bool:
         module._backward_pre_hooks,
     )
     return any(map(len, own))
+
+
+def _is_patched(module: nn.Module) -> bool:
+    """Whether a method was replaced on the instance, as wrappers do that set `module.forward`."""
+    return any(name in module.__dict__ for name in ("forward", "prepare", "compose"))
 
 
 def _is_transformed(inputs: Tensor, modules: Modules) -> bool:

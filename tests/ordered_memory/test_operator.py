@@ -409,6 +409,8 @@ CHANGES = {
     "backward hook": lambda d: d.norm.register_full_backward_hook(lambda m, x, y: (3 * x[0],)),
     "hook of the cell": lambda d: d.cell.register_forward_hook(lambda m, x, y: y),
     "hook of the score": lambda d: d.score.register_forward_hook(lambda m, x, y: 2 * y),
+    "forward of a part": lambda d: setattr(d.cell.output, "forward", lambda x: 0 * x),
+    "compose of the cell": lambda d: setattr(d.cell, "compose", lambda *inputs: inputs[1]),
     "weight norm": lambda d: parametrizations.weight_norm(d.cell.from_memory),
     "pruned": lambda d: prune.l1_unstructured(d.score.output, "weight", 0.5),
     "buffer": lambda d: buffers(d.cell.from_candidate),
@@ -428,6 +430,22 @@ def test_what_an_engine_does_not_see_is_left_to_the_definition(name):
         with pytest.raises(BackendError, match=f"backend '{engine}' cannot run here: (it|its|the) "):
             select_backend(engine, inputs, modules)
     assert module_checks.why_not(inputs, modules) is not None
+
+
+def test_with_hooks_of_all_modules_the_definition_runs():
+    layer, definition = make(), make("reference")
+    definition.load_state_dict(layer.state_dict())
+    x = tokens()
+    plain = layer(x).output
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda m, x, y: 2 * y if isinstance(m, nn.LayerNorm) else None
+    )
+    try:
+        actual, expected = layer(x).output, definition(x).output
+    finally:
+        hook.remove()
+    assert torch.equal(actual, expected)
+    assert not torch.allclose(actual, plain)
 
 
 @pytest.mark.parametrize("backend", ["native", "sequence"])
