@@ -58,6 +58,8 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
     """
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if arguments is None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # also outside training
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         named = bool(words) and not words[0].startswith("-")

@@ -1,7 +1,9 @@
 """Help, verbs and groups of options."""
 
 import dataclasses
+import os
 import re
+import signal
 from importlib import import_module
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 import tasks.__main__
 from tasks.listops.config import PRESETS, ListOpsConfig
-from tasks.runs.command_line import parse
+from tasks.runs.command_line import EXIT_INTERRUPTED, Verb, parse, run
 
 ROOT = Path(__file__).parents[3]
 TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/__main__.py"))
@@ -67,3 +69,18 @@ def test_grouping_changes_neither_names_nor_defaults():
     found = parse(ListOpsConfig, ["--slot-size", "9", "--resume"], "p", PRESETS["demo"])
     assert found == dataclasses.replace(PRESETS["demo"], slot_size=9, resume=True)
     assert parse(ListOpsConfig, [], "p") == ListOpsConfig()
+
+
+@dataclasses.dataclass
+class Nothing:
+    """Do nothing."""
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["task"])
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        verbs = {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), signal.SIGTERM))}
+        assert run("task", "Waits.", verbs) == EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, previous)
