@@ -16,11 +16,11 @@ class Backend(NamedTuple, Generic[Run]):
     """One way to run a recurrence.
 
     Args:
-        recur: same signature, layout and results as the definition.
+        run_recurrence: same signature, layout and results as the definition.
         why_not: for inputs and weights, why this backend cannot run on them, or None when it can.
     """
 
-    recur: Run
+    run_recurrence: Run
     why_not: Callable[..., str | None]
 
 
@@ -55,5 +55,5 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
         reason = backends[name].why_not(*inputs)
         if reason is not None:
             raise BackendError(f"backend {name!r} cannot run here: {reason}")
-        return backends[name].recur
-    return next(backend.recur for backend in backends.values() if backend.why_not(*inputs) is None)
+        return backends[name].run_recurrence
+    return next(backend.run_recurrence for backend in backends.values() if backend.why_not(*inputs) is None)

@@ -101,7 +101,8 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6).map(lambda sizes: so
 def test_a_backend_equals_the_definition_with_all_gradients(
     name, dtype, batch_sizes, masters, chunk, left, seed
 ):
-    assert_equals_the_definition(BACKENDS[name].recur, dtype, batch_sizes, masters, chunk, left, seed)
+    run = BACKENDS[name].run_recurrence
+    assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, seed)
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ def test_shapes_are_checked_before_c_sees_them():
 def test_gradcheck(name):
     shapes = ((3, 3), (20, 3), (20, 4), (20,), (2, 4), (2, 4))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    run = BACKENDS[name].recur
+    run = BACKENDS[name].run_recurrence
     assert torch.autograd.gradcheck(
         lambda x, w, u, b, h, c: run(x, [2, 1], Weights(w, u, b), h, c, 2), inputs
     )
@@ -185,7 +186,7 @@ def test_gradcheck(name):
 def test_no_second_derivatives_by_halves(name):
     x = torch.randn(3, 5, requires_grad=True)
     weights, state = Weights(torch.randn(20, 5), torch.randn(20, 4), None), torch.zeros(3, 4)
-    output = BACKENDS[name].recur(x, [3], weights, state, state, 2).output
+    output = BACKENDS[name].run_recurrence(x, [3], weights, state, state, 2).output
     (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
     with pytest.raises(
         RuntimeError, match=f"'{name}' cannot be differentiated twice: use backend='reference'"

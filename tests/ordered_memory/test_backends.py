@@ -133,7 +133,7 @@ class Case:
     def backend(self, name):
         """The backend's function; skips the test where it cannot run."""
         skip_unless_it_runs(name, self.inputs, self.modules)
-        return BACKENDS[name].recur
+        return BACKENDS[name].run_recurrence
 
 
 def gradients(results, upstream, leaves):
@@ -709,10 +709,10 @@ def test_the_reverse_pass_drops_what_the_forward_pass_dropped(backend, score, ce
 
 
 def test_the_definition_is_always_there_and_every_backend_takes_its_arguments():
-    assert BACKENDS["reference"].recur is run_recurrence
+    assert BACKENDS["reference"].run_recurrence is run_recurrence
     wanted = list(inspect.signature(run_recurrence).parameters)
     for name, backend in BACKENDS.items():
-        assert list(inspect.signature(backend.recur).parameters)[: len(wanted)] == wanted, name
+        assert list(inspect.signature(backend.run_recurrence).parameters)[: len(wanted)] == wanted, name
 
 
 def test_auto_takes_the_first_that_can_run(monkeypatch):

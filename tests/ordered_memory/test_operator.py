@@ -253,7 +253,7 @@ def test_the_default_device_changes_nothing():
 def test_a_state_that_does_not_fit_is_refused_by_name(backend, change, message):
     layer = make(backend)
     state = carried_state(layer)
-    run = BACKENDS[backend].recur
+    run = BACKENDS[backend].run_recurrence
     with pytest.raises(ValueError, match=message):
         run(
             torch.zeros(6, 5, 8, dtype=F64),

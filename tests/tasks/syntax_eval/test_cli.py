@@ -75,7 +75,7 @@ def test_options_change_what_is_scored(checkpoints, pairs, capsys):
 def test_models_of_drawn_sentences_need_no_pairs(tmp_path, capsys):
     drawn = draw_pairs(5, 1)
     vocabulary = Vocabulary.of([*(one.good for one in drawn), *(one.bad for one in drawn)])
-    checkpoint = save(tmp_path / "run", tiny_model(vocabulary))
+    checkpoint = save(tmp_path / "run", tiny_model(vocabulary, sentences=100))
     assert main(["--checkpoint", checkpoint, "--count", "5"]) == 0
     out = capsys.readouterr().out
     assert f"{len(drawn)} pairs drawn." in out
