@@ -24,7 +24,7 @@ listops: $(STAMP)
 		--heat-map runs/listops/heat_map_pretrained.png
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 campaign: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/campaigns

@@ -1,7 +1,7 @@
 """The engines as operators of PyTorch: tracing, transforms, devices, threads, what they return."""
 
 import io
-import multiprocessing
+import os
 import signal
 import threading
 
@@ -318,19 +318,17 @@ def test_a_fork_while_another_thread_is_inside(small_work_is_shared):
         while not stop.is_set():
             layer(x)
 
-    def in_a_child():
-        signal.alarm(30)
-        with torch.no_grad():
-            assert_close(layer(x)[0], expected)
-
     caller = threading.Thread(target=work)
     caller.start()
     try:
-        for _ in range(4):
-            child = multiprocessing.get_context("fork").Process(target=in_a_child)
-            child.start()
-            child.join()
-            assert child.exitcode == 0
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:  # nothing but the layer: much else in a process does not survive a fork
+                signal.alarm(30)
+                with torch.no_grad():
+                    difference = float((layer(x)[0] - expected).abs().max())
+                os._exit(0 if difference < 1e-6 else 1)
+            assert os.waitpid(child, 0)[1] == 0
     finally:
         stop.set()
         caller.join()
