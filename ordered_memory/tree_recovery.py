@@ -86,6 +86,7 @@ def from_attention(
     Returns:
         B binary trees over the tokens from left to right.
     Raises:
+        TypeError: attention is no tensor.
         ValueError: attention has other axes, the lengths do not fit it, or the direction is unknown; or it is
             zero inside a sequence, as it is in padding: `lengths` or `batch_first` is not the layer's.
     Example:
@@ -96,6 +97,9 @@ def from_attention(
         [(0, (1, 2))]
     """
     _check_one_of("direction", direction, DIRECTIONS)
+    if not isinstance(attention, Tensor):
+        kind = type(attention).__name__
+        raise TypeError(f"expected attention to be a tensor (a layer's `out.attention`), got {kind}")
     if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
         attention = attention[DIRECTIONS.index(direction)]
     if attention.dim() != 3:

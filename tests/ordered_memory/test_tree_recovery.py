@@ -237,3 +237,10 @@ def test_charts_are_those_of_tree_crf_padding_included():
     charts = recovery._TreeCRF(torch.randn(6, 6, 6, 1), lengths=lengths).argmax.squeeze(-1).bool()
     for chart, length in zip(charts, lengths.tolist(), strict=True):
         assert torch.equal(trees.to_chart(trees.from_chart(chart, length), 6), chart)
+
+
+def test_the_whole_result_of_a_layer_is_no_attention():
+    with pytest.raises(
+        TypeError, match=r"expected attention to be a tensor \(a layer's `out.attention`\), got tuple"
+    ):
+        recovery.from_attention((torch.zeros(1, 1, 1), None, None))

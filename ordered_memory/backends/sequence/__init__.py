@@ -4,14 +4,12 @@ One autograd.Function over whole sequences with its reverse pass written out. Co
 slots with →π_i = 0, where M̂_i = x̃ exactly, and padded steps are not computed at all; everything about M
 is one product for all slots of a step; only the candidate's half of the cell's first map and its second map
 go slot by slot; parameter gradients are summed in large products. On a device that is not a CPU, where
-finding the
-active slots would make the host wait, every slot of every row is computed: the shapes then depend on the
-lengths alone.
+finding the active slots would make the host wait, every slot of every row is computed: the shapes then depend
+on the lengths alone.
 
 `torch.compile` leaves this engine as it is (a graph break), because what it keeps for its reverse pass is a
-list of
-tensors whose number and sizes depend on the data, which no operator can declare: recomputing them would
-cost a third more time. Where no break may be (`fullgraph=True`, `torch.export`), take "native" or
+list of tensors whose number and sizes depend on the data, which no operator can declare; computing them again
+would cost a third more time. Where no break is allowed (`fullgraph=True`, `torch.export`), take "native" or
 "reference".
 
 Under autocast the recurrence stays in the dtype of the parameters.
