@@ -126,6 +126,7 @@ def test_the_sequence_engine_compiles_too():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own, of torch.jit
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_by_inductor_and_eager_agree(case):
     make, carried = CASES[case]
