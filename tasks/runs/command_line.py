@@ -18,7 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 import tyro
 
 from ordered_memory.backends.registry import BackendError
-from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
+from tasks.runs.errors import (
+    Interrupted,
+    UserError,
+    is_lost_process,
+    is_out_of_memory,
+    memory_error_text,
+)
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 Config = TypeVar("Config")
@@ -84,9 +90,11 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
     except OSError as error:
         return _fail(program, f"{error.filename or 'file system'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return _fail(program, f"not enough memory for these options ({memory_error_text(error)})")
+        if is_out_of_memory(error):
+            return _fail(program, f"not enough memory for these options ({memory_error_text(error)})")
+        if is_lost_process(error):
+            return _fail(program, "another process of this run ended, and said why")
+        raise
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         if interruption.resumable:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from torch import distributed
+
 
 class UserError(ValueError):
     """Something the user can put right. The message is one line that says what is wrong, and where."""
@@ -51,3 +53,15 @@ def memory_error_text(error: BaseException) -> str:
     """
     found = _ALLOCATION.search(str(error))
     return found.group() if found else type(error).__name__
+
+
+def is_lost_process(error: BaseException) -> bool:
+    """Whether this process failed because another one of the same run had ended.
+
+    Args:
+        error: what was raised.
+    Returns:
+        True for the error of a broken connection between processes that train together.
+    """
+    together = distributed.is_available() and distributed.is_initialized()
+    return together and re.search(r"[Cc]onnection (was )?(closed|reset)", str(error)) is not None

@@ -8,10 +8,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from torch import distributed
 
 import tasks.__main__
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.runs.command_line import EXIT_INTERRUPTED, Verb, parse, run
+from tasks.runs.errors import is_lost_process
 
 ROOT = Path(__file__).parents[3]
 TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/__main__.py"))
@@ -84,3 +86,11 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch):
         assert run("task", "Waits.", verbs) == EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def test_a_process_whose_other_has_ended_says_so_in_one_line(monkeypatch):
+    error = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242")
+    assert not is_lost_process(error)
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    assert is_lost_process(error)
+    assert not is_lost_process(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
