@@ -6,6 +6,7 @@ gate, L layers, D directions.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from onlstm.backends import check_backend, select_backend
+from onlstm.backends import BACKENDS, select_backend
 from onlstm.functional import Recurrence, Weights
 from onlstm.parameters import check_sizes, check_state, gate_parameters, reset, set_forget_bias
 from ordered_memory.checks import (
@@ -23,6 +24,7 @@ from ordered_memory.checks import (
     check_device,
     check_dtype,
     check_fraction,
+    check_name,
 )
 
 State = tuple[Tensor, Tensor]
@@ -117,7 +119,7 @@ class ONLSTM(nn.Module):
                 f"dropout={dropout} has nothing to act on",
                 stacklevel=2,
             )
-        check_backend(backend)
+        check_name("backend", backend, ["auto", *BACKENDS])
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -194,28 +196,25 @@ class ONLSTM(nn.Module):
             self._check_input(packed.data, 2)
             hx = _reorder(hx, packed.sorted_indices)
             batch_size = _batch_size(packed, hx)
-            results = self._run(packed.data, packed.batch_sizes, batch_size, hx)
-            return self._assemble_packed(packed, *results, distances)
+            output, state, found = self._run(packed.data, packed.batch_sizes, batch_size, hx)
+            result = PackedSequence(output, *packed[1:])
+            state = _reorder(state, packed.unsorted_indices)
+            return (result, state, found) if distances else (result, state)
         if not isinstance(input, Tensor):
             raise TypeError(f"input must be a Tensor or a PackedSequence, got {type(input).__name__}")
         if input.dim() not in (2, 3):
             raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
-        batched = input.dim() == 3
+        axes, batched = input.dim(), input.dim() == 3
+        if hx is not None and (hx[0].dim() != axes or hx[1].dim() != axes):
+            raise RuntimeError(
+                f"For {'batched' if batched else 'unbatched'} {axes}-D input, hx and cx should also be "
+                f"{axes}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+            )
         if not batched:
             steps = input.unsqueeze(1)
-            if hx is not None and (hx[0].dim() != 2 or hx[1].dim() != 2):
-                raise RuntimeError(
-                    "For unbatched 2-D input, hx and cx should also be 2-D "
-                    f"but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
-                )
             hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
         else:
             steps = input.transpose(0, 1) if self.batch_first else input
-            if hx is not None and (hx[0].dim() != 3 or hx[1].dim() != 3):
-                raise RuntimeError(
-                    "For batched 3-D input, hx and cx should also be 3-D "
-                    f"but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
-                )
         self._check_input(steps, 3)
         length, batch_size = steps.shape[:2]
         if length == 0:
@@ -232,18 +231,11 @@ class ONLSTM(nn.Module):
         return (output, state, found) if distances else (output, state)
 
     def extra_repr(self) -> str:
-        defaults = {
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "chunk_size": 1,
-            "weight_dropout": 0.0,
-            "backend": "auto",
-        }
+        arguments = inspect.signature(ONLSTM).parameters.values()
         changed = [
-            f"{name}={getattr(self, name)!r}" for name in defaults if getattr(self, name) != defaults[name]
+            f"{one.name}={value!r}"
+            for one in arguments
+            if one.default is not one.empty and (value := getattr(self, one.name, one.default)) != one.default
         ]
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
 
@@ -276,7 +268,7 @@ class ONLSTM(nn.Module):
                 read = tokens if direction == 0 or reverse is None else tokens[reverse]
                 result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index])
                 if direction == 1 and reverse is not None:
-                    # Reversing twice is doing nothing.
+                    # Reversing is its own inverse.
                     result = result._replace(
                         output=result.output[reverse],
                         forget_distance=result.forget_distance[reverse],
@@ -287,19 +279,10 @@ class ONLSTM(nn.Module):
             tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        output, h_n, c_n = (
-            _as_autocast_gives_it(tensor)
-            for tensor in (
-                tokens,
-                torch.stack([one.hidden for one in results]),
-                torch.stack([one.cell for one in results]),
-            )
-        )
-        found = Distances(
-            torch.stack([one.forget_distance for one in results]).to(dtype),
-            torch.stack([one.input_distance for one in results]).to(dtype),
-        )
-        return output, (h_n, c_n), found
+        of_layers = zip(*(one[1:] for one in results), strict=True)  # all fields but the output
+        h_n, c_n, *found = (torch.stack(tensors) for tensors in of_layers)
+        output, h_n, c_n = (_as_autocast_gives_it(tensor) for tensor in (tokens, h_n, c_n))
+        return output, (h_n, c_n), Distances(*(one.to(dtype) for one in found))
 
     def _run_direction(
         self, suffix: str, tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor
@@ -310,17 +293,10 @@ class ONLSTM(nn.Module):
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
         weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
-        # No engine need know of an empty batch.
+        # Engines do not handle an empty batch.
         backend = self.backend if tokens.shape[0] else "reference"
         run = select_backend(backend, tokens, weights, hidden, cell)
         return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
-
-    def _assemble_packed(
-        self, packed: PackedSequence, output: Tensor, state: State, found: Distances, distances: bool
-    ) -> tuple[Any, ...]:
-        result = PackedSequence(output, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
-        last = _reorder(state, packed.unsorted_indices)
-        return (result, last, found) if distances else (result, last)
 
     def _check_input(self, tokens: Tensor, axes: int) -> None:
         weight = self.weight_ih_l0
@@ -336,7 +312,7 @@ class ONLSTM(nn.Module):
 
 
 def _as_autocast_gives_it(tensor: Tensor) -> Tensor:
-    """`tensor` in the dtype in which nn.LSTM returns it: autocast's, where that is enabled."""
+    """`tensor` in the dtype in which nn.LSTM returns it: the autocast dtype, if enabled."""
     dtype = autocast_dtype(tensor.device)
     return tensor if dtype is None or tensor.dtype not in CAST_BY_AUTOCAST else tensor.to(dtype)
 
@@ -349,7 +325,7 @@ def _reorder(state: State | None, order: Tensor | None) -> Any:
 
 
 def _batch_size(packed: PackedSequence, hx: State | None) -> int:
-    """B, from where a tracer finds it without a look at the values of `batch_sizes`, if it can."""
+    """B, read without the values of `batch_sizes`, which tracing does not see, where possible."""
     if packed.sorted_indices is not None:
         return packed.sorted_indices.shape[0]
     if torch.compiler.is_compiling() and hx is not None:
@@ -358,7 +334,7 @@ def _batch_size(packed: PackedSequence, hx: State | None) -> int:
 
 
 def _reversal(batch_sizes: Tensor, tokens: Tensor) -> Tensor:
-    """Which packed token comes where when every sequence is reversed within its own length, (P,)."""
+    """The permutation of packed tokens that reverses every sequence within its own length, (P,)."""
     count, steps = tokens.shape[0], batch_sizes.shape[0]
     starts = batch_sizes.cumsum(0) - batch_sizes
     t = torch.arange(steps, device="cpu").repeat_interleave(batch_sizes, output_size=count)

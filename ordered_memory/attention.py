@@ -13,7 +13,7 @@ from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
 
 OCCUPANCY_THRESHOLD = 1e-5
-"""Occupancies below this count as empty (the paper's code; the paper itself states none)."""
+"""Occupancies below this count as empty: the value in the paper's code; the paper states none."""
 
 
 def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUPANCY_THRESHOLD) -> Tensor:
@@ -62,7 +62,11 @@ NO_SCORE_MASKS = ScoreMasks(None, None, None)
 
 
 class _Score(nn.Module):
-    """What both scores share: the slot size and the places of dropout."""
+    """What both scores share: maps of token, slot and features, with dropout before each."""
+
+    query: nn.Linear
+    key: nn.Linear
+    output: nn.Linear
 
     def __init__(self, slot_size: int, dropout: float) -> None:
         super().__init__()
@@ -92,6 +96,34 @@ class _Score(nn.Module):
             key=draw_mask(slots, self.dropout, like),
             hidden=draw_mask(slots, self.dropout, like),
         )
+
+    def forward(self, x: Tensor, candidate: Tensor, masks: ScoreMasks | None = None) -> Tensor:
+        """Score every slot for the current token.
+
+        Args:
+            x: x̃, (B, D).
+            candidate: M̂ of the previous step, (B, N, D).
+            masks: dropout masks; None draws them in training mode. `NO_SCORE_MASKS` drops nothing.
+        Returns:
+            a, (B, N).
+        """
+        masks = masks or self.draw_masks(len(x), candidate.shape[1], x) or NO_SCORE_MASKS
+        query = self.query(apply_mask(x, masks.query))
+        key = self.key(apply_mask(candidate, masks.key))
+        hidden = self.features(query, key)
+        scores: Tensor = self.output(apply_mask(hidden, masks.hidden)).squeeze(-1)
+        return scores / math.sqrt(self.slot_size)
+
+    def features(self, query: Tensor, key: Tensor) -> Tensor:
+        """What the score's last map acts on.
+
+        Args:
+            query: the map of x̃, (B, D).
+            key: the map of M̂, (B, N, D).
+        Returns:
+            (B, N, D).
+        """
+        raise NotImplementedError
 
     def extra_repr(self) -> str:
         return f"slot_size={self.slot_size}, dropout={self.dropout}"
@@ -141,22 +173,8 @@ class AdditiveScore(_Score):
         for parameter in (*self.query.parameters(), *self.key.parameters()):
             nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, x: Tensor, candidate: Tensor, masks: ScoreMasks | None = None) -> Tensor:
-        """Score every slot for the current token.
-
-        Args:
-            x: x̃, (B, D).
-            candidate: M̂ of the previous step, (B, N, D).
-            masks: dropout masks; None draws them in training mode. `NO_SCORE_MASKS` drops nothing.
-        Returns:
-            a, (B, N).
-        """
-        masks = masks or self.draw_masks(len(x), candidate.shape[1], x) or NO_SCORE_MASKS
-        query = self.query(apply_mask(x, masks.query))
-        key = self.key(apply_mask(candidate, masks.key))
-        hidden = torch.tanh(query.unsqueeze(1) + key)
-        scores: Tensor = self.output(apply_mask(hidden, masks.hidden)).squeeze(-1)
-        return scores / math.sqrt(self.slot_size)
+    def features(self, query: Tensor, key: Tensor) -> Tensor:
+        return torch.tanh(query.unsqueeze(1) + key)
 
 
 class NormalizedScore(_Score):
@@ -191,22 +209,8 @@ class NormalizedScore(_Score):
         self.key_norm = nn.LayerNorm(slot_size, device=device, dtype=dtype)
         self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
 
-    def forward(self, x: Tensor, candidate: Tensor, masks: ScoreMasks | None = None) -> Tensor:
-        """Score every slot for the current token.
-
-        Args:
-            x: x̃, (B, D).
-            candidate: M̂ of the previous step, (B, N, D).
-            masks: dropout masks; None draws them in training mode. `NO_SCORE_MASKS` drops nothing.
-        Returns:
-            a, (B, N).
-        """
-        masks = masks or self.draw_masks(len(x), candidate.shape[1], x) or NO_SCORE_MASKS
-        query = self.query_norm(self.query(apply_mask(x, masks.query)))
-        key = self.key_norm(self.key(apply_mask(candidate, masks.key)))
-        hidden = F.relu(query.unsqueeze(1) + key)
-        scores: Tensor = self.output(apply_mask(hidden, masks.hidden)).squeeze(-1)
-        return scores / math.sqrt(self.slot_size)
+    def features(self, query: Tensor, key: Tensor) -> Tensor:
+        return F.relu(self.query_norm(query).unsqueeze(1) + self.key_norm(key))
 
 
 SCORES: dict[str, type[AdditiveScore] | type[NormalizedScore]] = {

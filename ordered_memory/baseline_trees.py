@@ -1,4 +1,4 @@
-"""Trees that depend on the length of a sentence alone: what any parser has to beat."""
+"""Trees that depend only on the length of a sentence: the baselines of any parser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ordered_memory.trees import Span, Tree, reduce_topmost
+from ordered_memory.trees import Tree, reduce_topmost
 
 
 def left_branching(n: int) -> Tree:
@@ -62,18 +62,12 @@ def balanced(n: int) -> Tree:
         >>> balanced(5)
         (((0, 1), 2), (3, 4))
     """
-    done: list[Tree] = []
-    todo: list[Span | None] = [(0, len(_leaf_range(n)))]
-    while todo:
-        part = todo.pop()
-        if part is None:
-            reduce_topmost(done)
-        elif part[1] - part[0] == 1:
-            done.append(part[0])
-        else:
-            middle = (part[0] + part[1] + 1) // 2
-            todo += [None, (middle, part[1]), (part[0], middle)]
-    return done[0]
+
+    def over(first: int, size: int) -> Tree:
+        left = (size + 1) // 2
+        return (over(first, left), over(first + left, size - left)) if size > 1 else first
+
+    return over(0, len(_leaf_range(n)))
 
 
 def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:

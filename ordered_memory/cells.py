@@ -48,21 +48,24 @@ NO_MASKS = CellMasks(None, None, None)
 class _Cell(nn.Module):
     """What both cells share: sizes, and the input map as one half for each child."""
 
+    gates = 1
+    """Results of the first map, in multiples of D."""
     hidden_units = 0
 
     def __init__(
         self,
         slot_size: int,
-        units: int,
-        dropout: float,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        dropout: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_positive(slot_size=slot_size)
         check_fraction(dropout=dropout)
         self.slot_size = slot_size
         self.dropout = dropout
+        units = self.gates * slot_size
         self.from_memory = nn.Linear(slot_size, units, bias=False, device=device, dtype=dtype)
         self.from_candidate = nn.Linear(slot_size, units, device=device, dtype=dtype)
         self._draw_halves()
@@ -162,6 +165,8 @@ class GatedRecursiveCell(_Cell):
         torch.Size([2, 8])
     """
 
+    gates = 4
+
     def __init__(
         self,
         slot_size: int,
@@ -170,7 +175,7 @@ class GatedRecursiveCell(_Cell):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(slot_size, 4 * slot_size, dropout, device, dtype)
+        super().__init__(slot_size, dropout, device=device, dtype=dtype)
         self.hidden_units = 4 * slot_size
         self.output = nn.Linear(4 * slot_size, 4 * slot_size, device=device, dtype=dtype)
 
@@ -207,16 +212,6 @@ class TreeRNNCell(_Cell):
         >>> TreeRNNCell(8)(torch.zeros(2, 8), torch.zeros(2, 8)).shape
         torch.Size([2, 8])
     """
-
-    def __init__(
-        self,
-        slot_size: int,
-        dropout: float = 0.0,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(slot_size, slot_size, dropout, device, dtype)
 
     def compose(
         self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS

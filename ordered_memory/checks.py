@@ -1,4 +1,4 @@
-"""Checks of arguments, for both models: an error names the argument, what was expected and what came."""
+"""Checks of arguments, for both models: errors name the argument, what was expected, and its value."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
@@ -83,6 +84,23 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return None
 
 
+def is_transformed(*tensors: Tensor | None) -> bool:
+    """Whether `torch.func` transforms a computation, or it carries forward-mode derivatives.
+
+    Args:
+        *tensors: of the computation.
+    Returns:
+        False while `torch.compile` traces, which cannot tell.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        return True
+    if forward_ad._current_level < 0:
+        return False
+    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
 def check_name(argument: str, value: str, known: Collection[str]) -> None:
     """Check that an argument is one of the known names.
 
@@ -94,14 +112,14 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
         ValueError: any other value.
     """
     if value not in known:
-        raise ValueError(f"{argument} must be one of {sorted(known)}, got {value!r}")
+        raise ValueError(f"{argument} must be one of {list(known)}, got {value!r}")
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:
     """The lengths of padded sequences, after checking them.
 
     Args:
-        lengths: what the caller gave, (B,).
+        lengths: the argument of the caller, (B,).
         inputs: (T, B, ·).
     Returns:
         (B,) int64 on the device of `inputs`, or None if nothing is padded.
@@ -121,9 +139,9 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
         )
     if values.shape[0] != batch_size:
         raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
-    if torch.compiler.is_compiling():  # which reads no values; a graph takes any lengths
+    if torch.compiler.is_compiling():  # tracing cannot read values, and the graph must take any lengths
         fits = ((values >= 1) & (values <= steps)).all()
-        torch._assert_async(fits, "lengths must lie in 1..T")  # the number would fix it
+        torch._assert_async(fits, "lengths must lie in 1..T")  # naming T in the message would make it static
         return values.to(inputs.device, torch.int64)
     for i, length in enumerate(values.tolist()):
         if not 1 <= length <= steps:

@@ -1,4 +1,4 @@
-"""Dropout with the masks in the open, so that every backend can be given the same ones."""
+"""Dropout with explicit masks, so that every backend can be given the same ones."""
 
 from __future__ import annotations
 

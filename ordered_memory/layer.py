@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
@@ -11,8 +12,14 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
-from ordered_memory.backends import RunRecurrence, check_backend, select_backend
-from ordered_memory.backends.contract import DropoutSampler, MemoryRecurrence, Modules, OrderedMemoryState
+from ordered_memory.backends import BACKENDS, RunRecurrence, select_backend
+from ordered_memory.backends.contract import (
+    DropoutSampler,
+    MemoryRecurrence,
+    Modules,
+    OrderedMemoryState,
+    check_state,
+)
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
@@ -107,7 +114,7 @@ class OrderedMemory(nn.Module):
             check_positive(recompute_every=recompute_every)
         check_name("score", score, SCORES)
         check_name("cell", cell, CELLS)
-        check_backend(backend)
+        check_name("backend", backend, ["auto", *BACKENDS])
         self.input_size = input_size
         self.slot_size = slot_size
         self.num_slots = num_slots
@@ -173,19 +180,11 @@ class OrderedMemory(nn.Module):
         return self._assemble(results)
 
     def extra_repr(self) -> str:
-        defaults = {
-            "cell_dropout": 0.0,
-            "attention_dropout": 0.0,
-            "score": "normalized",
-            "cell": "gated",
-            "bidirectional": False,
-            "batch_first": False,
-            "occupancy_threshold": OCCUPANCY_THRESHOLD,
-            "recompute_every": None,
-            "backend": "auto",
-        }
+        arguments = inspect.signature(OrderedMemory).parameters.values()
         changed = [
-            f"{name}={getattr(self, name)!r}" for name in defaults if getattr(self, name) != defaults[name]
+            f"{one.name}={value!r}"
+            for one in arguments
+            if one.default is not one.empty and (value := getattr(self, one.name, one.default)) != one.default
         ]
         return ", ".join([f"{self.input_size}, {self.slot_size}, {self.num_slots}", *changed])
 
@@ -204,7 +203,7 @@ class OrderedMemory(nn.Module):
         direction = self.directions[index]
         assert isinstance(direction, Direction)
         if lengths is not None:
-            # Whatever stands in the padding (NaN included) must reach no gradient.
+            # Values in the padding, NaN included, must not reach any gradient.
             padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= lengths
             inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)
         if index == 1:
@@ -216,7 +215,7 @@ class OrderedMemory(nn.Module):
         else:
             state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
         modules = direction.recurrent_modules()
-        # No engine need know of an empty batch.
+        # Engines do not handle an empty batch.
         run = select_backend("reference" if projected.shape[1] == 0 else self.backend, projected, modules)
         masks = direction.dropout_sampler(projected[0], num_slots)
         if self.recompute_every is not None and torch.is_grad_enabled():
@@ -303,19 +302,11 @@ class OrderedMemory(nn.Module):
         """The state of each direction, after checking it."""
         if state is None:
             return [None] * len(self.directions)
-        leading = (2, inputs.shape[1]) if self.bidirectional else (inputs.shape[1],)
-        slots = (*leading, num_slots, self.slot_size)
-        shapes = {"memory": slots, "candidate": slots, "occupancy": (*leading, num_slots + 1)}
-        for (name, shape), tensor in zip(shapes.items(), state, strict=True):
-            if tuple(tensor.shape) != shape:
-                raise ValueError(
-                    f"state.{name} must have shape {shape} for batch size {inputs.shape[1]} and "
-                    f"num_slots={num_slots}, got {tuple(tensor.shape)}"
-                )
-            check_device(f"state.{name}", tensor, inputs)
-            check_dtype(f"state.{name}", tensor, inputs)
+        state = OrderedMemoryState(*state)
+        batch = (2, inputs.shape[1]) if self.bidirectional else (inputs.shape[1],)
+        check_state(state, batch, num_slots, self.slot_size, inputs)
         if not self.bidirectional:
-            return [OrderedMemoryState(*state)]
+            return [state]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
 
 
@@ -365,7 +356,7 @@ def _run_in_stretches(
     lengths: Tensor | None,
     masks: DropoutSampler | None,
 ) -> MemoryRecurrence:
-    """`run` in stretches of steps, keeping only the states between them for the reverse pass."""
+    """`run` in stretches of steps, storing only the states between them for the reverse pass."""
     outputs, attention = [], []
     for start in range(0, len(inputs), stretch):
         part = inputs[start : start + stretch]

@@ -90,7 +90,7 @@ def run_recurrence(
 ) -> MemoryRecurrence:
     """Read whole sequences, one step at a time: the definition that every backend must equal.
 
-    A step past the end of a sequence leaves its state unchanged and puts out zeros.
+    A step past the end of a sequence leaves its state unchanged and its output is zero.
 
     Args:
         inputs: x̃, (T, B, D).
@@ -101,7 +101,7 @@ def run_recurrence(
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
-    check_state(inputs, state)
+    check_state(state, inputs.shape[1:2], state.memory.shape[1], inputs.shape[2], inputs)
     outputs, attention = [], []
     for t, x in enumerate(inputs):
         step_masks = masks(t) if callable(masks) else masks[t] if masks is not None else None

@@ -17,7 +17,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Convention(NamedTuple):
-    """What an F1 counts; as text, what a report says of it.
+    """What an F1 counts. `str` gives the wording of reports.
 
     Args:
         level: "corpus" pools the counts of all sentences, "sentence" averages the scores of each.
@@ -37,7 +37,7 @@ class Convention(NamedTuple):
 CORPUS_LEVEL = Convention("corpus", whole_sentence=True)
 """EVALB's for trees without unary nodes, such as those of ListOps and logic; see `span_f1` for others."""
 SENTENCE_LEVEL = Convention("sentence", whole_sentence=False)
-"""That of ON-LSTM's evaluation."""
+"""The convention of ON-LSTM's evaluation."""
 CONVENTIONS = (CORPUS_LEVEL, SENTENCE_LEVEL)
 ONE_TOKEN = "Spans of one token never count."
 """Holds under every convention."""
@@ -45,7 +45,7 @@ EVALB_DIFFERENCE = (
     "EVALB also counts constituents over one word and every node of a unary chain, so its numbers for a "
     "treebank with such nodes differ."
 )
-"""What a report says beside `CORPUS_LEVEL` where the true trees may have unary nodes."""
+"""Shown with `CORPUS_LEVEL` scores where gold trees may have unary nodes."""
 
 
 class SpanF1(NamedTuple):
@@ -58,9 +58,9 @@ class SpanF1(NamedTuple):
         sentences: how many were scored.
         level: "corpus" or "sentence".
         whole_sentence: whether the span of the whole sentence counts.
-        matched: spans that are both predicted and gold, in all sentences together.
-        predicted: spans likewise.
-        gold: spans likewise.
+        matched: number of spans that are both predicted and gold, in all sentences.
+        predicted: number of predicted spans.
+        gold: number of gold spans.
     """
 
     precision: float
@@ -112,7 +112,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
 
 
 def baselines(lengths: Sequence[int], seed: int = 0) -> dict[str, list[Tree]]:
-    """Trees that depend on the length of a sentence alone: what any parser has to beat.
+    """Trees that depend only on the length of a sentence: the baselines of any parser.
 
     Args:
         lengths: tokens of each sentence, at least 1.
@@ -166,11 +166,11 @@ def compare(
 
 
 def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuation: str) -> str:
-    """Tables that say what was measured as well as what came out.
+    """Tables of scores, with the conventions that they were computed under.
 
     Args:
         scores: from `compare`.
-        punctuation: what was done with it, for the reader: "dropped", "kept", …
+        punctuation: how it was treated, for the reader: "dropped", "kept", …
     Returns:
         Several lines of text.
     Example:

@@ -23,7 +23,7 @@ DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
-"""The most sentences of a batch, and of those times the cube of their length: some 200 MB."""
+"""Limits of a batch: sentences, and sentences times the cube of their length (some 200 MB)."""
 
 
 def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
@@ -35,7 +35,7 @@ def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
 
     Args:
         pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0 (y_t - 1); that of the
-            first token means nothing and is ignored.
+            first token has no meaning and is ignored.
         num_slots: N.
     Returns:
         A binary tree over the tokens.
@@ -113,7 +113,7 @@ def from_attention(
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
     trees: list[Tree] = []
     for i, size in enumerate(sizes):
-        # The token that is read first finds an empty memory, and attends to nothing.
+        # The token that is read first meets an empty memory, so its attention is zero.
         first = 1 if direction == "forward" else 0
         inside = attended[i][first : first + size - 1]
         if not all(inside):

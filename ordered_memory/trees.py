@@ -233,7 +233,7 @@ def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
 
     Args:
         tree: leaves index `tokens`.
-        tokens: the words, or whatever the leaves shall be.
+        tokens: the words, or any other objects for the leaves.
         label: of every constituent.
     Returns:
         An nltk.Tree; a one-word sentence becomes a constituent of one leaf.

@@ -27,17 +27,6 @@ BACKENDS: dict[str, Backend[RunRecurrence]] = {
 by name, because they have not run on a GPU yet."""
 
 
-def check_backend(name: str) -> None:
-    """Check the name of a backend.
-
-    Args:
-        name: "auto" or a key of `BACKENDS`.
-    Raises:
-        ValueError: any other name.
-    """
-    registry.check(name, BACKENDS)
-
-
 def select_backend(
     name: str, tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor
 ) -> RunRecurrence:
@@ -45,6 +34,6 @@ def select_backend(
 
     Args:
         name: "auto" or a key of `BACKENDS`.
-        tokens, weights, hidden, cell: what it is to run on; device, dtype and transforms decide.
+        tokens, weights, hidden, cell: of `run_recurrence`; their devices, dtypes and transforms decide.
     """
     return registry.select(name, BACKENDS, tokens, weights, hidden, cell)

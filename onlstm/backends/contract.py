@@ -1,8 +1,8 @@
-"""What every engine of ON-LSTM gets and gives, and how one becomes an operator of PyTorch.
+"""What every engine of ON-LSTM gets and gives.
 
 The engines (`native`, `sequence`, `triton_steps`) import this file and never each other. An engine writes the
-loop over time and its reverse pass on plain tensors; `define_operator` makes them `torch.ops.onlstm.NAME` and
-`…NAME_backward`, with what tracing and autograd need to know of them, and `run` calls the first.
+loop over time and its reverse pass on plain tensors, `ordered_memory.backends.operators` makes them an
+operator of PyTorch, and `run` calls it.
 
 Axes as in `onlstm.functional`: P tokens packed, T steps, B sequences, H units, M entries of a master gate,
 G = 4H + 2M.
@@ -11,17 +11,15 @@ G = 4H + 2M.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from onlstm.functional import Recurrence, Weights
-from ordered_memory.checks import autocast_dtype, check_device, check_dtype
-
-Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
+from ordered_memory.backends import operators
+from ordered_memory.checks import autocast_dtype, check_device, check_dtype, is_transformed
 
 
 class Inputs(NamedTuple):
@@ -49,45 +47,27 @@ class Inputs(NamedTuple):
     bfloat16: bool
 
 
-class Engine(Protocol):
-    """The loop over time and its reverse pass; all results are new tensors."""
+class Engine(operators.Engine):
+    """What the engines of ON-LSTM share."""
 
-    def kept(self, inputs: Inputs) -> Shapes:
-        """Shapes and dtypes of what the reverse pass needs besides inputs and output.
+    takes = Inputs
+    gives = Recurrence
+    reread = ("output",)
+    differentiable = ("tokens", "weight_ih", "weight_hh", "bias", "hidden", "cell")
 
-        Args:
-            inputs: of the loop.
-        """
+    def results(self, inputs: Inputs) -> Recurrence:
+        new, tokens, state = inputs.tokens.new_empty, inputs.tokens.shape[0], inputs.hidden.shape
+        return Recurrence(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
-        """Run the loop.
-
-        Args:
-            inputs: of the loop.
-            keep: whether a reverse pass may follow.
-        Returns:
-            The result, and what `kept` describes; an empty list without `keep`.
-        """
-
-    def backward(
-        self,
-        inputs: Inputs,
-        output: Tensor,
-        kept: list[Tensor],
-        upstream: Sequence[Tensor | None],
-        wanted: list[bool],
-    ) -> list[Tensor]:
-        """Run the reverse pass.
-
-        Args:
-            inputs: of the loop.
-            output: h of every token, (P, H).
-            kept: what `forward` kept.
-            upstream: gradients of the fields of `Recurrence`; None is zero.
-            wanted: which of the gradients of tokens, weight_ih, weight_hh, bias, hidden and cell to compute.
-        Returns:
-            The gradients that are wanted, in this order.
-        """
+    def check(self, inputs: Inputs) -> None:
+        sizes: list[int] = inputs.batch_sizes.tolist()
+        tokens, most = len(inputs.tokens), len(inputs.hidden)
+        if not sizes or sorted(sizes, reverse=True) != sizes or sizes[-1] < 1:
+            raise ValueError(f"batch_sizes must be positive and never rise, got {sizes[:20]}")
+        if sizes[0] > most:
+            raise ValueError(f"batch_sizes must begin with 1 to {most} (B), got {sizes[0]}")
+        if sum(sizes) != tokens:
+            raise ValueError(f"tokens must have shape {(sum(sizes), '…')}, got {tuple(inputs.tokens.shape)}")
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
@@ -101,17 +81,9 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     Returns:
         A clause for the error; None if every engine can.
     """
-    if torch.compiler.is_compiling():
-        return None
-    tensors = (tokens, *weights, hidden, cell)
-    transformed = torch._C._are_functorch_transforms_active()
-    if transformed or (forward_ad._current_level >= 0 and any(map(_has_tangent, tensors))):
+    if is_transformed(tokens, *weights, hidden, cell):
         return "it has no forward-mode derivative and no batching rule: use backend='reference'"
     return None
-
-
-def _has_tangent(tensor: Tensor | None) -> bool:
-    return tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def run(
@@ -126,7 +98,7 @@ def run(
     """Run the recurrence by an operator; see `onlstm.functional.run_recurrence` for the other arguments.
 
     Args:
-        operator: what `define_operator` returned.
+        operator: of the engine.
         tokens, batch_sizes, weights, hidden, cell, chunk_size: of `run_recurrence`.
     Raises:
         ValueError: a tensor has another shape, dtype or device than the others ask for.
@@ -164,27 +136,6 @@ def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk
         check_dtype(name, tensor, weights.recurrent)
 
 
-def check_batch_sizes(inputs: Inputs) -> list[int]:
-    """Check the sizes of the steps, whose values tracing cannot see.
-
-    Args:
-        inputs: of the loop.
-    Returns:
-        Sequences of each step, T integers.
-    Raises:
-        ValueError: they rise, end in 0, or do not fit tokens and state.
-    """
-    sizes: list[int] = inputs.batch_sizes.tolist()
-    tokens, most = len(inputs.tokens), len(inputs.hidden)
-    if not sizes or sorted(sizes, reverse=True) != sizes or sizes[-1] < 1:
-        raise ValueError(f"batch_sizes must be positive and never rise, got {sizes[:20]}")
-    if sizes[0] > most:
-        raise ValueError(f"batch_sizes must begin with 1 to {most} (B), got {sizes[0]}")
-    if sum(sizes) != tokens:
-        raise ValueError(f"tokens must have shape {(sum(sizes), '…')}, got {tuple(inputs.tokens.shape)}")
-    return sizes
-
-
 def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None]]:
     """Where each step's tokens are, and where those of the step before are.
 
@@ -202,116 +153,46 @@ def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None
     return steps
 
 
-def previous_hidden(inputs: Inputs, output: Tensor) -> Tensor:
-    """h of the step before every token.
+def gradients(
+    inputs: Inputs,
+    output: Tensor,
+    d_gates: Tensor,
+    d_hidden: Tensor,
+    d_cell: Tensor,
+    wanted: list[bool],
+    operand: torch.dtype | None = None,
+    multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
+) -> list[Tensor]:
+    """The gradients of the inputs, from those that the reverse of the loop has found.
 
     Args:
         inputs: of the loop.
         output: h of every token, (P, H).
+        d_gates: gradient of the pre-activations, (P, G).
+        d_hidden, d_cell: gradients of the initial state, (B, H).
+        wanted: for each of `Engine.differentiable`, whether to compute its gradient.
+        operand: dtype of the operands of products; by default that of `d_gates`.
+        multiply: the product of two matrices of that dtype.
     Returns:
-        (P, H).
+        The gradients that are wanted.
     """
+    rounded = d_gates.to(operand or d_gates.dtype)
+
+    def times(left: Tensor, right: Tensor) -> Tensor:
+        return multiply(left, right.to(left.dtype)).to(d_gates.dtype)
+
+    found: tuple[Callable[[], Tensor], ...] = (
+        lambda: times(rounded, inputs.weight_ih),
+        lambda: times(rounded.t(), inputs.tokens),
+        lambda: times(rounded.t(), _previous_hidden(inputs, output)),
+        lambda: d_gates.sum(0),
+        lambda: d_hidden,
+        lambda: d_cell,
+    )
+    return [gradient() for gradient, one in zip(found, wanted, strict=True) if one]
+
+
+def _previous_hidden(inputs: Inputs, output: Tensor) -> Tensor:
+    """h of the step before every token, (P, H)."""
     steps = previous_steps(inputs.batch_sizes.tolist())
     return torch.cat([inputs.hidden[steps[0][0]], *(output[before] for _, before in steps[1:])])
-
-
-def define_operator(name: str, engine: Engine, device_types: str | None = None) -> Any:
-    """Make an engine an operator, `torch.ops.onlstm.NAME`.
-
-    Args:
-        name: of the operator and, in errors, of the backend.
-        engine: what it does.
-        device_types: where it runs; None for every device.
-    Returns:
-        The operator: the fields of `Inputs` and whether a reverse pass may follow, to the fields of
-        `Recurrence` and a list of what is kept for that.
-    """
-
-    @torch.library.custom_op(f"onlstm::{name}", mutates_args=(), device_types=device_types)
-    def operator(
-        tokens: Tensor,
-        batch_sizes: Tensor,
-        weight_ih: Tensor,
-        weight_hh: Tensor,
-        bias: Tensor | None,
-        hidden: Tensor,
-        cell: Tensor,
-        chunk_size: int,
-        bfloat16: bool,
-        keep: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-        inputs = Inputs(tokens, batch_sizes, weight_ih, weight_hh, bias, hidden, cell, chunk_size, bfloat16)
-        check_batch_sizes(inputs)
-        result, kept = engine.forward(inputs, keep)
-        return *result, kept
-
-    @operator.register_fake
-    def _(*arguments: Any) -> tuple[Any, ...]:
-        inputs, keep = Inputs(*arguments[:-1]), arguments[-1]
-        tokens, state, dtype = inputs.tokens.shape[0], inputs.hidden.shape, inputs.tokens.dtype
-        shapes: Shapes = [((tokens, state[1]), dtype), (tuple(state), dtype), (tuple(state), dtype)]
-        made = [
-            inputs.tokens.new_empty(shape, dtype=kind) for shape, kind in [*shapes, *[((tokens,), dtype)] * 2]
-        ]
-        return *made, [_kept_like(inputs, *one) for one in (engine.kept(inputs) if keep else [])]
-
-    @torch.library.custom_op(f"onlstm::{name}_backward", mutates_args=(), device_types=device_types)
-    def backward(
-        d_output: Tensor | None,
-        d_hidden: Tensor | None,
-        d_cell: Tensor | None,
-        d_forget_distance: Tensor | None,
-        d_input_distance: Tensor | None,
-        output: Tensor,
-        kept: list[Tensor],
-        tokens: Tensor,
-        batch_sizes: Tensor,
-        weight_ih: Tensor,
-        weight_hh: Tensor,
-        bias: Tensor | None,
-        hidden: Tensor,
-        cell: Tensor,
-        chunk_size: int,
-        bfloat16: bool,
-        wanted: list[bool],
-    ) -> list[Tensor]:
-        inputs = Inputs(tokens, batch_sizes, weight_ih, weight_hh, bias, hidden, cell, chunk_size, bfloat16)
-        upstream = (d_output, d_hidden, d_cell, d_forget_distance, d_input_distance)
-        return engine.backward(inputs, output, kept, upstream, wanted)
-
-    @backward.register_fake
-    def _(*arguments: Any) -> list[Tensor]:
-        inputs, wanted = Inputs(*arguments[7:-1]), arguments[-1]
-        return [like.new_empty(like.shape) for like in _differentiable(inputs, wanted)]
-
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.numbers = inputs[7:9]
-        ctx.save_for_backward(output[0], *inputs[:7], *output[5])
-
-    def differentiate(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
-        output, *rest = ctx.saved_tensors
-        tensors, kept = rest[:7], rest[7:]
-        needed = ctx.needs_input_grad
-        wanted = [needed[k] for k in (0, 2, 3, 4, 5, 6)]
-        found = iter(backward(*upstream[:5], output, kept, *tensors, *ctx.numbers, wanted))
-        tokens, *others = (next(found) if one else None for one in wanted)
-        return tokens, None, *others, None, None, None
-
-    def refuse(ctx: Any, *upstream: Any) -> None:
-        raise RuntimeError(f"backend {name!r} cannot be differentiated twice: use backend='reference'")
-
-    operator.register_autograd(differentiate, setup_context=setup_context)
-    backward.register_autograd(refuse)
-    return operator
-
-
-def _differentiable(inputs: Inputs, wanted: list[bool]) -> list[Tensor]:
-    tensors = (inputs.tokens, inputs.weight_ih, inputs.weight_hh, inputs.bias, inputs.hidden, inputs.cell)
-    return [tensor for tensor, one in zip(tensors, wanted, strict=True) if one and tensor is not None]
-
-
-def _kept_like(inputs: Inputs, shape: tuple[Any, ...], dtype: torch.dtype) -> Tensor:
-    """On the device of the tokens; what is no floating-point number is on the CPU."""
-    device = inputs.tokens.device if dtype.is_floating_point else torch.device("cpu")
-    return torch.empty(shape, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""The loop over time and its reverse pass in plain PyTorch, for engines that differ between the products.
+"""The loop over time and its reverse pass in plain PyTorch, for engines that differ in what a step computes.
 
 A step is one product and what follows from it; the reverse pass needs one product a step as well, and the
 gradient of the recurrent weight is one product over all tokens at the end.
@@ -9,66 +9,70 @@ Axes as in `onlstm.functional`: P tokens packed, B sequences, H units, M entries
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.contract import Inputs, Shapes, previous_steps
-from onlstm.functional import Recurrence
+from onlstm.backends.contract import Engine, Inputs, previous_steps
+from onlstm.functional import MasterGates, Recurrence
+from ordered_memory.backends.operators import Shapes
 
 
-class Steps(Protocol):
-    """What lies between two products. Every tensor is a contiguous stretch of a step's rows."""
+class Kept(NamedTuple):
+    """What the reverse pass needs of every token, all contiguous.
 
-    def forward(
-        self, units: Tensor, before: Tensor, kept: Tensor, softmax: Tensor, cells: Tensor, output: Tensor
-    ) -> None:
-        """Compute a step from its pre-activations; fills `kept`, `softmax`, `cells` and `output`.
-
-        Args:
-            units: pre-activations, (rows, 4H + 2M).
-            before: c[t-1], (rows, H).
-            kept: i, f, ĉ and o after their non-linearities, (rows, 4H).
-            softmax: of the logits of both master gates, (rows, 2, M).
-            cells: c, (rows, H).
-            output: h, (rows, H).
-        """
-
-    def backward(
-        self,
-        kept: Tensor,
-        softmax: Tensor,
-        cells: Tensor,
-        before: Tensor,
-        d_hidden: Tensor,
-        d_output: Tensor | None,
-        d_cell: Tensor,
-        d_distances: Sequence[Tensor | None],
-        d_gates: Tensor,
-    ) -> None:
-        """Compute the gradients of a step; fills `d_gates` and replaces `d_cell`.
-
-        Args:
-            kept, softmax, cells, before: as for `forward`.
-            d_hidden: gradient of h from the next step, (rows, H).
-            d_output: gradient of h from the output, (rows, H); None is zero.
-            d_cell: gradient of c, replaced by that of c[t-1], (rows, H).
-            d_distances: gradients of both distances, (rows,); None is zero.
-            d_gates: gradient of the pre-activations, (rows, 4H + 2M).
-        """
-
-
-class Loop:
-    """`contract.Engine` with what lies between the products given.
-
-    Kept are i, f, ĉ and o (P, 4H), the softmax of both master gates' logits (P, 2, M), and the cells (P, H).
+    Args:
+        units: i, f, ĉ and o after their non-linearities, (rows, 4H).
+        softmax: of the logits of both master gates, (rows, 2, M).
+        cells: c, (rows, H).
     """
 
-    def __init__(self, steps: Callable[[int, int], Steps]) -> None:
-        self.steps = steps
+    units: Tensor
+    softmax: Tensor
+    cells: Tensor
+
+    def rows(self, chosen: slice) -> Kept:
+        """The rows of some tokens.
+
+        Args:
+            chosen: range of rows.
+        """
+        return Kept(*(tensor[chosen] for tensor in self))
+
+
+class StepGradients(NamedTuple):
+    """The gradients that the reverse of a step reads and writes, all contiguous; None is zero.
+
+    Args:
+        hidden: of h from the next step, (rows, H).
+        output: of h from the output, (rows, H).
+        cell: of c, replaced by that of c[t-1], (rows, H).
+        forget_distance, input_distance: (rows,).
+        gates: of the pre-activations, (rows, 4H + 2M); written.
+    """
+
+    hidden: Tensor
+    output: Tensor | None
+    cell: Tensor
+    forget_distance: Tensor | None
+    input_distance: Tensor | None
+    gates: Tensor
+
+
+ForwardStep = Callable[[Tensor, Tensor, Kept, Tensor], None]
+"""Takes pre-activations (rows, 4H + 2M) and c[t-1] (rows, H); fills what is kept, and h (rows, H)."""
+BackwardStep = Callable[[Kept, Tensor, StepGradients], None]
+"""Takes what was kept, c[t-1] (rows, H) and gradients; fills those of pre-activations and c[t-1]."""
+
+
+class Loop(Engine):
+    """The loop over time, given what lies between two products. Kept are the fields of `Kept`."""
+
+    def __init__(self, forward_step: ForwardStep, backward_step: BackwardStep) -> None:
+        self.forward_step, self.backward_step = forward_step, backward_step
 
     def kept(self, inputs: Inputs) -> Shapes:
         tokens, (rows, size), dtype = inputs.tokens.shape[0], inputs.weight_hh.shape, inputs.weight_hh.dtype
@@ -78,66 +82,49 @@ class Loop:
     def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
-        between = self.steps(hidden.shape[1], inputs.chunk_size)
         gates = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
-        kept, softmax, cells = (gates.new_empty(shape) for shape, _ in self.kept(inputs))
-        output, transposed = torch.empty_like(cells), inputs.weight_hh.t()
+        kept = Kept(*(gates.new_empty(shape) for shape, _ in self.kept(inputs)))
+        output, transposed = torch.empty_like(kept.cells), inputs.weight_hh.t()
         for step in previous_steps(sizes):
             here = step[0]
             units = torch.addmm(gates[here], _before(hidden, output, step), transposed)
-            before = _before(cell, cells, step)
-            between.forward(units, before, kept[here], softmax[here], cells[here], output[here])
-        last_hidden, last_cell = _last(hidden, output, sizes), _last(cell, cells, sizes)
-        return Recurrence(output, last_hidden, last_cell, *_distances(softmax)), [
-            kept,
-            softmax,
-            cells,
-        ] if keep else []
+            self.forward_step(units, _before(cell, kept.cells, step), kept.rows(here), output[here])
+        last_hidden, last_cell = _last(hidden, output, sizes), _last(cell, kept.cells, sizes)
+        result = Recurrence(output, last_hidden, last_cell, *master_gates(kept.softmax).distances())
+        return result, list(kept) if keep else []
 
     def backward(
         self,
         inputs: Inputs,
-        output: Tensor,
+        reread: Sequence[Tensor],
         kept: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        units, softmax, cells = kept
-        hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
-        between = self.steps(hidden.shape[1], inputs.chunk_size)
-        d_output, d_last_hidden, d_last_cell, *d_distances = (
+        of_tokens, cell = Kept(*kept), inputs.cell.contiguous()
+        d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )
-        # What flows back into the state of each sequence, at first from the state after its last token.
-        d_hidden = torch.zeros_like(hidden) if d_last_hidden is None else d_last_hidden.clone()
-        d_cell = torch.zeros_like(cell) if d_last_cell is None else d_last_cell.clone()
-        d_gates = units.new_empty(len(units), len(inputs.weight_hh))
+        # Gradients of the state of each sequence, starting with the state after its last token.
+        d_hidden, d_cell = (
+            torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else d.clone()
+            for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
+        )
+        d_gates = of_tokens.units.new_empty(len(of_tokens.units), len(inputs.weight_hh))
         for step in reversed(previous_steps(inputs.batch_sizes.tolist())):
             here, rows = step[0], step[0].stop - step[0].start
-            between.backward(
-                units[here],
-                softmax[here],
-                cells[here],
-                _before(cell, cells, step),
-                d_hidden[:rows],
-                None if d_output is None else d_output[here],
-                d_cell[:rows],
-                [None if d is None else d[here] for d in d_distances],
-                d_gates[here],
+            output_of, forget_of, input_of = (
+                None if d is None else d[here] for d in (d_output, d_forget_distance, d_input_distance)
             )
+            found = StepGradients(
+                d_hidden[:rows], output_of, d_cell[:rows], forget_of, input_of, d_gates[here]
+            )
+            self.backward_step(of_tokens.rows(here), _before(cell, of_tokens.cells, step), found)
             torch.mm(d_gates[here], inputs.weight_hh, out=d_hidden[:rows])
-        gradients: tuple[Callable[[], Tensor], ...] = (
-            lambda: d_gates @ inputs.weight_ih,
-            lambda: d_gates.t() @ inputs.tokens,
-            lambda: d_gates.t() @ contract.previous_hidden(inputs, output),
-            lambda: d_gates.sum(0),
-            lambda: d_hidden,
-            lambda: d_cell,
-        )
-        return [gradient() for gradient, one in zip(gradients, wanted, strict=True) if one]
+        return contract.gradients(inputs, reread[0], d_gates, d_hidden, d_cell, wanted)
 
 
-def masters(softmax: Tensor) -> tuple[Tensor, Tensor]:
+def master_gates(softmax: Tensor) -> MasterGates:
     """The master gates f̃ and ĩ.
 
     Args:
@@ -146,14 +133,7 @@ def masters(softmax: Tensor) -> tuple[Tensor, Tensor]:
         f̃ and ĩ, (rows, M) each.
     """
     sums = softmax.cumsum(-1)
-    return sums[:, 0], 1 - sums[:, 1]
-
-
-def _distances(softmax: Tensor) -> tuple[Tensor, Tensor]:
-    """M - Σ f̃ and M - Σ ĩ of every token, (P,)."""
-    master_forget, master_input = masters(softmax)
-    size = softmax.shape[-1]
-    return size - master_forget.sum(-1), size - master_input.sum(-1)
+    return MasterGates(sums[:, 0], 1 - sums[:, 1])
 
 
 def _before(initial: Tensor, packed: Tensor, step: tuple[slice, slice | None]) -> Tensor:

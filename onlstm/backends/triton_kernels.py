@@ -36,7 +36,13 @@ def _softmax(logits):
 
 @jit
 def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
-    """One step between two products; see `onlstm.backends.loop.Steps.forward`."""
+    """One step between two products, `onlstm.backends.loop.ForwardStep`.
+
+    Args:
+        units, before: pre-activations (rows, 4H + 2M) and c[t-1] (rows, H).
+        kept, softmax, cells, output: are written; see `onlstm.backends.loop.Kept`, and h, (rows, H).
+        H, M, C, BM, BC: sizes as above.
+    """
     row = tl.program_id(0).to(tl.int64)
     m, c = tl.arange(0, BM), tl.arange(0, BC)
     in_master = m < M
@@ -96,7 +102,14 @@ def backward_kernel(
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """The reverse of a step; see `onlstm.backends.loop.Steps.backward`."""
+    """The reverse of a step, `onlstm.backends.loop.BackwardStep`.
+
+    Args:
+        kept, softmax, cells, before: as for `forward_kernel`.
+        d_hidden, d_output, d_cell, d_forget_distance, d_input_distance, d_gates: see
+            `onlstm.backends.loop.StepGradients`.
+        H, M, C, BM, BC: sizes as above.
+    """
     row = tl.program_id(0).to(tl.int64)
     m, c = tl.arange(0, BM), tl.arange(0, BC)
     in_master = m < M

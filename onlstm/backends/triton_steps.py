@@ -8,20 +8,20 @@ Triton is imported when the kernels are first run, not with this module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.loop import Loop
-from onlstm.functional import Recurrence, Weights
+from onlstm.backends.loop import Kept, Loop, StepGradients
+from onlstm.functional import Weights
 from ordered_memory.backends.devices import why_no_triton
+from ordered_memory.backends.operators import define
 
 LARGEST = 16_384
-"""Units of a program, M and C rounded up to powers of two."""
+"""Maximum number of units of a program, with M and C rounded up to powers of two."""
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
@@ -33,55 +33,30 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     return contract.why_not(tokens, weights, hidden, cell)
 
 
-def run_recurrence(
-    tokens: Tensor,
-    batch_sizes: Sequence[int] | Tensor,
-    weights: Weights,
-    hidden: Tensor,
-    cell: Tensor,
-    chunk_size: int,
-) -> Recurrence:
-    """Run the recurrence with Triton kernels; see `onlstm.functional.run_recurrence`.
-
-    Raises:
-        ValueError: more units than a program can have.
-    """
-    return contract.run(OPERATOR, tokens, batch_sizes, weights, hidden, cell, chunk_size)
+def _forward_step(gates: Tensor, before: Tensor, kept: Kept, output: Tensor) -> None:
+    """`loop.ForwardStep` as one kernel."""
+    sizes, options = _plan(kept)
+    _kernels().forward_kernel[(len(gates),)](gates, before, *kept, output, *sizes, **options)
 
 
-class _Fused:
-    """`loop.Steps` as two kernels."""
+def _backward_step(kept: Kept, before: Tensor, gradients: StepGradients) -> None:
+    """`loop.BackwardStep` as one kernel."""
+    sizes, options = _plan(kept)
+    _kernels().backward_kernel[(len(before),)](*kept, before, *gradients, *sizes, **options)
 
-    def __init__(self, hidden_size: int, chunk_size: int) -> None:
-        self.sizes = hidden_size, hidden_size // chunk_size, chunk_size
-        self.blocks = _power_of_two(self.sizes[1]), _power_of_two(chunk_size)
-        if self.blocks[0] * self.blocks[1] > LARGEST:
-            raise ValueError(
-                f"backend 'triton' takes at most {LARGEST} units, got hidden_size={hidden_size} with "
-                f"chunk_size={chunk_size}, which it rounds up to {self.blocks[0]} × {self.blocks[1]}"
-            )
-        self.warps = min(16, max(1, self.blocks[0] * self.blocks[1] // 256))
 
-    def forward(
-        self, units: Tensor, before: Tensor, kept: Tensor, softmax: Tensor, cells: Tensor, output: Tensor
-    ) -> None:
-        tensors = (units, before, kept, softmax, cells, output)
-        _kernels().forward_kernel[(len(units),)](*tensors, *self.sizes, *self.blocks, num_warps=self.warps)
-
-    def backward(
-        self,
-        kept: Tensor,
-        softmax: Tensor,
-        cells: Tensor,
-        before: Tensor,
-        d_hidden: Tensor,
-        d_output: Tensor | None,
-        d_cell: Tensor,
-        d_distances: Sequence[Tensor | None],
-        d_gates: Tensor,
-    ) -> None:
-        tensors = (kept, softmax, cells, before, d_hidden, d_output, d_cell, *d_distances, d_gates)
-        _kernels().backward_kernel[(len(kept),)](*tensors, *self.sizes, *self.blocks, num_warps=self.warps)
+def _plan(kept: Kept) -> tuple[tuple[int, ...], dict[str, int]]:
+    """The kernels' arguments after the tensors (H, M, C, M and C rounded up), and their launch options."""
+    hidden_size, masters = kept.cells.shape[1], kept.softmax.shape[2]
+    chunk_size = hidden_size // masters
+    blocks = [1 << (size - 1).bit_length() for size in (masters, chunk_size)]
+    units = blocks[0] * blocks[1]
+    if units > LARGEST:
+        raise ValueError(
+            f"backend 'triton' takes at most {LARGEST} units, got hidden_size={hidden_size} with "
+            f"chunk_size={chunk_size}, which it rounds up to {blocks[0]} × {blocks[1]}"
+        )
+    return (hidden_size, masters, chunk_size, *blocks), {"num_warps": min(16, max(1, units // 256))}
 
 
 @cache
@@ -91,9 +66,5 @@ def _kernels() -> Any:
     return triton_kernels
 
 
-def _power_of_two(size: int) -> int:
-    """The next one."""
-    return 1 << (size - 1).bit_length()
-
-
-OPERATOR = contract.define_operator("triton", Loop(_Fused))
+OPERATOR = define("onlstm::triton", Loop(_forward_step, _backward_step))
+run_recurrence = partial(contract.run, OPERATOR)

@@ -28,17 +28,6 @@ BACKENDS: dict[str, Backend[RunRecurrence]] = {
 by name, because they have not run on a GPU yet."""
 
 
-def check_backend(name: str) -> None:
-    """Check the name of a backend.
-
-    Args:
-        name: "auto" or a key of `BACKENDS`.
-    Raises:
-        ValueError: any other name.
-    """
-    registry.check(name, BACKENDS)
-
-
 def select_backend(name: str, inputs: Tensor, modules: Modules) -> RunRecurrence:
     """The backend called `name`, or with "auto" the fastest that can run; see `registry.select`.
 

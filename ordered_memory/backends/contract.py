@@ -22,13 +22,13 @@ from ordered_memory.checks import autocast_dtype, check_device, check_dtype
 from ordered_memory.dropout import apply_mask
 
 NOISE_LEVELS = 1 << 16
-"""Values of the noise that decides about a dropped entry: -NOISE_LEVELS / 2 and up, all equally likely."""
+"""Number of values of the noise that decides what is dropped: uniform, from -NOISE_LEVELS / 2 up."""
 DROP_NOTHING = -(1 << 20)
-"""A level that no noise is below."""
+"""A level below all noise."""
 
 
 class OrderedMemoryState(NamedTuple):
-    """What one step hands to the next; all zero before the first token.
+    """The state between two steps; all zero before the first token.
 
     Args:
         memory: M, (B, N, D).
@@ -69,12 +69,12 @@ class StepMasks(NamedTuple):
 
 
 class DropoutSampler(NamedTuple):
-    """Dropout to be drawn. Called with t, it draws the masks of step t from the global generator.
+    """Draws dropout masks. Called with t, it draws those of step t from the global generator.
 
-    An engine draws others of the same distribution, from a seed that `prepare` takes from that generator.
+    An engine draws different ones of the same distribution, from a seed that `prepare` draws there.
 
     Args:
-        modules: whose dropout it is.
+        modules: with the dropout probabilities.
         like: x̃ of one step, (B, D).
         num_slots: N.
     """
@@ -109,7 +109,7 @@ class MemoryRecurrence(NamedTuple):
 class Weights(NamedTuple):
     """The learned weights inside the loop, with the factors of drawn dropout and 1 / sqrt(D) multiplied in.
 
-    The output bias of the score adds the same to all slots and so changes no p: it is left out.
+    The output bias of the score adds the same to all slots and so does not change p: it is left out.
 
     Args:
         key, key_bias: of the score's map of M̂, (D, D) and (D,).
@@ -134,16 +134,15 @@ class Weights(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """What is dropped inside the loop: masks that were given, or levels of noise and the seed to draw it
-    from.
+    """Dropout inside the loop: either given masks, or a seed and the levels at which its noise drops.
 
     Args:
         cell_input_mask, hidden_mask: masks of [M_i; M̂_{i-1}] and of the cell's hidden units, (T, B, N, ·)
             or None.
         key_mask, feature_mask: masks of M̂ and of the features under the score's last map, (T, B, N, D) or
             None.
-        seed: of the noise, () int64 on the CPU, or None where nothing is drawn. The same seed drops the same.
-        cell_level, score_level: an entry with noise below this is dropped; the others are kept as they are.
+        seed: of the noise, () int64 on the CPU, or None if nothing is drawn. Equal seeds drop equal entries.
+        cell_level, score_level: an entry with noise below this is dropped; the others are unscaled.
     """
 
     cell_input_mask: Tensor | None = None
@@ -191,29 +190,29 @@ class Arguments(NamedTuple):
 def prepare(
     inputs: Tensor, state: OrderedMemoryState, modules: Modules, lengths: Tensor | None, masks: Masks
 ) -> Arguments:
-    """What an engine gets, from what it is called with.
+    """Build the arguments of an engine from those of `run_recurrence`.
 
     Args:
         inputs: x̃, (T, B, D).
         state: before the first token.
-        modules: ones that `why_not` has nothing against.
+        modules: for which `why_not` returns None.
         lengths: tokens in each sequence, (B,) int64, or None when none is padded.
         masks: dropout of the slots and queries, or None.
     Returns:
-        All of it in the dtype of the parameters.
+        The arguments, in the dtype of the parameters.
     Raises:
         ValueError: a tensor of the state has another shape, dtype or device than the inputs ask for.
     """
     device = inputs.device.type
     dtype = modules.cell.from_memory.weight.dtype
-    check_state(inputs, state)
+    num_slots = state.memory.shape[1]
+    check_state(state, inputs.shape[1:2], num_slots, inputs.shape[2], inputs)
     bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
     if lengths is not None:
         lengths = lengths.to("cpu", torch.int64).clamp(0, inputs.shape[0]) if device != "meta" else lengths
     no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()
     with no_autocast:
         inputs = inputs.to(dtype)
-        num_slots = state.memory.shape[1]
         query_mask, dropout, gains = _dropout(masks, modules, inputs, num_slots)
         queries: Tensor = modules.score.query(apply_mask(inputs, query_mask))
         if isinstance(modules.score, NormalizedScore):
@@ -232,31 +231,40 @@ def prepare(
         )
 
 
-def check_state(inputs: Tensor, state: OrderedMemoryState) -> None:
+def check_state(
+    state: OrderedMemoryState, batch: tuple[int, ...], num_slots: int, size: int, like: Tensor
+) -> None:
     """Check that a state fits the inputs.
 
     Args:
-        inputs: (T, B, D).
         state: before the first token.
+        batch: its leading axes, (B,), or (2, B) for both directions.
+        num_slots: N.
+        size: D.
+        like: the inputs, whose device and dtype are expected.
     Raises:
-        ValueError: another shape, device or dtype than the inputs ask for.
+        ValueError: another shape, device or dtype.
     """
-    slots = (inputs.shape[1], state.memory.shape[1], inputs.shape[2])
-    shapes = (slots, slots, (slots[0], slots[1] + 1))
-    for name, tensor, shape in zip(state._fields, state, shapes, strict=True):
+    slots = (*batch, num_slots, size)
+    for name, tensor, shape in zip(
+        state._fields, state, (slots, slots, (*batch, num_slots + 1)), strict=True
+    ):
         if tuple(tensor.shape) != shape:
-            raise ValueError(f"state.{name} must have shape {shape}, got {tuple(tensor.shape)}")
-        check_device(f"state.{name}", tensor, inputs)
-        check_dtype(f"state.{name}", tensor, inputs)
+            raise ValueError(
+                f"state.{name} must have shape {shape} for batch size {batch[-1]} and "
+                f"num_slots={num_slots}, got {tuple(tensor.shape)}"
+            )
+        check_device(f"state.{name}", tensor, like)
+        check_dtype(f"state.{name}", tensor, like)
 
 
 def _pack(modules: Modules, cell_gain: float, score_gain: float) -> Weights:
-    """The weights, those that act on what is dropped times a gain."""
+    """The weights; those that act on dropped inputs are scaled by a gain."""
     score, cell, norm = modules.score, modules.cell, modules.norm
     assert isinstance(norm, nn.LayerNorm)
     w_out = cell.output if isinstance(cell, GatedRecursiveCell) else None
     key_norm = score.key_norm if isinstance(score, NormalizedScore) else None
-    # Without an effect on p, the bias has a gradient of zero and not none; not a number in it still shows.
+    # The bias has no effect on p, so its gradient is zero (not None); a NaN in it still propagates.
     of_features = score.output.weight[0] + 0 * score.output.bias
     return Weights(
         key=_times(score.key.weight, score_gain),
@@ -306,27 +314,25 @@ def _given(
     batch_size, size = inputs.shape[1:]
     slots, units = (batch_size, num_slots, size), (batch_size, num_slots, 4 * size)
 
-    def stack(part: str, name: str, shape: tuple[int, ...]) -> Tensor | None:
-        """(T, *shape), 1 where a step drops nothing; None where no step drops anything."""
-        found = [getattr(getattr(step, part, None), name, None) for step in masks]
-        if all(mask is None for mask in found):
+    def stack(part: str, shape: tuple[int, ...], *names: str) -> Tensor | None:
+        """Masks side by side, 1 where a step drops nothing; None where no step drops anything."""
+        found = [[getattr(getattr(step, part, None), name, None) for name in names] for step in masks]
+        if all(mask is None for step in found for mask in step):
             return None
         ones = inputs.new_ones(shape)
-        return torch.stack([ones if mask is None else mask.to(inputs).expand(shape) for mask in found])
+        whole = [[ones if mask is None else mask.to(inputs).expand(shape) for mask in step] for step in found]
+        return torch.stack([torch.cat(step, -1) for step in whole])
 
-    halves = stack("cell", "memory", slots), stack("cell", "candidate", slots)
-    one = next((half for half in halves if half is not None), None)
-    whole = [torch.ones_like(one) if half is None else half for half in halves] if one is not None else []
-    return stack("score", "query", (batch_size, size)), Dropout(
-        cell_input_mask=torch.cat(whole, -1) if whole else None,
-        hidden_mask=stack("cell", "hidden", units),
-        key_mask=stack("score", "key", slots),
-        feature_mask=stack("score", "hidden", slots),
+    return stack("score", (batch_size, size), "query"), Dropout(
+        cell_input_mask=stack("cell", slots, "memory", "candidate"),
+        hidden_mask=stack("cell", units, "hidden"),
+        key_mask=stack("score", slots, "key"),
+        feature_mask=stack("score", slots, "hidden"),
     )
 
 
 def _gain_and_level(probability: float) -> tuple[float, int]:
-    """What makes up for dropping with a probability, and the level below which noise drops."""
+    """The factor that compensates for dropping with a probability, and the level below which noise drops."""
     if probability == 0:
         return 1.0, DROP_NOTHING
     dropped = max(round(probability * NOISE_LEVELS), 1)

@@ -1,4 +1,4 @@
-"""Where kernels can run, for the backends of both models."""
+"""Which devices Triton kernels can run on, for both models."""
 
 from __future__ import annotations
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore
 from ordered_memory.backends.contract import Modules
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
+from ordered_memory.checks import is_transformed
 
-_GLOBAL_HOOKS = (
-    nn.modules.module._global_forward_hooks,
-    nn.modules.module._global_forward_pre_hooks,
-    nn.modules.module._global_backward_hooks,
-    nn.modules.module._global_backward_pre_hooks,
-)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def why_not(inputs: Tensor, modules: Modules) -> str | None:
+def why_not(
+    inputs: Tensor, modules: Modules, cells: Collection[type] = (GatedRecursiveCell, TreeRNNCell)
+) -> str | None:
     """Why only the definition can run with these modules.
 
-    Engines read the weights and never call the modules. Whatever changes what a call would do (a hook, a
-    submodule put in another's place, a parametrization) is a reason.
+    Engines read the weights and never call the modules. So anything that changes the effect of a call (a
+    hook, a replaced submodule, a parametrization) is a reason.
 
     Args:
         inputs: (T, B, D).
         modules: of the recurrence.
+        cells: those that the engine knows.
     Returns:
         A clause for the error; None if every engine can.
     """
     if type(modules.score) not in (AdditiveScore, NormalizedScore):
         return f"it does not know the score {type(modules.score).__name__}"
-    if type(modules.cell) not in (GatedRecursiveCell, TreeRNNCell):
+    if type(modules.cell) not in cells:
         return f"it does not know the cell {type(modules.cell).__name__}"
     dtype = None
     for name, (module, kind, shape) in _parts(modules, inputs.shape[-1]).items():
@@ -55,9 +55,14 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
         return "it does not call the hooks of the score and the cell"
     if _is_patched(modules.score) or _is_patched(modules.cell):
         return "it does not call the methods that were set on the score and the cell"
-    if not torch.compiler.is_compiling() and any(map(len, _GLOBAL_HOOKS)):
+    if not torch.compiler.is_compiling() and any(
+        getattr(nn.modules.module, f"_global{kind}") for kind in _HOOKS
+    ):
         return "it does not call the hooks of all modules"
-    if not torch.compiler.is_compiling() and _is_transformed(inputs, modules):
+    parameters = (
+        one for module in (modules.norm, modules.cell, modules.score) for one in module.parameters()
+    )
+    if is_transformed(inputs, *parameters):
         return "it has no forward-mode derivative and no batching rule, use backend='reference'"
     return None
 
@@ -81,25 +86,9 @@ def _parts(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Mo
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    own = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    return any(map(len, own))
+    return any(getattr(module, kind) for kind in _HOOKS)
 
 
 def _is_patched(module: nn.Module) -> bool:
     """Whether a method was replaced on the instance, as wrappers do that set `module.forward`."""
-    return any(name in module.__dict__ for name in ("forward", "prepare", "compose"))
-
-
-def _is_transformed(inputs: Tensor, modules: Modules) -> bool:
-    """Whether this is inside a transform of `torch.func`, or forward-mode derivatives are being taken."""
-    if torch._C._are_functorch_transforms_active():
-        return True
-    if forward_ad._current_level < 0:
-        return False
-    tensors = (inputs, *modules.norm.parameters(), *modules.cell.parameters(), *modules.score.parameters())
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    return any(name in module.__dict__ for name in ("forward", "features", "prepare", "compose"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ordered_memory.checks import check_name
+
 Run = TypeVar("Run")
 
 
@@ -24,19 +26,6 @@ class Backend(NamedTuple, Generic[Run]):
     why_not: Callable[..., str | None]
 
 
-def check(name: str, backends: Mapping[str, Backend[Run]]) -> None:
-    """Check the name of a backend.
-
-    Args:
-        name: "auto" or a key of `backends`.
-        backends: of a layer.
-    Raises:
-        ValueError: any other name.
-    """
-    if name != "auto" and name not in backends:
-        raise ValueError(f"backend must be one of {['auto', *backends]}, got {name!r}")
-
-
 def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run:
     """The backend called `name`, or with "auto" the first that can run.
 
@@ -50,7 +39,7 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
         ValueError: the name is unknown.
         BackendError: the backend asked for by name cannot run on these inputs; says why.
     """
-    check(name, backends)
+    check_name("backend", name, ["auto", *backends])
     if name != "auto":
         reason = backends[name].why_not(*inputs)
         if reason is not None:

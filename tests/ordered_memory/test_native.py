@@ -132,8 +132,9 @@ def test_checkpointed_stretches_give_the_same_gradients():
             assert_close(outcomes[1][1][name], gradient, name)
 
 
-HALF = getattr(compiled(torch.float32), "bf16_gemm", None)
-MULTIPLIES_BFLOAT16 = pytest.mark.skipif(HALF is None, reason="no products of bfloat16 on this processor")
+MULTIPLIES_BFLOAT16 = pytest.mark.skipif(
+    not native.multiplies_bfloat16(), reason="no products of bfloat16 on this processor"
+)
 
 
 class Halved:
@@ -176,6 +177,16 @@ def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
             assert (one - other).norm() < 0.1 * other.norm()
 
 
+@pytest.mark.skipif(isinstance(compiled(torch.float32), str), reason="native cannot run here")
+def test_batch_mates_move_no_bit():
+    case = Halved()
+    case.layer.eval()
+    together, alone = case.run(False)[0], [case.run(False, slice(row, row + 1))[0] for row in range(5)]
+    for row, result in enumerate(alone):
+        assert torch.equal(result.output[:, 0], together.output[:, row])
+        assert torch.equal(result.attention[:, 0], together.attention[:, row])
+
+
 @MULTIPLIES_BFLOAT16
 def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most():
     case = Halved()
@@ -183,13 +194,35 @@ def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most
     together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
     for row, result in enumerate(alone):
         assert_close(result.output[:, 0], together.output[:, row])
+        if native.call.bfloat16_products() == "pairs":
+            assert torch.equal(result.output[:, 0], together.output[:, row])
+
+
+@pytest.mark.skipif(isinstance(compiled(torch.float32), str), reason="native cannot run here")
+def test_an_operator_told_of_bfloat16_elsewhere_computes_in_float32_here(monkeypatch):
+    """As an exported program that was made on another machine."""
+    case = Halved()
+    monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(native.call, "bfloat16_products", lambda: None)
+    for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
+        assert torch.equal(one, other)
+
+
+@MULTIPLIES_BFLOAT16
+def test_an_odd_slot_size_has_no_pairs_but_works():
+    layer = OrderedMemory(3, 7, 4, backend="native")
+    x = torch.randn(5, 2, 3)
+    exact = layer(x).output
+    with torch.autocast("cpu", torch.bfloat16):
+        near = layer(x).output
+    assert (near - exact).abs().max() < 0.05
 
 
 def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
     library = compiled(torch.float32)
     if isinstance(library, str):
         pytest.skip(library)
-    monkeypatch.setattr(library, "bf16_gemm", None)
+    monkeypatch.setattr(native.call, "bfloat16_products", lambda: None)
     case = Halved()
     for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
         assert torch.equal(one, other)

@@ -1,18 +1,20 @@
 """The recurrence compiled for the CPU it runs on, as an operator of PyTorch.
 
-Every thread has some of the units, of all sequences, from the first token to the last and back, and meets
-the others twice a step: `recurrence.c` says how. Between the products, of a matrix packed once (`product.h`),
-there is nothing but one pass over the units. The C is compiled when it is first needed, into the user's cache
-directory; without a compiler this engine cannot run, and "auto" does without it.
+Every thread computes some of the units, of all sequences, from the first token to the last and back, and
+synchronizes with the others twice a step: see `recurrence.c`. Between the products, with a matrix packed once
+(`product.h`), there is one pass over the units. The C is compiled when it is first needed, into the user's
+cache directory; without a compiler this engine cannot run, and "auto" does without it.
 
-Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast the three products
-over all tokens that end the reverse pass take bfloat16 operands, where the processor multiplies such numbers.
+Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast its products take
+bfloat16 operands where the processor multiplies such numbers in pairs, and so do the three products over all
+tokens that end the reverse pass.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,18 @@ import torch
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.contract import Inputs, Shapes
+from onlstm.backends.contract import Engine, Inputs
 from onlstm.functional import Recurrence, Weights
+from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime.build import Library, load
+from ordered_memory.backends.runtime.products import multiply
 from ordered_memory.backends.runtime.threads import run_team
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
-"""As in arguments.h: tokens whose product with W is one, when nothing is kept."""
+"""Tokens that share one product with W when nothing is kept; as in arguments.h."""
 WORTH_A_THREAD = 200_000
-"""Multiplications of a step for each thread: with fewer, meeting the others costs more than it saves."""
+"""Multiplications per step and thread below which synchronization costs more than another thread saves."""
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
@@ -49,20 +53,8 @@ def _why_no_library(double: bool) -> str | None:
     return library if isinstance(library, str) else None
 
 
-def run_recurrence(
-    tokens: Tensor,
-    batch_sizes: Sequence[int] | Tensor,
-    weights: Weights,
-    hidden: Tensor,
-    cell: Tensor,
-    chunk_size: int,
-) -> Recurrence:
-    """Run the recurrence in C; see `onlstm.functional.run_recurrence`."""
-    return contract.run(OPERATOR, tokens, batch_sizes, weights, hidden, cell, chunk_size)
-
-
-class _Native:
-    """`contract.Engine` in C.
+class _Native(Engine):
+    """The loop over time in C.
 
     Kept are the gates (P, G) after their non-linearities, in the order that arguments.h describes, the
     softmax of both master gates' logits (P, 2M), the cells (P, H), and into how many parts the units were
@@ -80,59 +72,39 @@ class _Native:
         work, masters = sizes[0] * rows * size, size // inputs.chunk_size
         parts = max(1, min(torch.get_num_threads(), masters, work // (2 * WORTH_A_THREAD)))
         new, count = inputs.weight_hh.new_empty, len(inputs.tokens)
-        gates = new(count if keep else max(sizes[0], BLOCK), rows)
-        softmax = new(count if keep else 0, 2 * masters)
-        cells = new(count if keep else sizes[0], size)
-        result = Recurrence(
-            new(count, size), _clone(inputs.hidden), _clone(inputs.cell), new(count), new(count)
-        )
-        struct = _struct(inputs, parts, keep)
-        struct.point(tokens=inputs.tokens.contiguous(), weight_ih=inputs.weight_ih.contiguous())
-        struct.point(bias=None if inputs.bias is None else inputs.bias.contiguous())
-        struct.point(gates=gates, softmax=softmax, cells=cells, output=result.output)
-        struct.point(last_hidden=result.hidden, last_cell=result.cell)
-        struct.point(forget_distance=result.forget_distance, input_distance=result.input_distance)
-        _run(inputs, struct, "forward")
+        kept = {
+            "gates": new(count if keep else max(sizes[0], BLOCK), rows),
+            "softmax": new(count if keep else 0, 2 * masters),
+            "cells": new(count if keep else sizes[0], size),
+        }
+        result = self.results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
+        written = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
+        written |= {"forget_distance": result.forget_distance, "input_distance": result.input_distance}
+        _run("forward", inputs, parts, keep, **kept, **written)
         decided = torch.tensor(parts, dtype=torch.int64, device="cpu")
-        return result, [gates, softmax, cells, decided] if keep else []
+        return result, [*kept.values(), decided] if keep else []
 
     def backward(
         self,
         inputs: Inputs,
-        output: Tensor,
+        reread: Sequence[Tensor],
         kept: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
         gates, softmax, cells, parts = kept
-        given = [None if tensor is None else tensor.contiguous() for tensor in upstream]
-        d_gates = torch.empty_like(gates)
+        d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
+        d_gates, d_masters = torch.empty_like(gates), softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
-            for state, d in zip((inputs.hidden, inputs.cell), given[1:3], strict=True)
+            for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
-        struct = _struct(inputs, int(parts), keep=True)
-        struct.point(
-            gates=gates, softmax=softmax, cells=cells, d_gates=d_gates, d_hidden=d_hidden, d_cell=d_cell
-        )
-        struct.point(d_output=given[0], d_forget_distance=given[3], d_input_distance=given[4])
-        struct.point(d_masters=softmax.new_empty(len(inputs.hidden), softmax.shape[1]))
-        _run(inputs, struct, "backward")
-        narrow = inputs.bfloat16 and _library(inputs).bf16_gemm is not None
-        rounded = d_gates.bfloat16() if narrow else d_gates
-
-        def times(left: Tensor, right: Tensor) -> Tensor:
-            return (left @ right.to(left.dtype)).to(d_gates.dtype)
-
-        gradients: tuple[Callable[[], Tensor], ...] = (
-            lambda: times(rounded, inputs.weight_ih),
-            lambda: times(rounded.t(), inputs.tokens),
-            lambda: times(rounded.t(), contract.previous_hidden(inputs, output)),
-            lambda: d_gates.sum(0),
-            lambda: d_hidden,
-            lambda: d_cell,
-        )
-        return [gradient() for gradient, one in zip(gradients, wanted, strict=True) if one]
+        given = {"d_output": d_output, "d_forget_distance": d_forget_distance}
+        given |= {"d_input_distance": d_input_distance, "gates": gates, "softmax": softmax, "cells": cells}
+        written = {"d_gates": d_gates, "d_masters": d_masters, "d_hidden": d_hidden, "d_cell": d_cell}
+        _run("backward", inputs, int(parts), True, **given, **written)
+        operand = torch.bfloat16 if inputs.bfloat16 and _library(inputs).multiplies_bfloat16 else None
+        return contract.gradients(inputs, reread[0], d_gates, d_hidden, d_cell, wanted, operand, multiply)
 
 
 def _library(inputs: Inputs) -> Library:
@@ -142,30 +114,47 @@ def _library(inputs: Inputs) -> Library:
     return library
 
 
-def _struct(inputs: Inputs, parts: int, keep: bool) -> Any:
-    """`Pass` of arguments.h with what both passes read."""
+def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor | None) -> None:
+    """Call a function of C: fill in the struct of `arguments.h`, `more` by the names there."""
     rows, size = inputs.weight_hh.shape
     steps, (sequences, _) = len(inputs.batch_sizes), inputs.hidden.shape
     features, masters = inputs.tokens.shape[1], size // inputs.chunk_size
-    sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep))
-    struct = _library(inputs).struct("Pass")(*sizes)
-    counts = inputs.batch_sizes.contiguous()
-    struct.point(rows=counts, start=counts.cumsum(0) - counts, weight_hh=inputs.weight_hh.contiguous())
-    struct.point(hidden0=inputs.hidden.contiguous(), cell0=inputs.cell.contiguous())
-    struct.point(barrier=torch.zeros(2, dtype=torch.int64, device="cpu"))
-    return struct
-
-
-def _run(inputs: Inputs, struct: Any, function: str) -> None:
     library = _library(inputs)
+    pairs = inputs.bfloat16 and library.multiplies_pairs and features % 2 == 0 and size % 2 == 0
+    sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep), int(pairs))
+    struct: Any = library.struct("Pass")(*sizes)
+    tensors: dict[str, Tensor | None] = {
+        "rows": inputs.batch_sizes,
+        "start": inputs.batch_sizes.cumsum(0) - inputs.batch_sizes,
+        "tokens": inputs.tokens,
+        "weight_ih": inputs.weight_ih,
+        "weight_hh": inputs.weight_hh,
+        "bias": inputs.bias,
+        "hidden0": inputs.hidden,
+        "cell0": inputs.cell,
+        "barrier": torch.zeros(2, dtype=torch.int64, device="cpu"),
+        **more,
+    }
+    if pairs and function == "forward":
+        of_weights = {name: _paired(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")}
+        tensors |= {**of_weights, "narrow": inputs.hidden.to(torch.bfloat16)}
+    elif pairs:
+        tensors |= {"weight_hh": _paired(inputs.weight_hh.t())}
+    struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
     library.code.scratch_size.restype = ctypes.c_int64
-    size = library.code.scratch_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(scratch=inputs.weight_hh.new_empty(size))
-    run_team(library, function, struct, struct.parts)
+    scratch = library.code.scratch_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
+    struct.point(scratch=inputs.weight_hh.new_empty(scratch))
+    run_team(library, function, struct, parts)
+
+
+def _paired(matrix: Tensor) -> Tensor:
+    """A matrix (m, k) in bfloat16, two numbers in the place of a float32: (m, k / 2)."""
+    return matrix.to(torch.bfloat16).contiguous().view(torch.float32)
 
 
 def _clone(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-OPERATOR = contract.define_operator("native", _Native(), "cpu")
+OPERATOR = define("onlstm::native", _Native(), "cpu")
+run_recurrence = partial(contract.run, OPERATOR)

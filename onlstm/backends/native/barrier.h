@@ -1,10 +1,10 @@
-/* Where the threads of a team wait for one another: two numbers, zero at first. */
+/* A barrier for the threads of a team: two numbers, zero at first. */
 
 #include <sched.h>
 
 enum { WAITING, ROUND, SPINS = 4000 }; /* spins before the processor is left to others */
 
-/* What the others wrote before is seen after. */
+/* Writes of the other threads before the barrier are visible after it. */
 static void wait_for_all(int64_t *barrier, int64_t threads) {
     if (threads == 1) return;
     int64_t round = __atomic_load_n(barrier + ROUND, __ATOMIC_SEQ_CST);

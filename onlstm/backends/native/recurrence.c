@@ -1,13 +1,13 @@
 /* ON-LSTM over whole sequences, forwards and backwards, for one thread of a team; see __init__.py.
 
-   A thread has some of the parts (arguments.h), of all sequences. What a product reads must be there before it, so
-   that the threads meet twice a step. A team may be smaller than there are parts. REAL is float or double. */
+   A thread computes some of the parts (arguments.h), of all sequences. A product reads the results of all threads, so
+   they synchronize twice a step. A team may have fewer threads than there are parts. REAL is float or double. */
 
 #include "common.h"
 #include "team.h"
 
 #include "barrier.h"
-#include "product.h"
+#include "packed.h"
 
 #include "arguments.h"
 #include "master_gates.h"
@@ -49,6 +49,14 @@ static int64_t block_end(const Pass *p, int64_t t) {
     return t;
 }
 
+/* C = A B or C += A B of operands as they are given, B packed; A's rows have k numbers. */
+static void step_product(const Pass *p, int64_t rows, int64_t columns, int64_t k, const REAL *a, const REAL *packed,
+                         REAL *c, int64_t ldc, int add) {
+    int64_t size = operand_size(p, k);
+    if (p->pairs) packed_pair_product(rows, columns, size, a, size, packed, c, ldc, add);
+    else packed_product(rows, columns, size, a, size, packed, c, ldc, add);
+}
+
 /* gates = W x + b for the tokens of the steps from t to `end`. */
 static void input_product(const Pass *p, const Ranges *ranges, int64_t t, int64_t end, const REAL *packed,
                           REAL *gates) {
@@ -56,7 +64,8 @@ static void input_product(const Pass *p, const Ranges *ranges, int64_t t, int64_
     for (int64_t r = 0; p->bias && r < tokens; r++)
         for (int64_t k = 0, column = 0; k < 6; column += ranges->size[k++])
             memcpy(gates + r * p->G + column, p->bias + ranges->from[k], ranges->size[k] * sizeof(REAL));
-    packed_product(tokens, ranges->columns, p->I, p->tokens + begin * p->I, p->I, packed, gates, p->G, p->bias != 0);
+    const REAL *inputs = p->tokens + begin * operand_size(p, p->I);
+    step_product(p, tokens, ranges->columns, p->I, inputs, packed, gates, p->G, p->bias != 0);
 }
 
 static void copy_columns(int64_t rows, int64_t width, const REAL *from, REAL *to, int64_t ld) {
@@ -65,12 +74,12 @@ static void copy_columns(int64_t rows, int64_t width, const REAL *from, REAL *to
 
 void forward(const void *arguments, int64_t thread, int64_t threads) {
     const Pass *p = arguments;
-    int64_t H = p->H, G = p->G, stride = part_scratch(p, 0), row_scratch = 2 * (H + p->M);
+    int64_t H = p->H, G = p->G, stride = part_scratch(p, 0), row_scratch = 2 * (H + p->M), k = operand_size(p, H);
     for (PARTS_OF_THREAD) {
         Ranges ranges = ranges_of(p, part);
         REAL *packed = p->scratch + part * stride + row_scratch;
-        pack_part(&ranges, p->weight_hh, H, packed);
-        pack_part(&ranges, p->weight_ih, p->I, packed + packed_size(H, ranges.columns));
+        pack_part(&ranges, p->weight_hh, k, packed);
+        pack_part(&ranges, p->weight_ih, operand_size(p, p->I), packed + packed_size(k, ranges.columns));
     }
     int64_t begin = 0, end = 0; /* of the block: its first token, the step after it */
     for (int64_t t = 0; t < p->T; t++) {
@@ -78,19 +87,19 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
         int64_t new_block = t == end;
         if (new_block) begin = start, end = block_end(p, t);
         REAL *gates = p->gates + (p->keep ? start : start - begin) * G;
-        const REAL *hidden = previous(p, p->output, p->hidden0, t);
+        const REAL *hidden = p->pairs ? (const REAL *)p->narrow : previous(p, p->output, p->hidden0, t);
         const REAL *old_cells = p->keep ? previous(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
         REAL *cells = p->cells + (p->keep ? start * H : 0);
         for (PARTS_OF_THREAD) {
             Ranges ranges = ranges_of(p, part);
             REAL *packed = p->scratch + part * stride + row_scratch, *own = gates + first_column(p, part);
-            if (new_block) input_product(p, &ranges, t, end, packed + packed_size(H, ranges.columns), own);
-            packed_product(rows, ranges.columns, H, hidden, H, packed, own, G, 1);
+            if (new_block) input_product(p, &ranges, t, end, packed + packed_size(k, ranges.columns), own);
+            step_product(p, rows, ranges.columns, H, hidden, packed, own, G, 1);
         }
         wait_for_all(p->barrier, threads);
         for (PARTS_OF_THREAD) {
             for (int64_t r = 0; r < rows; r++)
-                step_forward(p, part, start + r, gates + r * G, old_cells + r * H, cells + r * H,
+                step_forward(p, part, t, r, gates + r * G, old_cells + r * H, cells + r * H,
                              p->scratch + part * stride);
             /* The sequences that end here. */
             int64_t u0 = first_chunk(p, part) * p->C, width = first_chunk(p, part + 1) * p->C - u0;
@@ -107,7 +116,9 @@ void backward(const void *arguments, int64_t thread, int64_t threads) {
     int64_t H = p->H, G = p->G, stride = part_scratch(p, 1), row_scratch = 2 * (H + p->M);
     for (PARTS_OF_THREAD) {
         int64_t u0 = first_chunk(p, part) * p->C, width = first_chunk(p, part + 1) * p->C - u0;
-        pack(G, width, p->weight_hh + u0, H, p->scratch + part * stride + row_scratch);
+        REAL *packed = p->scratch + part * stride + row_scratch;
+        if (p->pairs) pack_transpose(G / 2, width, p->weight_hh + u0 * (G / 2), packed);
+        else pack(G, width, p->weight_hh + u0, H, packed);
     }
     for (int64_t t = p->T; t-- > 0;) {
         int64_t rows = p->rows[t];
@@ -119,8 +130,14 @@ void backward(const void *arguments, int64_t thread, int64_t threads) {
         wait_for_all(p->barrier, threads);
         for (PARTS_OF_THREAD) {
             int64_t u0 = first_chunk(p, part) * p->C, width = first_chunk(p, part + 1) * p->C - u0;
-            packed_product(rows, width, G, p->d_gates + p->start[t] * G, G,
-                           p->scratch + part * stride + row_scratch, p->d_hidden + u0, H, 0);
+            REAL *packed = p->scratch + part * stride + row_scratch;
+            const REAL *d_gates = p->d_gates + p->start[t] * G;
+            if (p->pairs) {
+                REAL *narrow = packed + packed_size(G / 2, width);
+                round_to_bf16(rows * G, d_gates, (bf16_t *)narrow);
+                d_gates = narrow;
+            }
+            step_product(p, rows, width, G, d_gates, packed, p->d_hidden + u0, H, 0);
         }
     }
 }

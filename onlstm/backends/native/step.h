@@ -2,8 +2,9 @@
 
 /* From pre-activations to i, f, ĉ and o in their place, c and h. `scratch` is that of the part, a row of units of
    each master gate and its logits. */
-static void step_forward(const Pass *p, int64_t part, int64_t token, REAL *gates, const REAL *old_cell, REAL *cell,
-                         REAL *scratch) {
+static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, REAL *gates, const REAL *old_cell,
+                         REAL *cell, REAL *scratch) {
+    int64_t token = p->start[t] + row;
     int64_t H = p->H, M = p->M, first = first_chunk(p, part), last = first_chunk(p, part + 1);
     int64_t u0 = first * p->C, width = (last - first) * p->C;
     REAL *restrict forget = scratch, *restrict input = scratch + H, *own = scratch + 2 * H, sums[2];
@@ -31,6 +32,7 @@ static void step_forward(const Pass *p, int64_t part, int64_t token, REAL *gates
         new[u] = next;
         h[u] = o[u] * (1 - 2 / (1 + EXP(2 * next)));
     }
+    if (p->narrow) round_to_bf16(width, h, p->narrow + row * H + u0);
 }
 
 /* d_gates of i, f, ĉ and o; d_cell becomes that of c[t-1]; d_masters those of f̃ and ĩ. */

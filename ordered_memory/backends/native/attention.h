@@ -18,7 +18,7 @@ static int64_t score_features(Share *s, int64_t t, int64_t rows) {
             if (draw(s, KEY, t, r, i, D, s->mask)) multiply(D, s->mask, entry);
             count++;
         }
-    product(s, count, D, D, s->entries, p->key_t, p->bf16_key_t, s->keys);
+    product(s, count, D, D, s->entries, s->packed.key_t, p->bf16_key_t, s->keys);
     for (int64_t e = 0; e < count; e++) {
         REAL *restrict key = s->keys + e * D, *restrict feature = s->features + e * D;
         const REAL *restrict query = token(s, p->queries, t, s->entry_row[e]);
@@ -146,8 +146,8 @@ static void scores_backward(Share *s, int64_t t, int64_t rows) {
         memcpy(key, gradient, D * sizeof(REAL));
         add(D, key, s->d_key_bias);
     }
-    add_product(s, D, D, count, s->keys, s->entries, s->d_key);
-    product(s, count, D, D, s->keys, p->key, p->bf16_key, s->features);
+    add_product(s, D, D, count, s->keys, s->entries, 0, s->d_key);
+    product(s, count, D, D, s->keys, s->packed.key, p->bf16_key, s->features);
     for (int64_t e = 0; e < count; e++) {
         int64_t r = s->entry_row[e], i = s->entry_slot[e];
         REAL *d_entry = s->features + e * D;

@@ -1,25 +1,30 @@
-"""One call of the C in `recurrence.c`: the struct that it reads, and the tensors that it points into."""
+"""Calls of `recurrence.c`: the struct that it reads, and the tensors that the struct points to."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ordered_memory.backends.contract import Arguments, Dropout, OrderedMemoryState, Weights
+from ordered_memory.backends.contract import (
+    Arguments,
+    Dropout,
+    MemoryRecurrence,
+    OrderedMemoryState,
+    Weights,
+)
+from ordered_memory.backends.operators import Engine, Shapes
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.threads import run_team
 
 SOURCE = Path(__file__).with_name("recurrence.c")
-TAPE_WIDTHS = (2, 4, 4, 1)
-"""Of what is kept of a pair, in units of D: inputs of the cell, hidden units, gates, what was composed."""
 SMALL = 1 << 18
-"""Bytes that are as fast to fill with zeros as to take from the buffers that wait."""
+"""Size in bytes up to which allocating zeros is as fast as taking a buffer from the pool."""
 MATRICES = ("key", "w_in", "w_out")
 
 
@@ -34,39 +39,112 @@ def compiled(dtype: torch.dtype) -> Library | str:
     return load(SOURCE, dtype)
 
 
-def tape_sizes(
-    steps: int, batch_size: int, num_slots: int, size: int, dtype: torch.dtype, shares: int
-) -> list[int]:
-    """Sizes of the buffers for the reverse pass, as if every slot were active; pages never written take no
-    memory.
+def bfloat16_products() -> Literal["pairs", "blas"] | None:
+    """Who multiplies bfloat16 matrices here: MKL with AMX, else the C itself; None if neither can."""
+    library = compiled(torch.float32)
+    if isinstance(library, str):
+        return None
+    if library.bf16_gemm is not None:
+        return "blas"
+    return "pairs" if library.multiplies_pairs else None
+
+
+def narrow_products(arguments: Arguments) -> Literal["pairs", "blas"] | None:
+    """The same for one call; None where its products are of float32.
+
+    An operator may have been told of bfloat16 on another machine.
 
     Args:
-        steps: T.
-        batch_size: B.
-        num_slots: N.
-        size: D.
-        dtype: of the inputs.
-        shares: into which the sequences are divided.
-    Returns:
-        Bytes of each buffer, share by share.
+        arguments: of the recurrence.
     """
-    pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
-    return [pairs * width * size * dtype.itemsize for width in TAPE_WIDTHS] * shares
+    asked = arguments.bfloat16 and arguments.inputs.dtype == torch.float32
+    return bfloat16_products() if asked and arguments.inputs.shape[-1] % 2 == 0 else None
 
 
-class Outputs(NamedTuple):
-    """What the forward pass gives: `MemoryRecurrence`, and what the reverse pass needs besides."""
+class Pass(NamedTuple):
+    """The arguments of one pass.
 
-    output: Tensor
-    attention: Tensor
-    memory: Tensor
-    candidate: Tensor
-    occupancy: Tensor
-    top: Tensor
-    tape: list[Tensor]
+    Args:
+        arguments: of the recurrence.
+        shares: number of parts that the sequences are divided into, one for each thread.
+    """
+
+    arguments: Arguments
+    shares: int
 
 
-def check(arguments: Arguments) -> None:
+class NativeEngine(Engine):
+    """The loop over time in C.
+
+    Kept are the first active slot of every token, (T, B), and the tape: three buffers of each share, as large
+    as if every slot were active; pages never written take no memory. A pair's cell inputs (2D) have the dtype
+    of the parameters; its hidden units (4D) and gates (4D) are bfloat16 where products take such operands.
+    """
+
+    takes = Pass
+    gives = MemoryRecurrence
+    reread = ("output", "attention")
+    differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
+
+    def results(self, inputs: Pass) -> MemoryRecurrence:
+        x, state = inputs.arguments.inputs, inputs.arguments.state
+        final = OrderedMemoryState(*(t.clone(memory_format=torch.contiguous_format) for t in state))
+        attention = x.new_zeros(*x.shape[:2], state.memory.shape[1])
+        return MemoryRecurrence(x.new_zeros(x.shape), final, attention)
+
+    def kept(self, inputs: Pass) -> Shapes:
+        (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
+        num_slots, shares = inputs.arguments.state.memory.shape[1], inputs.shares
+        pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
+        narrow = 2 if narrow_products(inputs.arguments) else dtype.itemsize
+        widths = [pairs * size * width for width in (2 * dtype.itemsize, 4 * narrow, 4 * narrow)] * shares
+        return [((steps, batch_size), torch.int32), *(((width,), torch.uint8) for width in widths)]
+
+    def check(self, inputs: Pass) -> None:
+        _check(inputs.arguments)
+
+    def forward(self, inputs: Pass, keep: bool) -> tuple[MemoryRecurrence, list[Tensor]]:
+        results = self.results(inputs)
+        (top_shape, dtype), *tape_shapes = self.kept(inputs)
+        top = torch.zeros(top_shape, dtype=dtype, device="cpu")
+        tape = [_tape(length) for (length,), _ in tape_shapes] if keep else []
+        output, final, attention = results
+        _run("forward", inputs, tape, output=output, attention=attention, top=top, **final._asdict())
+        return results, [top, *tape] if keep else []
+
+    def backward(
+        self,
+        inputs: Pass,
+        reread: Sequence[Tensor],
+        kept: list[Tensor],
+        upstream: Sequence[Tensor | None],
+        wanted: list[bool],
+    ) -> list[Tensor]:
+        arguments, (output, attention), (top, *tape) = inputs.arguments, reread, kept
+        d_output, *d_final, d_attention = upstream
+        read = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial(arguments)}
+        gradients = {
+            f"d_{name}": torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+            for name, tensor in read.items()
+        }
+        named = {f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)}
+        for name, final in named.items():
+            if final is not None:  # sequences without a token hand it on; the others overwrite it
+                gradients[f"{name}0"].copy_(final)
+        sums = {
+            f"d_{name}": weight.new_zeros(inputs.shares, *weight.shape)
+            for name, weight in _present(arguments.weights).items()
+        }
+        named |= {"d_output": d_output, "d_attention": d_attention}
+        named |= {"output": output, "attention": attention, "top": top}
+        _run("backward", inputs, tape, **named, **gradients, **sums)
+        totals = {name: total.sum(0) if inputs.shares > 1 else total[0] for name, total in sums.items()}
+        of_weights = [totals.get(f"d_{name}") for name in Weights._fields]
+        found = zip((*gradients.values(), *of_weights), wanted, strict=True)
+        return [gradient for gradient, one in found if one and gradient is not None]
+
+
+def _check(arguments: Arguments) -> None:
     """Check the shapes that the C code relies on.
 
     Args:
@@ -101,75 +179,16 @@ def check(arguments: Arguments) -> None:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
-def forward(arguments: Arguments, shares: int, keep: bool) -> Outputs:
-    """Run the recurrence.
-
-    Args:
-        arguments: of the recurrence.
-        shares: into which the sequences are divided, one for each thread.
-        keep: whether a reverse pass may follow; the tape is empty otherwise.
-    """
-    inputs, state = arguments.inputs, arguments.state
-    steps, batch_size, size = inputs.shape
-    num_slots = state.memory.shape[1]
-    sizes = tape_sizes(steps, batch_size, num_slots, size, inputs.dtype, shares) if keep else []
-    memory, candidate, occupancy = (t.clone(memory_format=torch.contiguous_format) for t in state)
-    outputs = Outputs(
-        inputs.new_zeros(inputs.shape),
-        inputs.new_zeros(steps, batch_size, num_slots),
-        *(memory, candidate, occupancy),
-        inputs.new_zeros(steps, batch_size, dtype=torch.int32),
-        [_tape(length) for length in sizes],
-    )
-    _run(
-        "forward", arguments, outputs.tape, shares, **dict(zip(Outputs._fields[:6], outputs[:6], strict=True))
-    )
-    return outputs
-
-
 def _tape(size: int) -> Tensor:
-    """A buffer of which only the start will be written. Small ones are zero beyond: the same every time."""
+    """A buffer of which only the start will be written. The rest of a small one is always zero."""
     if size <= SMALL:
         return torch.zeros(size, dtype=torch.uint8, device="cpu")
-    return buffers.empty(size, torch.uint8)
+    return buffers.empty(size)
 
 
-def backward(
-    arguments: Arguments,
-    results: tuple[Tensor, Tensor, Tensor],
-    tape: list[Tensor],
-    shares: int,
-    upstream: Sequence[Tensor | None],
-) -> list[Tensor]:
-    """Gradients of inputs, queries, the initial state's three tensors and the weights that there are.
-
-    Args:
-        arguments: of the forward pass.
-        results: its output, attention and top.
-        tape: as it gave it.
-        shares: of the forward pass.
-        upstream: gradients of its output, attention and final state.
-    """
-    wanted = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial(arguments)}
-    gradients = {
-        f"d_{name}": torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
-        for name, tensor in wanted.items()
-    }
-    for name, final in zip(OrderedMemoryState._fields, upstream[2:], strict=True):
-        if final is not None:  # sequences without a token hand it on; the others overwrite it
-            gradients[f"d_{name}0"].copy_(final)
-    weights = {f"d_{name}": weight for name, weight in _present(arguments.weights).items()}
-    sums = {name: weight.new_zeros(shares, *weight.shape) for name, weight in weights.items()}
-    given = dict(
-        zip(("d_output", "d_attention", "d_memory", "d_candidate", "d_occupancy"), upstream, strict=True)
-    )
-    named = dict(zip(("output", "attention", "top"), results, strict=True))
-    _run("backward", arguments, tape, shares, **named, **given, **gradients, **sums)
-    return [*gradients.values(), *(total.sum(0) if shares > 1 else total[0] for total in sums.values())]
-
-
-def _run(function: str, arguments: Arguments, tape: list[Tensor], shares: int, **more: Tensor | None) -> None:
+def _run(function: str, call: Pass, tape: list[Tensor], **more: Tensor | None) -> None:
     """Call a function of C: fill in the struct of `arguments.h`, `more` by the names there."""
+    arguments, shares = call
     inputs, dropout = arguments.inputs, arguments.dropout
     library = compiled(inputs.dtype)
     assert isinstance(library, Library)
@@ -177,7 +196,9 @@ def _run(function: str, arguments: Arguments, tape: list[Tensor], shares: int, *
     (struct.T, struct.B, struct.D), struct.N = inputs.shape, arguments.state.memory.shape[1]
     struct.threshold, struct.norm_epsilon, struct.key_epsilon = arguments[6:9]
     struct.cell_level, struct.score_level = dropout.cell_level, dropout.score_level
-    struct.gemm, struct.bf16_gemm = library.gemm, library.bf16_gemm if arguments.bfloat16 else None
+    products = narrow_products(arguments)
+    struct.pairs = products == "pairs"
+    struct.bf16_gemm = library.bf16_gemm if products == "blas" else None
     lengths, order = _by_length(arguments.lengths, struct.T, struct.B)
     struct.rows, struct.shares, struct.keep = len(order), shares, bool(tape)
     tensors: dict[str, Tensor | None] = {
@@ -186,7 +207,7 @@ def _run(function: str, arguments: Arguments, tape: list[Tensor], shares: int, *
         "inputs": inputs,
         "queries": arguments.queries,
         **_initial(arguments),
-        **_operands(arguments.weights, arguments.bfloat16),
+        **_operands(arguments.weights, products is not None),
         **{name: getattr(dropout, name) for name in Dropout._fields[:5]},
         "tape": torch.tensor([tensor.data_ptr() for tensor in tape], dtype=torch.int64, device="cpu"),
         **more,
@@ -194,8 +215,10 @@ def _run(function: str, arguments: Arguments, tape: list[Tensor], shares: int, *
     struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
     scratch_size = library.code.scratch_size
     scratch_size.restype = ctypes.c_int64
-    size = shares * scratch_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(scratch=buffers.empty(size, torch.uint8))
+    reverse = function == "backward"
+    struct.point(scratch=buffers.empty(scratch_size(ctypes.byref(struct), ctypes.c_int64(reverse))))
+    if products != "blas":
+        run_team(library, "pack_for_backward" if reverse else "pack_for_forward", struct, shares)
     run_team(library, function, struct, shares)
 
 
@@ -204,7 +227,7 @@ def _initial(arguments: Arguments) -> dict[str, Tensor]:
 
 
 def _by_length(lengths: Tensor | None, steps: int, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Lengths and numbers of the sequences that have a token, the longest first."""
+    """Lengths and indices of the sequences that have a token, longest first."""
     if lengths is None:
         return torch.full((batch_size,), steps, device="cpu"), torch.arange(batch_size, device="cpu")
     ordered, order = lengths.clamp(0, steps).sort(descending=True, stable=True)
@@ -217,9 +240,8 @@ def _present(weights: Weights) -> dict[str, Tensor]:
 
 
 def _operands(weights: Weights, bfloat16: bool) -> dict[str, Tensor]:
-    """The weights by the names of arguments.h: matrices also transposed, and in bfloat16 if asked for."""
-    matrices = {name: getattr(weights, name) for name in MATRICES}
+    """The weights by the names of arguments.h; if asked for, matrices and transposes in bfloat16, too."""
+    matrices = {f"bf16_{name}": getattr(weights, name) for name in MATRICES} if bfloat16 else {}
     matrices |= {f"{name}_t": matrix.t() for name, matrix in matrices.items()}
-    matrices = {name: matrix.contiguous() for name, matrix in matrices.items()}
-    narrow = {f"bf16_{name}": matrix.bfloat16() for name, matrix in matrices.items()} if bfloat16 else {}
-    return _present(weights) | matrices | narrow
+    narrow = {name: matrix.bfloat16().contiguous() for name, matrix in matrices.items()}
+    return _present(weights) | narrow

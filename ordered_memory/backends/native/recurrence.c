@@ -1,10 +1,11 @@
-/* Ordered Memory over whole sequences; see __init__.py for what it is for and arguments.h for what it is called with.
+/* Ordered Memory over whole sequences; see __init__.py for its purpose and arguments.h for its arguments.
 
-   Sequences are independent, so a thread takes its share of them from the first token to the last, and back, with
-   nothing to wait for. Equations and notation are those of ordered_memory/memory.py. One idea to a file, compiled as
-   one. Products may take bfloat16 operands: those are rounded right before, and sums and all else stay REAL. */
+   Sequences are independent, so a thread takes its share of them from the first token to the last and back, without
+   waiting for the others. Equations and notation are those of ordered_memory/memory.py. Each file has one idea; all
+   are compiled as one. Products may take bfloat16 operands, which are rounded just before; all else stays REAL. */
 
 #include "arguments.h"
+#include "packed.h"
 #include "share.h"
 #include "product.h"
 #include "rows.h"
@@ -77,7 +78,38 @@ static void backward_share(const Pass *p, int64_t number) {
     for (int64_t r = 0, rows = running(s, 0); r < rows; r++) write_state_gradient(s, r);
 }
 
-/* What a thread of the team runs: shares are independent, so fewer threads take more of them each. */
+/* Pack a matrix (k, n) of a product. Forwards it is the transpose of a weight; `rounded` is its own transpose. */
+static void pack_matrix(const Pass *p, int reverse, int64_t k, int64_t n, const REAL *weight, const bf16_t *rounded,
+                        REAL *to) {
+    if (p->pairs) pack_transpose(k / 2, n, (const REAL *)rounded, to);
+    else if (reverse) pack(k, n, weight, n, to);
+    else pack_transpose(k, n, weight, to);
+}
+
+/* Run by the team before the passes: each thread packs one matrix of three, or more. */
+static void pack_matrices(const Pass *p, int64_t thread, int64_t threads, int reverse) {
+    Packed to;
+    int64_t D = p->D, up = reverse ? 4 * D : 2 * D, across = reverse ? 2 * D : 4 * D;
+    lay_out_packed(p, &to, (char *)p->scratch, reverse);
+    for (int64_t matrix = thread; matrix < 3; matrix += threads)
+        switch (matrix) {
+        case 0: pack_matrix(p, reverse, 4 * D, 4 * D, p->w_out, reverse ? p->bf16_w_out_t : p->bf16_w_out, to.w_out); break;
+        case 1: pack_matrix(p, reverse, up, across, p->w_in, reverse ? p->bf16_w_in_t : p->bf16_w_in, to.w_in); break;
+        case 2:
+            pack_matrix(p, 0, D, D, p->key, p->bf16_key, to.key_t);
+            if (reverse) pack_matrix(p, 1, D, D, p->key, p->bf16_key_t, to.key);
+        }
+}
+
+void pack_for_forward(const void *arguments, int64_t thread, int64_t threads) {
+    pack_matrices(arguments, thread, threads, 0);
+}
+
+void pack_for_backward(const void *arguments, int64_t thread, int64_t threads) {
+    pack_matrices(arguments, thread, threads, 1);
+}
+
+/* Run by each thread of the team. Shares are independent, so with fewer threads each takes more of them. */
 void forward(const void *arguments, int64_t thread, int64_t threads) {
     const Pass *p = arguments;
     for (int64_t share = thread; share < p->shares; share += threads) forward_share(p, share);

@@ -1,4 +1,4 @@
-/* What is done to one row of numbers: sums, LayerNorm, dropout masks. */
+/* Operations on one row of numbers: sums, LayerNorm, dropout masks. */
 
 static void multiply(int64_t size, const REAL *restrict mask, REAL *restrict values) {
     SIMD for (int64_t j = 0; j < size; j++) values[j] *= mask[j];
@@ -24,7 +24,7 @@ static void moments(int64_t size, const REAL *restrict values, REAL epsilon, REA
     *inverse = 1 / SQRT(v / size + epsilon);
 }
 
-/* Reverse of LayerNorm: gradient (used up) of the result → of the values; adds those of weight and bias. */
+/* Reverse of LayerNorm: `gradient` of the result becomes that of the values; adds those of weight and bias. */
 static void norm_backward(int64_t size, const REAL *restrict values, REAL mean, REAL inverse,
                           const REAL *restrict weight, REAL *restrict gradient, REAL *restrict d_weight,
                           REAL *restrict d_bias) {
@@ -54,7 +54,7 @@ static uint64_t mix(uint64_t z) { /* splitmix64 */
 }
 
 /* The dropout mask of one row of one site, the same at every call; 0 where nothing is dropped.
-   Noise is a hash of its place, so that it is drawn again in reverse and never kept. */
+   Noise is a hash of its place, so that the reverse pass draws it again and nothing is kept. */
 static int draw(const Share *s, int site, int64_t t, int64_t r, int64_t i, int64_t size, REAL *restrict mask) {
     const Pass *p = s->p;
     const REAL *given[SITES] = {p->cell_input_mask, p->hidden_mask, p->key_mask, p->feature_mask};

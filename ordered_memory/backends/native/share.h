@@ -1,20 +1,28 @@
-/* One thread's share of the sequences: its rows, its scratch memory, and where things lie.
+/* One thread's share of the sequences: its rows, its scratch memory, and its layout.
 
    A (step, row, slot) with →π_i > 0 is a pair. Pairs are numbered step after step, within a step slot after slot,
    within a slot row after row, so that the rows of a slot are one matrix. The cell's input [M_i; M̂_{i-1}] of pair j is
    row j of `inputs`, and M̂_i is written right where it is input next: into the row of slot i + 1, or the output. Slots
-   that are no pairs hold x̃ and are not computed. Without a reverse pass to come, two steps of inputs are held and one
-   slot of all else. */
+   that are no pairs hold x̃ and are not computed. If no reverse pass follows, two steps of inputs are kept and one slot
+   of the rest. */
 
 enum { PENDING = 2048 };   /* pairs whose weight gradients wait for one product */
 enum { BF16_ROWS = 1024 }; /* rows that are rounded to bfloat16 at once */
 
+/* The matrices as products need them. Forwards those of the cell are transposed. */
+typedef struct {
+    REAL *key, *key_t, *w_in, *w_out;
+} Packed;
+
 typedef struct {
     const Pass *p;
+    Packed packed;
     int64_t number, R;                         /* which share; its rows */
     int64_t *row, *length;                     /* (R): sequence, tokens */
     int64_t *start;                            /* (T + 1): first pair of each step */
-    REAL *inputs, *hidden, *gates, *composed;  /* of pairs: 2D, 4D, 4D, D */
+    REAL *inputs;                              /* of pairs: 2D */
+    void *hidden, *gates;                      /* of pairs: 4D, as bfloat16 where products take such operands */
+    REAL *wide, *composed;                     /* (R, 4D) before it is rounded; (D) */
     int32_t *pair, *old_pair;                  /* (R, N): the pair's number within its step, or -1; a step before */
     int32_t *pair_row;                         /* (R * N): row of each pair of the step */
     int64_t *slot_start;                       /* (N + 1) */
@@ -36,6 +44,9 @@ typedef struct {
     REAL *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
 } Share;
 
+/* Whether products take bfloat16 operands. */
+static int is_narrow(const Pass *p) { return p->pairs || p->bf16_gemm; }
+
 static void *take(char **from, int64_t bytes) {
     void *here = *from;
     *from += (bytes + 63) / 64 * 64;
@@ -46,7 +57,7 @@ static int64_t rows_of_share(const Pass *p, int64_t number) {
     return number < p->rows ? (p->rows - number + p->shares - 1) / p->shares : 0;
 }
 
-/* Lay a share of R rows out from `base`; its size in bytes. */
+/* Lay out a share of R rows from `base`; returns its size in bytes. */
 static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int reverse) {
     int64_t N = p->N, D = p->D, F = sizeof(REAL);
     char *at = base;
@@ -56,7 +67,8 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
     s->inputs = take(&at, p->keep ? 0 : F * 2 * R * N * 2 * D);
     s->hidden = take(&at, p->keep ? 0 : F * R * 4 * D);
     s->gates = take(&at, p->keep ? 0 : F * R * 4 * D);
-    s->composed = take(&at, p->keep ? 0 : F * R * D);
+    s->wide = take(&at, is_narrow(p) ? F * R * 4 * D : 0);
+    s->composed = take(&at, F * D);
     s->pair = take(&at, 4 * R * N);
     s->old_pair = take(&at, 4 * R * N);
     s->pair_row = take(&at, 4 * R * N);
@@ -73,7 +85,7 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
     s->masked = take(&at, F * R * 2 * D);
     s->mask = take(&at, F * 4 * D);
     s->noise = take(&at, 2 * 4 * D);
-    s->bf16_a = take(&at, p->bf16_gemm ? 2 * BF16_ROWS * 4 * D : 0);
+    s->bf16_a = take(&at, is_narrow(p) ? 2 * BF16_ROWS * 4 * D : 0);
     s->bf16_b = take(&at, p->bf16_gemm && reverse ? 2 * BF16_ROWS * 4 * D : 0);
     if (reverse) {
         int64_t pending = PENDING + R * N;
@@ -94,23 +106,40 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
     return at - base;
 }
 
-/* Bytes of scratch memory for each share; the first has the most rows. */
-int64_t scratch_size(const Pass *p, int64_t reverse) {
+/* Lay out the packed matrices from `base`; returns their size in bytes. */
+static int64_t lay_out_packed(const Pass *p, Packed *packed, char *base, int reverse) {
+    int64_t D = p->D, F = p->bf16_gemm ? 0 : sizeof(REAL), k = p->pairs ? D / 2 : D;
+    char *at = base;
+    packed->key_t = take(&at, F * packed_size(k, D));
+    packed->key = take(&at, reverse ? F * packed_size(k, D) : 0);
+    packed->w_in = take(&at, F * (reverse ? packed_size(4 * k, 2 * D) : packed_size(2 * k, 4 * D)));
+    packed->w_out = take(&at, F * packed_size(4 * k, 4 * D));
+    return at - base;
+}
+
+/* Bytes of scratch memory for a share; the first has the most rows. */
+static int64_t share_size(const Pass *p, int reverse) {
     Share s;
     return lay_out(p, &s, rows_of_share(p, 0), 0, reverse);
 }
 
+int64_t scratch_size(const Pass *p, int64_t reverse) {
+    Packed packed;
+    return lay_out_packed(p, &packed, 0, reverse) + p->shares * share_size(p, reverse);
+}
+
 static Share share_of(const Pass *p, int64_t number, int reverse) {
     Share s = {.p = p, .number = number, .R = rows_of_share(p, number)};
-    lay_out(p, &s, s.R, (char *)p->scratch + number * scratch_size(p, reverse), reverse);
+    char *scratch = (char *)p->scratch;
+    scratch += lay_out_packed(p, &s.packed, scratch, reverse);
+    lay_out(p, &s, s.R, scratch + number * share_size(p, reverse), reverse);
     for (int64_t r = 0; r < s.R; r++) {
         s.row[r] = p->order[number + r * p->shares];
         s.length[r] = p->lengths[number + r * p->shares];
     }
     if (p->keep) {
-        const int64_t *tape = p->tape + 4 * number;
-        s.inputs = (REAL *)tape[0], s.hidden = (REAL *)tape[1];
-        s.gates = (REAL *)tape[2], s.composed = (REAL *)tape[3];
+        const int64_t *tape = p->tape + 3 * number;
+        s.inputs = (REAL *)tape[0], s.hidden = (void *)tape[1], s.gates = (void *)tape[2];
     }
     if (reverse) {
         int64_t D = p->D;

@@ -1,7 +1,7 @@
-"""Large buffers that are used again: fresh memory takes a tenth of an Ordered Memory training step to touch.
+"""A pool of large buffers: touching fresh memory takes a tenth of an Ordered Memory training step.
 
-What a user gets never lies in one of these: they are for scratch, and for what waits for the reverse pass.
-`clear()` gives back to the system what is not in use.
+The buffers serve as scratch memory and as storage for the reverse pass; a user never gets one as a result.
+`clear()` returns the unused ones to the system.
 """
 
 from __future__ import annotations
@@ -14,36 +14,35 @@ import torch
 from torch import Tensor
 
 LIMIT = 4 << 30
-"""Bytes of address space that may wait for the next call, of which only what was touched takes memory."""
+"""Maximum total size of unused buffers, in bytes of address space; only touched pages take memory."""
 
-# No lock, which a process forked at the wrong moment would find taken: what is done to the list is atomic.
+# Without a lock, which might be held when the process forks: every operation on the list is atomic.
 _free: list[mmap.mmap] = []
 
 
-def empty(size: int, dtype: torch.dtype) -> Tensor:
-    """An uninitialised 1-D tensor, to be filled from its start: only what is touched takes memory.
+def empty(size: int) -> Tensor:
+    """An uninitialised 1-D tensor of bytes, to be filled from its start: only what is touched takes memory.
 
-    When the last tensor that shares its storage is gone, the memory waits for the next call. There are
-    never more buffers than were in use at one time.
+    When the last tensor that shares its storage is freed, the buffer returns to the pool. The pool never
+    holds more buffers than were in use at one time.
 
     Args:
-        size: elements.
-        dtype: of the tensor.
+        size: bytes.
     """
-    buffer = _take(max(size * dtype.itemsize, 1))
-    # The tensor's storage holds on to this array, so that the end of one is the end of the other.
+    buffer = _take(max(size, 1))
+    # The tensor's storage keeps this array alive, so both end together.
     array = np.frombuffer(buffer, dtype=np.uint8)
     weakref.finalize(array, _give_back, buffer).atexit = False
-    tensor = torch.from_numpy(array)[: size * dtype.itemsize].view(dtype)
+    tensor = torch.from_numpy(array)[:size]
     # As torch.empty does.
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     if fill and torch.are_deterministic_algorithms_enabled():
-        tensor.fill_(torch.nan if dtype.is_floating_point else -1)
+        tensor.fill_(255)
     return tensor
 
 
 def clear() -> None:
-    """Give the buffers that wait back to the system."""
+    """Return the unused buffers to the system."""
     _free.clear()
 
 

@@ -1,8 +1,8 @@
 """Compiling a C file of a backend and loading it, once for each machine and version of the source.
 
-What is compiled lies in `$XDG_CACHE_HOME/ordered_memory` (`~/.cache/ordered_memory`), which may be deleted at
-any time. A file there is loaded only if it is whole, the user's own, and no other may write to it. It ends
-with the digest of its content and of what it was made of.
+Compiled files are kept in `$XDG_CACHE_HOME/ordered_memory` (`~/.cache/ordered_memory`), which may be deleted
+at any time. A file there is loaded only if it is complete, belongs to the user, and nobody else may write to
+it. It ends with a digest of its content and of everything it was compiled from.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from pathlib import Path
 
 import torch
 
+from ordered_memory.backends.runtime import processor
 from ordered_memory.backends.runtime.c_struct import Arguments, parse
 
 HEADERS = Path(__file__).parent
 FLAGS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"]
 if platform.machine() in ("x86_64", "AMD64"):
-    FLAGS.append("-mprefer-vector-width=512")  # where there are such; compilers shy away from them by default
+    FLAGS.append("-mprefer-vector-width=512")  # compilers avoid such vectors by default
 
 
 class Library:
-    """The functions of a C file compiled for one dtype, and the BLAS they multiply with.
+    """The functions of a C file compiled for one dtype, and the BLAS for their bfloat16 numbers.
 
     Args:
         source: the file; it may include other files of its directory, and the headers of this one.
@@ -37,31 +38,31 @@ class Library:
     Raises:
         OSError, RuntimeError, ValueError: it cannot be built or loaded here; says why.
 
-    `code` has the functions, `gemm` is BLAS's product, `bf16_gemm` that of bfloat16 operands; None where the
-    processor has none that is fast.
+    `code` holds the functions; `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers.
+    `multiplies_bfloat16` says whether the processor does so anyhow, and `bf16_gemm` is MKL's product of such
+    matrices, None unless it is a fast one, which AMX makes it.
     """
 
     def __init__(self, source: Path, dtype: torch.dtype) -> None:
         blas = pytorch_library()
-        try:
-            gemm, self.set_blas_threads = blas.sgemm_, blas.MKL_Set_Num_Threads_Local
-        except AttributeError:
-            raise RuntimeError("this build of PyTorch brings no MKL to multiply with") from None
-        self.gemm = ctypes.cast(gemm if dtype == torch.float32 else blas.dgemm_, ctypes.c_void_p)
+        self.set_blas_threads = getattr(blas, "MKL_Set_Num_Threads_Local", None)
+        flags = set(processor.features().split())
+        self.multiplies_bfloat16 = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
         bf16 = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
-        self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and _has_bfloat16() else None
+        self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and "amx_bf16" in flags else None
         self.dtype = dtype
         self._text = "\n".join(file.read_text() for file in _files(source))
         self._structs: dict[str, type[Arguments]] = {}
         self.code = ctypes.CDLL(str(_compiled(source, dtype)))
+        self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
 
     def struct(self, name: str) -> type[Arguments]:
-        """A struct of the C file, for which it says EXPORT_SIZE.
+        """A struct that the C file declares with EXPORT_SIZE.
 
         Args:
             name: of its typedef.
         Raises:
-            ValueError: it was read as another than the compiler did.
+            ValueError: the struct as parsed differs in size from the compiler's.
         """
         if name not in self._structs:
             struct = parse(self._text, name, self.dtype)
@@ -90,7 +91,7 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
 
 @cache
 def pytorch_library() -> ctypes.CDLL:
-    """PyTorch's library for the CPU, and through it the BLAS and the OpenMP that it was linked with."""
+    """PyTorch's CPU library; the BLAS and the OpenMP that it is linked with can be called through it."""
     return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
 
 
@@ -99,11 +100,12 @@ def _files(source: Path) -> list[Path]:
 
 
 def _compiled(source: Path, dtype: torch.dtype) -> Path:
-    """The compiled file; compiled where there is none in the cache that may be trusted."""
+    """The compiled file; compiled if the cache has none that can be trusted."""
     compiler = os.environ.get("CC", "").strip() or "cc"
     flags = [*FLAGS, f"-DDOUBLE={int(dtype == torch.float64)}", f"-I{HEADERS}", str(source), "-lm"]
-    made_of = [compiler, *flags, *(file.read_text() for file in _files(source))]
-    key = hashlib.sha256("\0".join([*made_of, *platform.libc_ver(), _processor()]).encode()).hexdigest()
+    sources = [file.read_text() for file in _files(source)]
+    made_of = [compiler, *flags, *sources, *platform.libc_ver(), processor.features()]
+    key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     target = _cache_directory() / f"{source.parents[2].name}-{key[:24]}.so"
     if not _may_be_loaded(target, key):
         _compile([*shlex.split(compiler), *flags], target, key)
@@ -113,7 +115,7 @@ def _compiled(source: Path, dtype: torch.dtype) -> Path:
 
 
 def _compile(command: list[str], target: Path, key: str) -> None:
-    """Compile into the target: whole or not at all, whoever else does so at the same time."""
+    """Compile into the target, atomically, so that several processes may do so at the same time."""
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         built, signed = Path(directory, "built.so"), Path(directory, "signed.so")
         try:
@@ -138,7 +140,7 @@ def _digest(key: str, content: bytes) -> bytes:
 
 
 def _may_be_loaded(target: Path, key: str) -> bool:
-    """Whether the file is there, whole and nobody else's."""
+    """Whether the file exists, is complete, and belongs to the user alone."""
     try:
         # A symbolic link is not followed, a pipe not waited for.
         descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -158,7 +160,7 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _cache_directory() -> Path:
-    """Where compiled files are kept; made where it is missing."""
+    """The directory of compiled files; created if missing."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     directory = (base if base.is_absolute() else Path.home() / ".cache") / "ordered_memory"
     for missing in (*reversed(directory.parents), directory):
@@ -166,17 +168,3 @@ def _cache_directory() -> Path:
     if not _is_private(directory.stat()):
         raise RuntimeError(f"{directory} belongs to another user, or others may write to it")
     return directory
-
-
-def _has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 numbers itself."""
-    return bool({"amx_bf16", "avx512_bf16"} & set(_processor().split()))
-
-
-def _processor() -> str:
-    """What -march=native depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith("flags")), platform.processor())

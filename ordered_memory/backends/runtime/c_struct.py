@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 _NUMBERS = {
     "int64_t": (ctypes.c_int64, torch.int64),
     "int32_t": (ctypes.c_int32, torch.int32),
-    "uint64_t": (ctypes.c_uint64, torch.uint64),
     "uint8_t": (ctypes.c_uint8, torch.uint8),
     "bf16_t": (ctypes.c_uint16, torch.bfloat16),
     "float": (ctypes.c_float, torch.float32),
@@ -26,27 +24,20 @@ class Arguments(ctypes.Structure):
 
     pointees: ClassVar[dict[str, torch.dtype]]
 
-    def point(self, **tensors: Tensor | Sequence[Tensor | None] | None) -> None:
+    def point(self, **tensors: Tensor | None) -> None:
         """Let fields point to tensors, which live as long as the struct.
 
         Args:
-            tensors: by the name of the field; for an array of pointers, a sequence. None is a null pointer.
+            **tensors: by the name of the field. None is a null pointer.
         Raises:
-            ValueError: a tensor is not what C takes it for: dense, contiguous, on the CPU, of the dtype that
-                the field points to.
+            ValueError: a tensor is not dense, contiguous, on the CPU and of the dtype of the field.
         """
-        held: dict[str, Any] = self.__dict__.setdefault("held", {})
-        for name, given in tensors.items():
-            held[name] = given
-            if given is None or isinstance(given, Tensor):
-                setattr(self, name, self._address(name, given))
-            else:
-                array = getattr(self, name)
-                array[:] = [self._address(name, tensor) for tensor in given]
+        held: dict[str, Tensor | None] = self.__dict__.setdefault("held", {})
+        for name, tensor in tensors.items():
+            held[name] = tensor
+            setattr(self, name, None if tensor is None else self._address(name, tensor))
 
-    def _address(self, name: str, tensor: Tensor | None) -> int | None:
-        if tensor is None:
-            return None
+    def _address(self, name: str, tensor: Tensor) -> int:
         plain = tensor.is_cpu and tensor.layout is torch.strided
         expected = self.pointees[name]
         if plain and tensor.dtype is expected and tensor.is_contiguous() and not tensor.is_neg():
@@ -63,12 +54,12 @@ def parse(text: str, name: str, real: torch.dtype) -> type[Arguments]:
     """The type of a struct.
 
     Args:
-        text: C with a `typedef struct { … } NAME;` of numbers, pointers, pointers to functions that have a
-            typedef, and arrays of these.
+        text: C with a `typedef struct { … } NAME;` of numbers, pointers, and pointers to functions that have
+            a typedef.
         name: of the struct.
         real: what REAL stands for.
     Raises:
-        ValueError: there is no such struct, or it has something else in it.
+        ValueError: there is no such struct, or it has a field of another kind.
     """
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
     found = re.search(rf"typedef\s+struct\s*\{{([^{{}}]*)\}}\s*{name}\s*;", text)
@@ -81,12 +72,11 @@ def parse(text: str, name: str, real: torch.dtype) -> type[Arguments]:
     for declaration in filter(None, map(str.strip, found[1].split(";"))):
         match = re.fullmatch(r"(?:const\s+)?(\w+)\b(.*)", declaration, re.DOTALL)
         for declarator in match[2].split(",") if match else []:
-            part = re.fullmatch(r"\s*(\*?)\s*(\w+)\s*(?:\[(\d+)\])?\s*", declarator)
+            part = re.fullmatch(r"\s*(\*?)\s*(\w+)\s*", declarator)
             if match is None or part is None or not (part[1] or match[1] in numbers or match[1] in functions):
                 raise ValueError(f"struct {name}: cannot read {declaration!r}")
             pointer = bool(part[1]) or match[1] in functions
-            kind: Any = ctypes.c_void_p if pointer else numbers[match[1]][0]
-            fields.append((part[2], kind * int(part[3]) if part[3] else kind))
+            fields.append((part[2], ctypes.c_void_p if pointer else numbers[match[1]][0]))
             if part[1] and match[1] in numbers:
                 pointees[part[2]] = numbers[match[1]][1]
     return type(name, (Arguments,), {"_fields_": fields, "pointees": pointees})

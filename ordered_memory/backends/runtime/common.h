@@ -1,4 +1,4 @@
-/* What every C file of a backend begins with. REAL is float or double. */
+/* Included first by the C of every backend. REAL is float or double. */
 
 #include <math.h>
 #include <stdint.h>
@@ -17,28 +17,29 @@ __attribute__((simd("notinbranch"))) double exp(double);
 #if DOUBLE
 typedef double REAL;
 #define EXP exp
-#define TANH tanh
 #define SQRT sqrt
 #else
 typedef float REAL;
 #define EXP expf
-#define TANH tanhf
 #define SQRT sqrtf
 #endif
-/* For c_struct.py, which reads the struct from its typedef, to check that both see the same. */
+/* Lets c_struct.py, which parses the typedef of a struct, check its size. */
 #define EXPORT_SIZE(name) const int64_t size_of_##name = sizeof(name);
 
 typedef uint16_t bf16_t; /* a bfloat16 number */
+
+#if defined(__AVX512BF16__) && !DOUBLE
+#define BF16_PAIRS 1 /* the processor multiplies pairs of bfloat16 numbers and adds both products to a float */
+#else
+#define BF16_PAIRS 0
+#endif
+const int64_t multiplies_pairs = BF16_PAIRS;
 
 #define SIMD _Pragma("omp simd")
 #define PRAGMA(text) _Pragma(#text)
 #define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 
-/* BLAS's own, column-major. */
-typedef void (*gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
-                       const REAL *, const int *, const REAL *, const int *, const REAL *, REAL *, const int *);
-
-/* The same with bfloat16 operands. */
+/* BLAS's product of bfloat16 operands, column-major. */
 typedef void (*bf16_gemm_t)(const char *, const char *, const int *, const int *, const int *, const REAL *,
                             const uint16_t *, const int *, const uint16_t *, const int *, const REAL *, REAL *,
                             const int *);

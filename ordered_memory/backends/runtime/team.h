@@ -1,5 +1,5 @@
-/* A C function on several threads of an OpenMP that this file was not compiled with; see threads.py.
-   After common.h. */
+/* Runs a C function on the threads of an OpenMP that this file was not compiled with; see threads.py.
+   Include after common.h. */
 
 typedef void (*team_work_t)(const void *arguments, int64_t thread, int64_t threads);
 typedef int (*team_query_t)(void);
@@ -9,19 +9,19 @@ typedef struct {
     team_work_t work;
     const void *arguments;
     team_query_t thread_number, team_size; /* of OpenMP; null for this thread alone */
-    set_blas_threads_t set_blas_threads;
+    set_blas_threads_t set_blas_threads;   /* MKL's; null without it */
 } Team;
 EXPORT_SIZE(Team)
 
 /* What every thread of the team runs: the work, with a BLAS of one thread and denormals flushed to zero. */
 void run_team(void *data) {
     const Team *team = data;
-    int blas_threads = team->set_blas_threads(1);
+    int blas_threads = team->set_blas_threads ? team->set_blas_threads(1) : 0;
     unsigned denormals = flush_denormals();
     if (team->team_size)
         team->work(team->arguments, team->thread_number(), team->team_size());
     else
         team->work(team->arguments, 0, 1);
     restore_denormals(denormals);
-    team->set_blas_threads(blas_threads);
+    if (team->set_blas_threads) team->set_blas_threads(blas_threads);
 }

@@ -15,23 +15,24 @@ _PROCESS = os.getpid()
 def run_team(library: Library, function: str, arguments: Any, threads: int) -> None:
     """Run a function of C on a team of threads.
 
-    The threads are those that PyTorch's own operations have: they go on spinning for some milliseconds after
-    an operation, and others would have to share their cores. A team may be smaller than asked for: of one
-    thread in a process that was forked, for OpenMP does not survive a fork, and where there is no OpenMP.
-    So the function divides the work by the size that it is told, which all threads of the team share.
+    The threads are those of PyTorch's own operations, which keep spinning for some milliseconds after an
+    operation; separate threads would compete with them for cores. A team may be smaller than requested: it
+    has one thread in a forked process, because OpenMP does not survive a fork, and where there is no OpenMP.
+    So the function must divide the work by the team size that it is passed.
 
     Args:
         library: its file includes team.h.
         function: a name there, `void work(const void *arguments, int64_t thread, int64_t threads)`. It is
             called in each thread of the team, with denormals flushed to zero and a BLAS of one thread.
-        arguments: for all of them: a ctypes structure or an array of such.
-        threads: at most so many.
+        arguments: ctypes structure (or array of structures) that every thread gets.
+        threads: maximum size of the team.
     """
     openmp = _openmp() if threads > 1 and os.getpid() == _PROCESS else None
     team = library.struct("Team")()
     team.work = ctypes.cast(getattr(library.code, function), ctypes.c_void_p)
     team.arguments = ctypes.addressof(arguments)
-    team.set_blas_threads = ctypes.cast(library.set_blas_threads, ctypes.c_void_p)
+    if library.set_blas_threads is not None:
+        team.set_blas_threads = ctypes.cast(library.set_blas_threads, ctypes.c_void_p)
     if openmp is None:
         library.code.run_team(ctypes.byref(team))
         return
@@ -43,8 +44,8 @@ def run_team(library: Library, function: str, arguments: Any, threads: int) -> N
 
 @cache
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP of this process, where it has the interface of GNU's: LLVM's and Intel's do, too."""
-    for library in (ctypes.CDLL(None), pytorch_library()):  # one that was preloaded comes first
+    """The OpenMP runtime of this process if it has the GNU interface, as LLVM's and Intel's also do."""
+    for library in (ctypes.CDLL(None), pytorch_library()):  # a preloaded one comes first
         if hasattr(library, "GOMP_parallel") and hasattr(library, "omp_get_num_threads"):
             return library
     return None

@@ -7,10 +7,9 @@ go slot by slot; parameter gradients are summed in large products. On a device t
 finding the active slots would make the host wait, every slot of every row is computed: the shapes then depend
 on the lengths alone.
 
-`torch.compile` leaves this engine as it is (a graph break), because what it keeps for its reverse pass is a
-list of tensors whose number and sizes depend on the data, which no operator can declare; computing them again
-would cost a third more time. Where no break is allowed (`fullgraph=True`, `torch.export`), take "native" or
-"reference".
+`torch.compile` breaks the graph at this engine: what it keeps for its reverse pass is a list of tensors whose
+number and sizes depend on the data, which no operator can declare; recomputing them would cost a third more
+time. Where no graph break is allowed (`fullgraph=True`, `torch.export`), use "native" or "reference".
 
 Under autocast the recurrence stays in the dtype of the parameters.
 """
@@ -22,8 +21,8 @@ from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import Arguments, Masks, MemoryRecurrence, Modules, OrderedMemoryState
-from ordered_memory.backends.sequence.kernels import Plan
-from ordered_memory.backends.sequence.masks import slot_masks
+from ordered_memory.backends.sequence.kernels import RecurrencePlan
+from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
 
 
@@ -45,8 +44,7 @@ def run_recurrence(
 ) -> MemoryRecurrence:
     """`ordered_memory.memory.run_recurrence`, faster.
 
-    Dropout that is sampled here is another one from the same seed than the definition's, for active slots
-    only.
+    From the same seed, dropout sampled here differs from the definition's; it is drawn for active slots only.
 
     Args:
         inputs: x̃, (T, B, D).
@@ -70,12 +68,12 @@ def _run(arguments: Arguments, exact: bool) -> MemoryRecurrence:
         attention = inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1])
         return MemoryRecurrence(torch.zeros_like(inputs), state, attention)
     tokens, queries = (t.flatten(0, 1).index_select(0, token) for t in (inputs, arguments.queries))
-    plan = Plan(
+    plan = RecurrencePlan(
         running=running,
         threshold=arguments.threshold,
         norm_epsilon=arguments.norm_epsilon,
         key_epsilon=arguments.key_epsilon,
-        masks=slot_masks(arguments.dropout, order),
+        masks=SlotMasks(arguments.dropout, order),
         exact=exact,
     )
     ordered = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
@@ -99,7 +97,7 @@ def _pack(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int], Te
     return order.to(inputs.device), running, token.to(inputs.device)
 
 
-def _unpack(result: Packed, order: Tensor, token: Tensor, inputs: Tensor) -> MemoryRecurrence:
+def _unpack(result: Packed[Tensor], order: Tensor, token: Tensor, inputs: Tensor) -> MemoryRecurrence:
     """The layout of the definition: padded, rows in the order of the batch."""
     steps, batch_size = inputs.shape[:2]
 

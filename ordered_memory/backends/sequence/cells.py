@@ -8,6 +8,8 @@ the cache from one operation to the next.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -16,11 +18,26 @@ from ordered_memory.backends.sequence.gradients import WeightGradient
 from ordered_memory.backends.sequence.masks import RowMasks
 
 
+class Pairs(NamedTuple):
+    """The active pairs of one step.
+
+    Args:
+        inputs: [M_i; M̂_{i-1}], (P, 2D), which a forward pass fills in slot by slot.
+        counts: active rows of each slot.
+        input_masks, hidden_masks: dropout of the inputs and of the hidden units.
+    """
+
+    inputs: Tensor
+    counts: list[int]
+    input_masks: RowMasks
+    hidden_masks: RowMasks
+
+
 class Cell:
     """What both cells share: the first map, `pre = [M_i; M̂_{i-1}] W1' + b1`.
 
     Args:
-        weights: of the contract.
+        weights: of the recurrence.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -30,18 +47,15 @@ class Cell:
 
     hidden_units = 0
 
-    def begin(self, inputs: Tensor, counts: list[int], masks: tuple[RowMasks, RowMasks]) -> None:
+    def begin(self, pairs: Pairs) -> None:
         """Set up a step.
 
         Args:
-            inputs: of the pairs, (P, 2D), filled in slot by slot.
-            counts: active rows of each slot.
-            masks: of the inputs and of the hidden units.
+            pairs: of the step.
         """
-        self.inputs_of = inputs.split(counts)
-        self.input_masks_of, self.hidden_masks_of = (part.split(counts) for part in masks)
-        self.pre = inputs.new_empty(len(inputs), len(self.b_in))
-        self.pre_of = self.pre.split(counts)
+        self._split(pairs)
+        self.pre = pairs.inputs.new_empty(len(pairs.inputs), len(self.b_in))
+        self.pre_of = self.pre.split(pairs.counts)
 
     def compose(self, i: int, out: Tensor) -> None:
         """Compose the active rows of a slot, not yet normalised.
@@ -57,34 +71,26 @@ class Cell:
         """What the reverse of a step needs."""
         raise NotImplementedError
 
-    def begin_backward(
-        self,
-        inputs: Tensor,
-        counts: list[int],
-        masks: tuple[RowMasks, RowMasks],
-        saved: tuple[Tensor, ...],
-    ) -> None:
+    def begin_backward(self, pairs: Pairs, saved: tuple[Tensor, ...]) -> None:
         """Set up the reverse of a step.
 
         Args:
-            inputs: of the pairs, (P, 2D).
-            counts: active rows of each slot.
-            masks: of the inputs and of the hidden units.
+            pairs: of the step.
             saved: what `saved` was after the step.
         """
-        self.inputs_of = inputs.split(counts)
-        self.input_masks_of, self.hidden_masks_of = (part.split(counts) for part in masks)
+        self._split(pairs)
+        inputs = pairs.inputs
         self.pre_gradient = inputs.new_empty(len(inputs), len(self.b_in))
-        self.pre_gradient_of = self.pre_gradient.split(counts)
-        self.masked = inputs if masks[0].values is None else torch.empty_like(inputs)
-        self.masked_of = self.masked.split(counts)
+        self.pre_gradient_of = self.pre_gradient.split(pairs.counts)
+        self.masked = inputs if pairs.input_masks.values is None else torch.empty_like(inputs)
+        self.masked_of = self.masked.split(pairs.counts)
 
     def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
         """The reverse of `compose`.
 
         Args:
             i: the slot.
-            gradient: of what it composed, (rows, D).
+            gradient: of the result of `compose`, (rows, D).
             into: gradient of the inputs, (rows, 2D), to be added to.
         """
         raise NotImplementedError
@@ -96,6 +102,11 @@ class Cell:
     def gradients(self) -> dict[str, Tensor]:
         """Of the weights, by name."""
         return {"w_in": self.w_in_gradient.result(), "b_in": self.b_in_gradient}
+
+    def _split(self, pairs: Pairs) -> None:
+        self.inputs_of = pairs.inputs.split(pairs.counts)
+        self.input_masks_of = pairs.input_masks.split(pairs.counts)
+        self.hidden_masks_of = pairs.hidden_masks.split(pairs.counts)
 
     def _in_backward(self, i: int, into: Tensor) -> None:
         gradient = self.pre_gradient_of[i]
@@ -120,10 +131,10 @@ class Gated(Cell):
         self.w_out_gradient, self.b_out_gradient = WeightGradient(self.w_out), torch.zeros_like(self.b_out)
         self.hidden_units = len(self.b_in)
 
-    def begin(self, inputs: Tensor, counts: list[int], masks: tuple[RowMasks, RowMasks]) -> None:
-        super().begin(inputs, counts, masks)
+    def begin(self, pairs: Pairs) -> None:
+        super().begin(pairs)
         self.gates = torch.empty_like(self.pre)
-        self.gates_of = self.gates.split(counts)
+        self.gates_of = self.gates.split(pairs.counts)
 
     def compose(self, i: int, out: Tensor) -> None:
         inputs, hidden, gates, size = self.inputs_of[i], self.pre_of[i], self.gates_of[i], out.shape[1]
@@ -142,18 +153,12 @@ class Gated(Cell):
     def saved(self) -> tuple[Tensor, ...]:
         return self.pre, self.gates  # `pre` has become the hidden units, in place
 
-    def begin_backward(
-        self,
-        inputs: Tensor,
-        counts: list[int],
-        masks: tuple[RowMasks, RowMasks],
-        saved: tuple[Tensor, ...],
-    ) -> None:
-        super().begin_backward(inputs, counts, masks, saved)
+    def begin_backward(self, pairs: Pairs, saved: tuple[Tensor, ...]) -> None:
+        super().begin_backward(pairs, saved)
         self.hidden, gates = saved
-        self.hidden_of, self.gates_of = self.hidden.split(counts), gates.split(counts)
+        self.hidden_of, self.gates_of = self.hidden.split(pairs.counts), gates.split(pairs.counts)
         self.gates_gradient = torch.empty_like(gates)
-        self.gates_gradient_of = self.gates_gradient.split(counts)
+        self.gates_gradient_of = self.gates_gradient.split(pairs.counts)
 
     def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
         gates, gates_gradient, size = self.gates_of[i], self.gates_gradient_of[i], gradient.shape[1]
@@ -199,15 +204,9 @@ class TreeRNN(Cell):
     def saved(self) -> tuple[Tensor, ...]:
         return (self.pre,)  # it has become the tanh, in place
 
-    def begin_backward(
-        self,
-        inputs: Tensor,
-        counts: list[int],
-        masks: tuple[RowMasks, RowMasks],
-        saved: tuple[Tensor, ...],
-    ) -> None:
-        super().begin_backward(inputs, counts, masks, saved)
-        self.composed_of = saved[0].split(counts)
+    def begin_backward(self, pairs: Pairs, saved: tuple[Tensor, ...]) -> None:
+        super().begin_backward(pairs, saved)
+        self.composed_of = saved[0].split(pairs.counts)
 
     def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
         torch.ops.aten.tanh_backward(gradient, self.composed_of[i], grad_input=self.pre_gradient_of[i])

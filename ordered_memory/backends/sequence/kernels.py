@@ -1,4 +1,4 @@
-"""What does not change during a pass over the sequences: its plan, and the learned maps."""
+"""What is fixed during a pass over the sequences: its plan, and the learned maps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.scores import score_kernel
 
 
-class Plan(NamedTuple):
-    """What the recurrence knows beforehand.
+class RecurrencePlan(NamedTuple):
+    """What is known of a recurrence before its first step.
 
     Args:
         running: rows of each step, non-increasing, positive integers.
         threshold: occupancies below this count as 0.
         norm_epsilon, key_epsilon: of the shared LayerNorm and of the normalized score's.
         masks: of dropout.
-        exact: compute active slots only, which a host has to read off the attention; or else all.
+        exact: compute active slots only, which the host must read from the attention; otherwise all slots.
     """
 
     running: list[int]
@@ -37,15 +37,14 @@ class Kernels:
 
     Args:
         plan: of the pass.
-        weights: of the contract.
+        weights: of the recurrence.
     """
 
-    def __init__(self, plan: Plan, weights: Weights) -> None:
+    def __init__(self, plan: RecurrencePlan, weights: Weights) -> None:
         self.score = score_kernel(weights, plan.key_epsilon)
         self.cell = cell_kernel(weights)
-        self.norm_weight, self.norm_bias = weights.norm, weights.norm_bias
-        self.epsilon = plan.norm_epsilon
-        self.norm_gradients = [torch.zeros_like(self.norm_weight), torch.zeros_like(self.norm_bias)]
+        self.norm, self.epsilon = [weights.norm, weights.norm_bias], plan.norm_epsilon
+        self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
 
     def normalize(self, composed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The shared LayerNorm.
@@ -55,9 +54,8 @@ class Kernels:
         Returns:
             Result (rows, D), mean and 1 / standard deviation (rows, 1).
         """
-        return torch.native_layer_norm(
-            composed, composed.shape[1:], self.norm_weight, self.norm_bias, self.epsilon
-        )
+        weight, bias = self.norm
+        return torch.native_layer_norm(composed, composed.shape[1:], weight, bias, self.epsilon)
 
     def normalize_backward(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
         """The reverse of `normalize`; adds to the sums of the LayerNorm's gradients.
@@ -69,14 +67,7 @@ class Kernels:
             The gradient of `composed`, (rows, D).
         """
         of_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            gradient,
-            composed,
-            composed.shape[1:],
-            mean,
-            inverse,
-            self.norm_weight,
-            self.norm_bias,
-            [True, True, True],
+            gradient, composed, composed.shape[1:], mean, inverse, *self.norm, [True, True, True]
         )
         self.norm_gradients[0] += weight
         self.norm_gradients[1] += bias

@@ -1,4 +1,4 @@
-"""Which slots of which rows a step has to compute, and where they stand in memory.
+"""Which slots of which rows a step has to compute, and their layout in memory.
 
 →π grows from slot to slot, so the active slots of a row (→π_i > 0) are the last ones, i ≥ first. With the
 rows ordered by how many they have, the active rows of each slot are a prefix of that order, and a
@@ -114,31 +114,16 @@ class Layout(NamedTuple):
             entries[start : start + count] for start, count in zip(self.starts[1:], self.counts, strict=True)
         ]
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What is to be kept in tensors; `from_tensors` takes it back."""
-        return self[2:]
-
-    @classmethod
-    def from_tensors(cls, counts: list[int], tensors: tuple[Tensor, ...]) -> Layout:
-        """Restore a layout.
-
-        Args:
-            counts: of the layout.
-            tensors: of the layout.
-        """
-        return cls(counts, [0, *accumulate(counts)], *tensors)
-
 
 def active_layout(num_active: Tensor, num_slots: int) -> Layout:
-    """The exact layout; its sizes depend on the data, which a host must read.
+    """The exact layout; its sizes depend on the data, which the host must read.
 
     Args:
         num_active: active slots of each row, (R,) int64.
         num_slots: N.
     """
     order = num_active.argsort(descending=True, stable=True)
-    rows_with = torch.bincount(num_active, minlength=num_slots + 1)  # exactly so many active slots
+    rows_with = torch.bincount(num_active, minlength=num_slots + 1)  # [i]: rows with exactly i active slots
     at_least = rows_with.flip(0).cumsum(0)  # [i]: rows with at least N - i active slots
     counts = at_least.tolist()  # N + 1; the last is R
     sizes = at_least.unsqueeze(1) > torch.arange(len(num_active), device=num_active.device)
@@ -168,5 +153,5 @@ def _layout(
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=order.device)
     start_of = sizes.cumsum(0) - sizes
-    tensors = (start_of, order, rank, first, entry_row, entry_slot)
-    return Layout.from_tensors(counts, tensors)
+    starts = [0, *accumulate(counts)]
+    return Layout(counts, starts, start_of, order, rank, first, entry_row, entry_slot)

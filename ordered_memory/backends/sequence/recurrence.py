@@ -7,14 +7,15 @@ happens in one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import OrderedMemoryState, Weights
-from ordered_memory.backends.derivatives import first_only
-from ordered_memory.backends.sequence.kernels import Kernels, Plan
+from ordered_memory.backends.derivatives import check_first
+from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.step import (
     Carried,
@@ -25,9 +26,11 @@ from ordered_memory.backends.sequence.step import (
     halves,
 )
 
+Value = TypeVar("Value", Tensor, Tensor | None)
 
-class Packed(NamedTuple):
-    """What the loop computes.
+
+class Packed(NamedTuple, Generic[Value]):
+    """What the loop computes, or the gradients of it, None where nothing depends on it.
 
     Args:
         output: M̂_N of every token, (tokens, D).
@@ -35,30 +38,30 @@ class Packed(NamedTuple):
         memory, candidate, occupancy: the state after each row's last token.
     """
 
-    output: Tensor
-    attention: Tensor
-    memory: Tensor
-    candidate: Tensor
-    occupancy: Tensor
+    output: Value
+    attention: Value
+    memory: Value
+    candidate: Value
+    occupancy: Value
 
 
 def run(
-    plan: Plan,
+    plan: RecurrencePlan,
     tokens: Tensor,
     queries: Tensor,
     state: OrderedMemoryState,
     weights: Weights,
     keep: list[Step] | None = None,
-) -> Packed:
+) -> Packed[Tensor]:
     """Read all sequences, without autograd.
 
     Args:
-        plan: what is known beforehand.
+        plan: of the pass.
         tokens: x̃, packed, (tokens, D).
         queries: of the score, packed, (tokens, D).
         state: before the first token, of all rows.
-        weights: of the contract.
-        keep: takes what the reverse pass needs of every step.
+        weights: of the recurrence.
+        keep: list that every step is added to, for the reverse pass.
     Returns:
         Outputs and final state.
     """
@@ -87,73 +90,78 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        plan: Plan,
-        tokens: Tensor,
-        queries: Tensor,
-        memory: Tensor,
-        candidate: Tensor,
-        occupancy: Tensor,
-        *weights: Any,
+        ctx: Any, plan: RecurrencePlan, tokens: Tensor, queries: Tensor, *others: Any
     ) -> tuple[Tensor, ...]:
-        """The forward pass; see `ordered_memory.backends.sequence.recurrence.run`."""
-        state = OrderedMemoryState(memory, candidate, occupancy)
+        """The forward pass; see `ordered_memory.backends.sequence.recurrence.run`.
+
+        Args:
+            plan, tokens, queries: of `run`.
+            *others: the three tensors of the state and the weights.
+        """
+        state, weights = OrderedMemoryState(*others[:3]), Weights(*others[3:])
         steps: list[Step] = []
-        result = run(plan, tokens, queries, state, Weights(*weights), steps)
-        ctx.plan = plan
-        ctx.counts = [step.carried.layout.counts for step in steps]
+        result = run(plan, tokens, queries, state, weights, steps)
+        # All tensors go through save_for_backward, so that hooks (checkpointing, offloading) see them.
+        kept: list[Tensor] = []
+
+        def save(tensor: Tensor) -> _Place:
+            kept.append(tensor)
+            return _Place(len(kept) - 1)
+
+        ctx.plan, ctx.steps = plan, [_replace(Tensor, save, step) for step in steps]
         ctx.set_materialize_grads(False)
-        # All of it through save_for_backward, so that hooks (checkpointing, offloading) see it.
-        kept = [tensor for step in steps for tensor in step.tensors()]
-        ctx.save_for_backward(tokens, queries, *state, *weights, *kept)
+        ctx.save_for_backward(tokens, queries, *others, *kept)
         return result
 
     @staticmethod
-    @first_only
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         """The reverse pass.
 
         Args:
-            *upstream: gradients of the results, in the order of `Upstream`; None is zero.
+            *upstream: gradients of the results; None is zero.
         """
-        tokens, queries, memory, candidate, occupancy, *rest = ctx.saved_tensors
-        state = OrderedMemoryState(memory, candidate, occupancy)
-        weights, kept = Weights(*rest[: len(Weights._fields)]), rest[len(Weights._fields) :]
-        size = len(kept) // len(ctx.counts)
-        steps = [
-            Step.from_tensors(counts, kept[t * size : (t + 1) * size], ctx.plan.masks)
-            for t, counts in enumerate(ctx.counts)
-        ]
+        check_first()
+        tokens, queries, *rest = ctx.saved_tensors
+        last = 3 + len(Weights._fields)
+        state, weights, kept = OrderedMemoryState(*rest[:3]), Weights(*rest[3:last]), rest[last:]
+        steps: list[Step] = [_replace(_Place, lambda place: kept[place.index], step) for step in ctx.steps]
         with torch.autocast(tokens.device.type, enabled=False):
-            return None, *_run_back(ctx.plan, tokens, queries, state, weights, steps, Upstream(*upstream))
+            return None, *_run_back(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
 
 
-class Upstream(NamedTuple):
-    """Gradients of `Packed`; None where nothing depends on it."""
+class _Place:
+    """Index of a tensor of a step among the saved ones."""
 
-    output: Tensor | None
-    attention: Tensor | None
-    memory: Tensor | None
-    candidate: Tensor | None
-    occupancy: Tensor | None
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def _replace(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
+    """A nested named tuple with every object of a type replaced by a function of it."""
+    if isinstance(value, kind):
+        return function(value)
+    if not isinstance(value, tuple):
+        return value
+    parts = [_replace(kind, function, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def _run_back(
-    plan: Plan,
+    plan: RecurrencePlan,
     tokens: Tensor,
     queries: Tensor,
     state: OrderedMemoryState,
     weights: Weights,
     steps: list[Step],
-    upstream: Upstream,
+    upstream: Packed[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """Gradients of tokens, queries, the state's three tensors and the weights, given those of `Packed`."""
     kernels = Kernels(plan, weights)
     token_gradients, query_gradients = [], []
     x_of, query_of = tokens.split(plan.running), queries.split(plan.running)
-    nothing: list[None] = [None] * len(steps)
-    output_of = nothing if upstream.output is None else upstream.output.split(plan.running)
-    attention_of = nothing if upstream.attention is None else upstream.attention.split(plan.running)
+    output_of, attention_of = (
+        [None] * len(steps) if packed is None else packed.split(plan.running) for packed in upstream[:2]
+    )
     start = _start(state)
     gradients = Gradients.zeros(steps[-1].carried)
     for t in reversed(range(len(steps))):
@@ -193,18 +201,18 @@ def _start(state: OrderedMemoryState) -> Carried:
     return Carried(layout, entries.view(-1, 2 * size), state.occupancy)
 
 
-def _ended(t: int, plan: Plan, step: Step) -> tuple[Tensor, Tensor] | None:
-    """Row and slot, (rows, N), of the rows whose last token step t reads."""
+def _ended(t: int, plan: RecurrencePlan, step: Step) -> tuple[slice, Tensor, Tensor] | None:
+    """The rows whose last token step t reads, and row and slot of their slots, (rows, N)."""
     rows, num_slots = step.attention.shape
     still = plan.running[t + 1] if t + 1 < len(plan.running) else 0
     if still == rows:
         return None
     device = step.attention.device
     row = torch.arange(still, rows, device=device).unsqueeze(1).expand(-1, num_slots)
-    return row, torch.arange(num_slots, device=device).expand_as(row)
+    return slice(still, rows), row, torch.arange(num_slots, device=device).expand_as(row)
 
 
-def _write_final(t: int, plan: Plan, step: Step, previous: Carried, result: Packed) -> None:
+def _write_final(t: int, plan: RecurrencePlan, step: Step, previous: Carried, result: Packed[Tensor]) -> None:
     """Write the state of the rows that end at step t.
 
     Slots above the first active one have M_i = M̂_i[t-1] ←π_i with ←π_i = 1, except in a memory that was
@@ -213,8 +221,7 @@ def _write_final(t: int, plan: Plan, step: Step, previous: Carried, result: Pack
     ended = _ended(t, plan, step)
     if ended is None:
         return
-    row, slot = ended
-    rows = slice(len(step.attention) - len(row), len(step.attention))
+    rows, row, slot = ended
     entries, old = halves(step.carried.entries), halves(previous.entries)
     memory = old[2 * previous.layout.entry(row, slot) + 1]
     if t == 0:
@@ -229,10 +236,10 @@ def _write_final(t: int, plan: Plan, step: Step, previous: Carried, result: Pack
 
 def _read_final_gradient(
     t: int,
-    plan: Plan,
+    plan: RecurrencePlan,
     step: Step,
     previous: Carried,
-    upstream: Upstream,
+    upstream: Packed[Tensor | None],
     gradients: Gradients,
     before: Gradients,
 ) -> None:
@@ -240,8 +247,7 @@ def _read_final_gradient(
     ended = _ended(t, plan, step)
     if ended is None:
         return
-    row, slot = ended
-    rows = slice(len(step.attention) - len(row), len(step.attention))
+    rows, row, slot = ended
     if upstream.occupancy is not None:
         gradients.occupancy[rows] += upstream.occupancy[rows]
     if upstream.candidate is not None:

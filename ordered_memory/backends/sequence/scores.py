@@ -10,24 +10,20 @@ from ordered_memory.backends.sequence.gradients import WeightGradient
 from ordered_memory.backends.sequence.masks import RowMasks
 
 ROWS_AT_ONCE = 256
-"""Candidates that are taken through all operations together: few enough to stay in the cache."""
+"""Candidates that go through all operations together: few enough to stay in the cache."""
 
 
 class Score:
     """What both scores share: the key map, and `a = w · act`.
 
     Args:
-        weights: of the contract.
+        weights: of the recurrence.
         epsilon: of the key's LayerNorm.
     """
 
     def __init__(self, weights: Weights, epsilon: float) -> None:
-        self.key, self.key_bias, self.score, self.epsilon = (
-            weights.key,
-            weights.key_bias,
-            weights.score,
-            epsilon,
-        )
+        self.key, self.key_bias, self.score = weights.key, weights.key_bias, weights.score
+        self.epsilon = epsilon
         self.key_t = self.key.t().contiguous()
         self.key_gradient = WeightGradient(self.key)
         self.key_bias_gradient = torch.zeros_like(self.key_bias)
@@ -101,11 +97,11 @@ class Score:
         return key | {"score": self.score_gradient}
 
     def _act(self, key: Tensor, query: Tensor) -> Tensor:
-        """Features of keys, which may become what `backward` needs in place, and queries (both used up)."""
+        """The features of keys and queries. Both may be overwritten, keys with what `backward` needs."""
         raise NotImplementedError
 
     def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The features again, and what `_act_backward` wants besides."""
+        """The features again, and what else `_act_backward` needs."""
         raise NotImplementedError
 
     def _act_backward(

@@ -6,22 +6,21 @@ slots (→π_i = 0) hold M̂_i = x̃ and pass no gradient on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ordered_memory.attention import masked_attention
-from ordered_memory.backends.sequence.kernels import Kernels, Plan
+from ordered_memory.backends.sequence.cells import Pairs
+from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
 from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout
-from ordered_memory.backends.sequence.masks import RowMasks, SlotMasks
+from ordered_memory.backends.sequence.masks import RowMasks
 from ordered_memory.cumulative import backward_mask, forward_mask
 
 
 class Carried(NamedTuple):
-    """What a step hands to the next.
+    """The state between two steps.
 
     Args:
         layout: the active pairs.
@@ -40,35 +39,36 @@ class Carried(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of what a step hands on, summed in place; shapes as in `Carried`."""
+    """Gradients of a `Carried`, of the same shapes, summed in place."""
 
     entries: Tensor
     occupancy: Tensor
 
     @classmethod
     def zeros(cls, carried: Carried) -> Gradients:
-        """Gradients of what nothing depends on yet.
+        """All zero.
 
         Args:
-            carried: whose shapes they have.
+            carried: the state that the gradients are of.
         """
         return cls(torch.zeros_like(carried.entries), torch.zeros_like(carried.occupancy))
 
 
 class Step(NamedTuple):
-    """What is kept of a step.
+    """What the reverse pass needs of a step.
 
     Args:
-        carried: what it hands on.
-        composed: what the cell made of the pairs, before LayerNorm, (P, D).
+        carried: the state after the step.
+        composed: the cell's results for the pairs, before LayerNorm, (P, D).
         attention: p, (R, N).
         mask: m, (R, N).
         forward: →π of the pairs, (P,).
-        backward: ←π of the pairs, (P,); 1 where the slot was not active a step ago.
+        backward: ←π of the pairs, (P,); 1 where the slot was not active in the step before.
         old_candidate, old_memory: where the step before has M̂ and M of the pairs, in `halves`, (P,).
         scored: what the score's kernel needs.
         cell_saved: what the cell's kernel needs.
-        masks: dropout masks of the cell's inputs and hidden units, of the score's candidates and features.
+        score_masks: dropout masks of the score's candidates and features.
+        input_masks, hidden_masks: dropout masks of the cell's inputs and hidden units.
     """
 
     carried: Carried
@@ -81,77 +81,33 @@ class Step(NamedTuple):
     old_memory: Tensor
     scored: Tensor
     cell_saved: tuple[Tensor, ...]
-    masks: tuple[RowMasks, RowMasks, RowMasks, RowMasks]
+    score_masks: tuple[RowMasks, RowMasks]
+    input_masks: RowMasks
+    hidden_masks: RowMasks
 
-    def tensors(self) -> list[Tensor | None]:
-        """All of it but the layout's counts, as many for every step of a pass."""
-        layout, *carried = self.carried
-        # Masks of hidden units that were drawn here are 0 or 1, and the units left at 0 show them.
-        inputs, hidden, *score = self.masks
-        masks = [inputs.values, hidden.values if hidden.level is None else None]
-        return [
-            *layout.tensors,
-            *carried,
-            *self[1:9],
-            *masks,
-            *(part.values for part in score),
-            *self.cell_saved,
-        ]
-
-    @classmethod
-    def from_tensors(cls, counts: list[int], tensors: Sequence[Tensor], masks: SlotMasks) -> Step:
-        """Restore a step.
-
-        Args:
-            counts: of its layout.
-            tensors: what `tensors` returned.
-            masks: of the pass.
-        """
-        remaining = iter(tensors)
-
-        def take(number: int) -> tuple[Tensor, ...]:
-            return tuple(islice(remaining, number))
-
-        layout = Layout.from_tensors(counts, take(6))
-        entries, occupancy, composed, attention, mask = take(5)
-        forward, backward, old_candidate, old_memory, scored = take(5)
-        inputs, hidden, candidates, features = take(4)
-        step_masks = (
-            RowMasks(inputs, masks.cell_level),
-            RowMasks(hidden),
-            RowMasks(candidates, masks.score_level),
-            RowMasks(features, masks.score_level),
-        )
-        return cls(
-            Carried(layout, entries, occupancy),
-            composed,
-            attention,
-            mask,
-            forward,
-            backward,
-            old_candidate,
-            old_memory,
-            scored,
-            tuple(remaining),
-            step_masks,
-        )
+    @property
+    def pairs(self) -> Pairs:
+        """What the cell reads, (P, 2D), with its dropout."""
+        layout, entries, _ = self.carried
+        return Pairs(entries[: layout.num_pairs], layout.counts, self.input_masks, self.hidden_masks)
 
 
-def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: Kernels, plan: Plan) -> Step:
+def forward_step(
+    t: int, x: Tensor, query: Tensor, previous: Carried, kernels: Kernels, plan: RecurrencePlan
+) -> Step:
     """Read one token of each running row.
 
     Args:
         t: the step, to find its dropout masks by.
         x: x̃, (R, D).
         query: of the score, (R, D).
-        previous: what the step before handed on, for at least R rows.
+        previous: the state before the step, of at least R rows.
         kernels: the learned maps.
-        plan: the pass.
+        plan: of the pass.
     """
     scores, score_masks, scored = _score(t, query, previous, kernels, plan)
     occupancy = previous.occupancy[: len(x)]
-    attention = masked_attention(scores, occupancy, plan.threshold)
-    mask = occupancy[:, 1:]
+    attention, mask = masked_attention(scores, occupancy, plan.threshold), occupancy[:, 1:]
     forward, backward = forward_mask(attention), backward_mask(attention)
     num_slots = attention.shape[1]
     if plan.exact:
@@ -163,7 +119,7 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: K
     flat = row * num_slots + slot
     old_candidate = 2 * previous.layout.entry(row, slot) + 1
     old_memory, known = previous.layout.pair(row, slot)
-    # What M[t-1] was where the slot was not active then does not count: ←π = 1 there. Any value will do.
+    # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so any value will do.
     old_memory = torch.where(known, 2 * old_memory, old_candidate)
     forward_of_pairs = forward.take(flat)
     backward_of_pairs = backward.take(flat).masked_fill_(~known, 1.0)
@@ -176,8 +132,10 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: K
         backward_of_pairs.unsqueeze(1),
         out=entries[: layout.num_pairs].chunk(2, 1)[0],
     )
-    cell_masks = plan.masks.cell(t, row, slot, (2 * x.shape[1], kernels.cell.hidden_units))
-    composed = _compose(x, layout, entries, forward_of_pairs, cell_masks, kernels)
+    input_masks = plan.masks.at("cell_input_mask", t, row, slot, 2 * x.shape[1])
+    hidden_masks = plan.masks.at("hidden_mask", t, row, slot, kernels.cell.hidden_units)
+    kernels.cell.begin(Pairs(entries[: layout.num_pairs], layout.counts, input_masks, hidden_masks))
+    composed = _compose(x, layout, entries, forward_of_pairs, kernels)
     return Step(
         Carried(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
         composed,
@@ -189,7 +147,10 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: Carried, kernels: K
         old_memory,
         scored,
         kernels.cell.saved,
-        (*cell_masks, *score_masks),
+        score_masks,
+        input_masks,
+        # Drawn masks of hidden units are 0 or 1, and the units left at 0 show them.
+        hidden_masks if hidden_masks.level is None else RowMasks(),
     )
 
 
@@ -208,12 +169,12 @@ def backward_step(
     Args:
         x: x̃, (R, D).
         query: of the score, (R, D).
-        step: what was kept of it.
-        previous: what the step before handed on.
+        step: what `forward_step` returned.
+        previous: the state before the step.
         kernels: the learned maps; they sum the gradients of the weights.
-        gradients: of what this step handed on; used up.
+        gradients: of the state after the step; overwritten.
         attention_gradient: of p, (R, N).
-        before: gradients of what the step before handed on, to be added to.
+        before: gradients of the state before the step, to be added to.
     Returns:
         The gradients of x̃ and of the query, (R, D) each.
     """
@@ -257,13 +218,14 @@ def halves(entries: Tensor) -> Tensor:
 
 
 def _score(
-    t: int, query: Tensor, previous: Carried, kernels: Kernels, plan: Plan
+    t: int, query: Tensor, previous: Carried, kernels: Kernels, plan: RecurrencePlan
 ) -> tuple[Tensor, tuple[RowMasks, RowMasks], Tensor]:
-    """Scores of all slots that hold something, (R, N), -inf for the others."""
+    """Scores of all slots in use, (R, N), -inf for the others."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = len(query), previous.occupancy.shape[1] - 1
-    masks = plan.masks.score(t, row, slot, query.shape[1])
-    # Entries of rows that have ended are scored too, for somebody else's token, and dropped here.
+    keys = plan.masks.at("key_mask", t, row, slot, query.shape[1])
+    masks = keys, plan.masks.at("feature_mask", t, row, slot, query.shape[1])
+    # Entries of rows that have ended are scored too, with another row's token, and the scores discarded.
     values, saved = kernels.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
     scores = values.new_full((len(previous.occupancy) * num_slots,), -torch.inf)
     scores.index_copy_(0, row * num_slots + slot, values)
@@ -283,7 +245,7 @@ def _score_backward(
         torch.nn.functional.pad(query, (0, 0, 0, len(padded) - rows)),
         row,
         candidate,
-        (step.masks[2], step.masks[3]),
+        step.score_masks,
         step.scored,
         into=before.entries.chunk(2, 1)[1][previous.layout.num_above :],
     )[:rows]
@@ -295,24 +257,15 @@ def _attended(previous: Carried) -> tuple[Tensor, Tensor, Tensor]:
     return previous.candidate[above:], previous.layout.entry_row[above:], previous.layout.entry_slot[above:]
 
 
-def _compose(
-    x: Tensor,
-    layout: Layout,
-    entries: Tensor,
-    forward: Tensor,
-    masks: tuple[RowMasks, RowMasks],
-    kernels: Kernels,
-) -> Tensor:
+def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, kernels: Kernels) -> Tensor:
     """Fill in M̂ of the entries, slot after slot; what the cell composed, (P, D)."""
     composed = x.new_empty(layout.num_pairs, x.shape[1])
     ordered_x = x.index_select(0, layout.order)
     outputs = layout.outputs(entries.chunk(2, 1)[1])
     composed_of, forward_of = composed.split(layout.counts), forward.unsqueeze(1).split(layout.counts)
-    cell = kernels.cell
-    cell.begin(entries[: layout.num_pairs], layout.counts, masks)
     for i, count in enumerate(layout.counts):
         if count:
-            cell.compose(i, out=composed_of[i])
+            kernels.cell.compose(i, out=composed_of[i])
             normalized, _, _ = kernels.normalize(composed_of[i])
             torch.lerp(ordered_x[:count], normalized, forward_of[i], out=outputs[i])
     return composed
@@ -320,16 +273,15 @@ def _compose(
 
 def _compose_backward(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) -> tuple[Tensor, Tensor]:
     """The reverse of `_compose`: gradients of →π (P,) and of x̃ (R, D); completes that of the inputs."""
-    layout, entries = step.carried.layout, step.carried.entries
-    inputs, into = entries[: layout.num_pairs], gradients.entries[: layout.num_pairs]
-    cell = kernels.cell
-    cell.begin_backward(inputs, layout.counts, (step.masks[0], step.masks[1]), step.cell_saved)
+    layout, cell = step.carried.layout, kernels.cell
+    cell.begin_backward(step.pairs, step.cell_saved)
     ordered_x = x.index_select(0, layout.order)
     ordered_x_gradient = torch.zeros_like(x)
     forward_gradient = torch.empty_like(step.forward)
     forward_of = step.forward.unsqueeze(1).split(layout.counts)
     forward_gradient_of = forward_gradient.split(layout.counts)
-    composed_of, into_of = step.composed.split(layout.counts), into.split(layout.counts)
+    composed_of = step.composed.split(layout.counts)
+    into_of = gradients.entries[: layout.num_pairs].split(layout.counts)
     output_gradients = layout.outputs(gradients.entries.chunk(2, 1)[1])
     for i in reversed(range(len(layout.counts))):
         count = layout.counts[i]

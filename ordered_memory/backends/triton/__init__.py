@@ -4,10 +4,10 @@ What depends on the inputs alone (the queries) is computed before the loop and e
 each as one product over all steps. For each (step, sequence, slot) the forward pass keeps 13 numbers per
 feature and the reverse pass 9 for these products; nothing is computed twice. Where no gradient is asked for,
 the same buffers hold one step. Dropout masks are drawn for all steps at once, a byte for each entry: the few
-programs that run the loop would be held up by drawing them.
+programs that run the loop would be slowed down by drawing them.
 
-Triton is imported when the kernels are first run, not with this module. `torch.compile` leaves this engine
-as it is (a graph break): there is nothing in its loop to fuse, and it has not run on a GPU yet.
+Triton is imported when the kernels are first run, not with this module. `torch.compile` breaks the graph at
+this engine: there is nothing in its loop to fuse, and it has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from ordered_memory.backends.contract import (
     OrderedMemoryState,
     Weights,
 )
-from ordered_memory.backends.derivatives import first_only
+from ordered_memory.backends.derivatives import check_first
 from ordered_memory.backends.devices import why_no_triton
+from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
 
 SMALLEST, LARGEST = 16, 512
@@ -44,10 +45,8 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
         return reason
     if inputs.shape[-1] > LARGEST:
         return f"slot_size must be at most {LARGEST}, got {inputs.shape[-1]}"
-    if (reason := module_checks.why_not(inputs, modules)) is not None:
+    if (reason := module_checks.why_not(inputs, modules, [GatedRecursiveCell])) is not None:
         return reason
-    if type(modules.cell) is not GatedRecursiveCell:
-        return f"it has no kernel for the cell {type(modules.cell).__name__}"
     dtype = modules.cell.from_memory.weight.dtype
     if inputs.dtype != torch.float32 or dtype != torch.float32:
         return f"it takes float32 inputs and parameters, got {inputs.dtype} and {dtype}"
@@ -66,7 +65,7 @@ def run_recurrence(
 
     Products take bfloat16 operands under bfloat16 autocast, else TensorFloat-32 ones where
     `torch.backends.cuda.matmul.allow_tf32`, else float32 ones; their sums and all else are float32.
-    Dropout that is sampled here is another one from the same seed than the definition's.
+    From the same seed, dropout sampled here differs from the definition's.
 
     Args:
         inputs: x̃, (T, B, D).
@@ -103,7 +102,7 @@ def run_recurrence(
 
 
 class _Settings(NamedTuple):
-    """What is not a tensor.
+    """The arguments that are not tensors.
 
     Args:
         constants: threshold, epsilons of the LayerNorms of the cell and of the key.
@@ -111,7 +110,7 @@ class _Settings(NamedTuple):
         operand: dtype of the operands of products.
         exact: do not round float32 operands to TensorFloat-32.
         normalized: the score is the normalized one.
-        keep: all steps, for a reverse pass.
+        keep: store all steps for a reverse pass.
     """
 
     constants: tuple[float, float, float]
@@ -127,11 +126,11 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, settings: _Settings, lengths: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
-        from ordered_memory.backends.triton.kernels import DropoutMasks, KernelWeights, forward_kernel
+        from ordered_memory.backends.triton.kernels import forward_kernel
 
         dropout = DropoutMasks(*tensors[:5])
         inputs, query, memory, candidate, occupancy = (tensor.contiguous() for tensor in tensors[5:10])
-        weights = KernelWeights(*tensors[10:])
+        weights = Weights(*tensors[10:])
         tape = _new_tape(settings, len(inputs), memory, candidate, occupancy, dropout.key is not None)
         output = torch.zeros_like(inputs)
         by_input = _operands(weights, settings.operand, transposed=True)
@@ -146,15 +145,14 @@ class _Recurrence(torch.autograd.Function):
         return output, *state, tape.attention.clone()
 
     @staticmethod
-    @first_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        from ordered_memory.backends.triton.kernels import DropoutMasks, KernelWeights, Tape
         from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
+        check_first()
         settings, saved = ctx.settings, ctx.saved_tensors
         lengths, inputs, query = saved[0], saved[6], saved[7]
         dropout = DropoutMasks(*saved[1:6])
-        weights, tape = KernelWeights(*saved[8:19]), Tape(*saved[19:])
+        weights, tape = Weights(*saved[8:19]), Tape(*saved[19:])
         by_output = _operands(weights, settings.operand, transposed=False)
         rows = _tile(settings)[0]
         found = _new_gradients(settings.operand, rows, inputs, tape.attention, gradients)
@@ -165,12 +163,10 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _launch(
-    kernel: Any, settings: _Settings, dropout: Any, tape: Any, inputs: Tensor, *arguments: Any
+    kernel: Any, settings: _Settings, dropout: DropoutMasks, tape: Tape, inputs: Tensor, *arguments: Any
 ) -> None:
     """Run a kernel, one program for each tile of sequences."""
     import triton.language as tl
-
-    from ordered_memory.backends.triton.kernels import KernelPlan, Sizes
 
     _, batch_size, width = inputs.shape
     num_slots = tape.attention.shape[-1]
@@ -217,10 +213,8 @@ def _tile(settings: _Settings) -> tuple[int, int]:
 
 def _new_tape(
     settings: _Settings, steps: int, memory: Tensor, candidate: Tensor, occupancy: Tensor, drop_keys: bool
-) -> Any:
+) -> Tape:
     """Buffers for all steps, or for one if they need not be kept; zeros where the last products read."""
-    from ordered_memory.backends.triton.kernels import Tape
-
     pairs = (steps if settings.keep else 1, *memory.shape[:2])
     width, operand = memory.shape[-1], settings.operand
 
@@ -244,10 +238,8 @@ def _new_tape(
 
 def _new_gradients(
     operand: torch.dtype, rows: int, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
-) -> Any:
+) -> Gradients:
     """Buffers of the reverse pass, from the gradients of the results."""
-    from ordered_memory.backends.triton.kernels import Gradients
-
     pairs, width = attention.shape, inputs.shape[-1]
     # The kernel changes the state's gradients in place.
     memory, candidate, occupancy = (
@@ -268,51 +260,49 @@ def _new_gradients(
     )
 
 
-def _weight_gradients(tape: Any, found: Any, normalized: bool) -> list[Tensor | None]:
-    """In the order of `kernels.KernelWeights`; each matrix as one product over all pairs."""
+def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights:
+    """Each matrix as one product over all pairs."""
     key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
 
     def matrix_and_bias(outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         outputs, inputs = outputs.flatten(0, -2), inputs.flatten(0, -2).to(outputs.dtype)
         return (outputs.t() @ inputs).float(), outputs.sum(0, dtype=torch.float32)
 
-    norm_weight, norm_bias, score, *key_norm = found.vectors.sum((0, 2)).unbind()
-    return [
-        *matrix_and_bias(found.keys, key_inputs),
-        *(key_norm if normalized else (None, None)),
-        score,
-        *matrix_and_bias(found.hidden, tape.joined),
-        *matrix_and_bias(found.gates, tape.hidden),
-        norm_weight,
-        norm_bias,
-    ]
+    key, key_bias = matrix_and_bias(found.keys, key_inputs)
+    w_in, b_in = matrix_and_bias(found.hidden, tape.joined)
+    w_out, b_out = matrix_and_bias(found.gates, tape.hidden)
+    norm, norm_bias, score, *of_key = found.vectors.sum((0, 2)).unbind()
+    key_norm, key_norm_bias = of_key if normalized else (None, None)
+    return Weights(key, key_bias, score, w_in, b_in, w_out, b_out, norm, norm_bias, key_norm, key_norm_bias)
 
 
-def _operands(weights: Any, dtype: torch.dtype, transposed: bool) -> Any:
+def _operands(weights: Weights, dtype: torch.dtype, transposed: bool) -> Weights:
     """The weights with the matrices as operands of products."""
     matrices = {name: getattr(weights, name) for name in ("key", "w_in", "w_out")}
     turned = {name: matrix.t() if transposed else matrix for name, matrix in matrices.items()}
     return weights._replace(**{name: matrix.to(dtype).contiguous() for name, matrix in turned.items()})
 
 
-def _padded_weights(weights: Weights, size: int, width: int) -> list[Tensor | None]:
-    """In the order of `kernels.KernelWeights`, padded with zeros from D to W."""
+def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
+    """The weights, padded with zeros from D to W."""
     assert weights.w_out is not None
     assert weights.b_out is not None
     more = width - size
-    return [
-        F.pad(weights.key, (0, more, 0, more)),
-        _pad(weights.key_bias, width),
-        None if weights.key_norm is None else _pad(weights.key_norm, width),
-        None if weights.key_norm_bias is None else _pad(weights.key_norm_bias, width),
-        _pad(weights.score, width),
-        F.pad(weights.w_in.view(4 * size, 2, size), (0, more, 0, 0, 0, 4 * more)).view(4 * width, 2 * width),
-        _pad(weights.b_in, 4 * width),
-        F.pad(weights.w_out.view(4, size, -1), (0, 4 * more, 0, more)).view(4 * width, 4 * width),
-        _pad(weights.b_out.view(4, size), width).view(-1),
-        _pad(weights.norm, width),
-        _pad(weights.norm_bias, width),
-    ]
+    w_in = F.pad(weights.w_in.view(4 * size, 2, size), (0, more, 0, 0, 0, 4 * more))
+    w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * more, 0, more))
+    return Weights(
+        key=F.pad(weights.key, (0, more, 0, more)),
+        key_bias=_pad(weights.key_bias, width),
+        score=_pad(weights.score, width),
+        w_in=w_in.view(4 * width, 2 * width),
+        b_in=_pad(weights.b_in, 4 * width),
+        w_out=w_out.view(4 * width, 4 * width),
+        b_out=_pad(weights.b_out.view(4, size), width).view(-1),
+        norm=_pad(weights.norm, width),
+        norm_bias=_pad(weights.norm_bias, width),
+        key_norm=None if weights.key_norm is None else _pad(weights.key_norm, width),
+        key_norm_bias=None if weights.key_norm_bias is None else _pad(weights.key_norm_bias, width),
+    )
 
 
 def _pad(tensor: Tensor, width: int) -> Tensor:
@@ -326,34 +316,26 @@ def _masks(
     """In the order of `kernels.DropoutMasks`, for all slots of all steps, padded from D to W.
 
     Args:
-        dropout: of the contract.
+        dropout: given masks, or a seed to draw them.
         shape: (T, B, N, D).
         width: W.
         device: of the masks.
     """
-    places = shape[:3]
+    widths = (width, width, width, width, 4 * width)
     if dropout.seed is None:
         cell = dropout.cell_input_mask
         memory, candidate = (None, None) if cell is None else cell.chunk(2, -1)
         given = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
-        widths = (width, width, width, width, 4 * width)
         return [None if mask is None else _pad(mask, to) for mask, to in zip(given, widths, strict=True)]
     generator = torch.Generator(device).manual_seed(int(dropout.seed))
 
     def draw(level: int, features: int) -> Tensor | None:
-        """0 or 1, a byte each; the weights make up for it."""
+        """0 or 1, a byte each; the factor that makes up for dropping is in the weights."""
         kept = 0.5 - level / NOISE_LEVELS
         if kept > 1:
             return None
-        mask = torch.empty(*places, features, dtype=torch.uint8, device=device)
+        mask = torch.empty(*shape[:3], features, dtype=torch.uint8, device=device)
         return mask.bernoulli_(kept, generator=generator)
 
-    score, cell_level = dropout.score_level, dropout.cell_level
-    sites = [
-        (score, width),
-        (score, width),
-        (cell_level, width),
-        (cell_level, width),
-        (cell_level, 4 * width),
-    ]
-    return [draw(*site) for site in sites]
+    levels = [dropout.score_level] * 2 + [dropout.cell_level] * 3
+    return [draw(level, features) for level, features in zip(levels, widths, strict=True)]

@@ -15,8 +15,6 @@ before and after step t (`now = after = b` when no history is kept), `pair = now
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 try:
     import triton
     import triton.language as tl
@@ -24,123 +22,6 @@ except ImportError:  # the caller (`triton.why_not`) says so; nothing below is c
     triton = tl = None
 
 jit = triton.jit if triton is not None else lambda function: function
-
-
-class KernelPlan(NamedTuple):
-    """What a kernel is compiled for, each a `constexpr`.
-
-    Args:
-        ROWS: sequences of a tile.
-        WIDTH: W.
-        SLOTS: N, rounded up to a power of two.
-        CHUNK: inner size of one step of a product.
-        COLUMNS: outer size of a product that would be wider than W.
-        STAGES: chunks of weights on their way at a time.
-        NORMALIZED: the score is the normalized one.
-        PRECISION: of products of float32 operands.
-        HISTORY: 1 if the states of all steps are kept, else 0.
-        SCORE_MASKS, CELL_MASKS: whether there is dropout.
-    """
-
-    ROWS: Any
-    WIDTH: Any
-    SLOTS: Any
-    CHUNK: Any
-    COLUMNS: Any
-    STAGES: Any
-    NORMALIZED: Any
-    PRECISION: Any
-    HISTORY: Any
-    SCORE_MASKS: Any
-    CELL_MASKS: Any
-
-
-class Sizes(NamedTuple):
-    """Numbers: B, N, D before padding, and constants of the modules."""
-
-    batch: Any
-    slots: Any
-    size: Any
-    threshold: Any
-    norm_epsilon: Any
-    key_epsilon: Any
-
-
-class KernelWeights(NamedTuple):
-    """Learned maps, as (in, out) for the forward kernel and (out, in) for the reverse one."""
-
-    key: Any
-    key_bias: Any
-    key_norm_weight: Any
-    key_norm_bias: Any
-    score: Any
-    w_in: Any
-    b_in: Any
-    w_out: Any
-    b_out: Any
-    norm_weight: Any
-    norm_bias: Any
-
-
-class Tape(NamedTuple):
-    """What the forward kernel leaves for the reverse one.
-
-    Args:
-        memory, candidate: (T + 1, B, N, W), the initial state first.
-        occupancy: (T + 1, B, N + 1), likewise.
-        attention: p, (T, B, N).
-        key_inputs: M̂[t-1] after dropout, for each pair (W); None without dropout.
-        keys: what the score's key map makes of it (W).
-        joined: [M_i; M̂_{i-1}] after dropout (2W).
-        hidden: of the cell, after dropout (4W).
-        gates: and update, before the sigmoid (4W).
-    """
-
-    memory: Any
-    candidate: Any
-    occupancy: Any
-    attention: Any
-    key_inputs: Any
-    keys: Any
-    joined: Any
-    hidden: Any
-    gates: Any
-
-
-class DropoutMasks(NamedTuple):
-    """Masks (T, B, N, ·) of any dtype, or None where nothing is dropped."""
-
-    key: Any
-    feature: Any
-    memory: Any
-    candidate: Any
-    hidden: Any
-
-
-class Gradients(NamedTuple):
-    """What the reverse kernel reads and writes.
-
-    Args:
-        output, attention: read, (T, B, W) and (T, B, N).
-        memory, candidate, occupancy: of a sequence's last state; step by step they become those of its
-            initial state. (B, N, W) twice and (B, N + 1).
-        inputs, query: written, (T, B, W).
-        keys, hidden, gates: written for each pair: of the results of the key map (W), of the cell's first
-            map (4W) and of its second (4W).
-        vectors: written, (tiles, 5, ROWS, W): of norm weight and bias, score, key norm weight and bias.
-    """
-
-    output: Any
-    attention: Any
-    memory: Any
-    candidate: Any
-    occupancy: Any
-    inputs: Any
-    query: Any
-    keys: Any
-    hidden: Any
-    gates: Any
-    vectors: Any
 
 
 @jit
@@ -152,7 +33,8 @@ def forward_kernel(inputs, query, lengths, output, weights, tape, dropout, sizes
         query: of the score, (T, B, W).
         lengths: of the sequences, (B,).
         output: is written, (T, B, W).
-        weights, tape, dropout, sizes, plan: the named tuples above.
+        weights: `contract.Weights`, matrices as (in, out) here and as (out, in) in `backward_kernel`.
+        tape, dropout, sizes, plan: the named tuples of `arguments.py`.
     """
     row = tl.program_id(0) * plan.ROWS + tl.arange(0, plan.ROWS)
     length = tl.load(lengths + row, mask=row < sizes.batch, other=0)
@@ -212,7 +94,7 @@ def _score(q, weights, tape, dropout, sizes, plan, pair, drawn, running):
     tl.store(tape.keys + at + d, key, mask=valid)
     if plan.NORMALIZED:
         normal, _ = _normalize(key, sizes.size, sizes.key_epsilon, plan)
-        key = normal * tl.load(weights.key_norm_weight + d) + tl.load(weights.key_norm_bias + d)
+        key = normal * tl.load(weights.key_norm + d) + tl.load(weights.key_norm_bias + d)
         feature = tl.maximum(q + key, 0.0)
     else:
         feature = _tanh(q + key)
@@ -247,7 +129,7 @@ def _write(x, p, weights, tape, dropout, sizes, plan, token, now, running):
             _cell(memory, below, weights, tape, dropout, plan, pair, drawn, valid)
             gm, gc, gu, u = _gates(tape.gates + pair[:, None] * (4 * plan.WIDTH) + d, plan, valid)
             normal, _ = _normalize(gm * memory + gc * below + gu * u, sizes.size, sizes.norm_epsilon, plan)
-            composed = normal * tl.load(weights.norm_weight + d) + tl.load(weights.norm_bias + d)
+            composed = normal * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
             below = _lerp(x, composed, written[:, None])
         else:
             below = x

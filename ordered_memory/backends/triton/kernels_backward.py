@@ -93,7 +93,7 @@ def _write_backward(x, p, weights, tape, gradients, dropout, sizes, plan, token,
         share = _column(forward, slot, plan)
         if tl.max(share, 0) > 0:
             memory = tl.load(tape.memory + written_pair + d, mask=valid, other=0.0)
-            # For slot 0 this reads whatever stands before, and takes x̃ instead.
+            # For slot 0 this reads the preceding entries, which x̃ replaces below.
             above = tl.load(tape.candidate + written_pair - plan.WIDTH + d, mask=valid, other=0.0)
             below = tl.where(slot == 0, x, above)
             d_composed = d_written * share[:, None]
@@ -122,12 +122,12 @@ def _write_backward(x, p, weights, tape, gradients, dropout, sizes, plan, token,
 def _compose_backward(
     d_composed, memory, below, weights, tape, gradients, dropout, sizes, plan, pair, valid, norm
 ):
-    """Back through the cell and its LayerNorm: o_i once more, dM_i, dM̂_{i-1} and the LayerNorm's sums."""
+    """Back through the cell and its LayerNorm: o_i again, dM_i, dM̂_{i-1} and the LayerNorm's sums."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     wide = pair[:, None] * (4 * plan.WIDTH)
     gm, gc, gu, u = _gates(tape.gates + wide + d, plan, valid)
     normal, scale = _normalize(gm * memory + gc * below + gu * u, sizes.size, sizes.norm_epsilon, plan)
-    norm_weight = tl.load(weights.norm_weight + d)
+    norm_weight = tl.load(weights.norm + d)
     composed = normal * norm_weight + tl.load(weights.norm_bias + d)
     norm = (norm[0] + d_composed * normal, norm[1] + d_composed)
     d_sum = _normalize_backward(d_composed * norm_weight, normal, scale, sizes.size, plan)
@@ -144,7 +144,7 @@ def _compose_backward(
         d_hidden = _product(
             d_gates, valid, weights.w_out + start, 4 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.COLUMNS
         )
-        # What relu or dropout has set to 0 passes nothing back.
+        # Units that relu or dropout set to 0 have no gradient.
         kept = tl.load(tape.hidden + wide + column, mask=valid, other=0.0) > 0
         if plan.CELL_MASKS:
             d_hidden *= _mask(dropout.hidden, wide + column, valid)
@@ -199,7 +199,7 @@ def _feature_backward(q, d_score, weights, tape, dropout, sizes, plan, at, valid
     key = tl.load(tape.keys + at + d, mask=valid, other=0.0)
     if plan.NORMALIZED:
         normal, scale = _normalize(key, sizes.size, sizes.key_epsilon, plan)
-        norm_weight = tl.load(weights.key_norm_weight + d)
+        norm_weight = tl.load(weights.key_norm + d)
         feature = tl.maximum(q + normal * norm_weight + tl.load(weights.key_norm_bias + d), 0.0)
         slope = tl.where(feature > 0, 1.0, 0.0)
     else:
