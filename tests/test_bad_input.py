@@ -226,7 +226,7 @@ evaluate --checkpoint {listops} --occupancy-threshold nan -> --occupancy-thresho
 evaluate --checkpoint {listops} --batch-size 0 -> --batch-size
 evaluate --checkpoint {listops} --json {directory} -> {directory}
 evaluate --checkpoint {listops} --json {under_file} -> {text}
-evaluate --checkpoint {listops} --json '' -> .: Is a directory
+evaluate --checkpoint {listops} --json '' -> --json .: is a directory
 generate ->
 generate '' -> .: Is a directory
 generate {directory} --size 3 -> {directory}
@@ -279,7 +279,7 @@ evaluate --checkpoint {logic} --test longer --seed -1 -> seed
 evaluate --checkpoint {logic} --num-slots 99999999999 ->
 evaluate --checkpoint {logic} --occupancy-threshold 2 -> --occupancy-threshold
 evaluate --checkpoint {logic} --batch-size 0 -> --batch-size
-evaluate --checkpoint {logic} --json '' -> .: Is a directory
+evaluate --checkpoint {logic} --json '' -> --json .: is a directory
 evaluate --checkpoint {logic} --json {directory} -> {directory}
 stats --split D ->
 stats --generated -1 ->
@@ -299,6 +299,42 @@ report {text} -> {text}
 report {listops_run} -> {listops_run}
 report {logic_run} --output {directory} -> {directory}
 report {logic_run} --output {under_file} -> {text}
+"""
+
+SST = """
+train --generated 5 ->
+train --generated -1 -> --generated
+train --classes 3 ->
+train --average-decay 1 -> --average-decay
+train --average-decay nan -> --average-decay
+train --model mean --bidirectional -> --bidirectional
+train --model onlstm --chunk-size 3 -> --chunk-size
+train --fine-tune -> --fine-tune
+train --encoder-learning-rate 0 -> --encoder-learning-rate
+train --vectors none none -> --vectors
+train --vectors {missing} -> {missing}
+train --vectors {directory} -> {directory}
+train --vectors {empty} -> {empty}
+train --vectors {text} -> {text}
+train --vectors {binary} -> {binary}
+train --vectors {no_zip} ->
+train --encoder {directory} -> {directory}
+train --encoder {text} -> {text}
+train --data-dir {missing} -> {missing}
+train --data-dir {text} -> {text}
+train --data-dir {directory} -> {directory}
+train --data-dir {text_short} -> {text_short}
+evaluate --checkpoint {sst} --file {missing} -> {missing}
+evaluate --checkpoint {sst} --file {directory} -> {directory}
+evaluate --checkpoint {sst} --file {empty} -> {empty}
+evaluate --checkpoint {sst} --file {binary} -> {binary}
+evaluate --checkpoint {sst} --file {text} -> {text}, line 1
+evaluate --checkpoint {sst} --data-dir {missing} -> {missing}
+evaluate --checkpoint {sst} --json {directory} -> {directory}
+predict good --checkpoint {sst} --heat-map {directory} -> {directory}
+predict '' --checkpoint {sst} -> sentence
+stats --data-dir {missing} -> {missing}
+stats --generated 3 ->
 """
 
 LANGUAGE_MODEL = """
@@ -328,7 +364,7 @@ evaluate --checkpoint {language_model} --text {binary} -> {binary}
 evaluate --checkpoint {language_model} --text {text} -> {text}, line 1
 evaluate --checkpoint {language_model} --data-dir {missing} -> {missing}
 evaluate --checkpoint {language_model} --columns 0 -> --columns
-evaluate --checkpoint {language_model} --json '' -> .: Is a directory
+evaluate --checkpoint {language_model} --json '' -> --json .: is a directory
 evaluate --checkpoint {language_model} --json {directory} -> {directory}
 """
 
@@ -340,7 +376,7 @@ parse 'the cat' --checkpoint {language_model} --layer 0 -> --layer
 parse 'the cat' --checkpoint {language_model} --layer 3 -> --layer
 parse 'the cat' --checkpoint {language_model} --temperature nan -> --temperature
 parse 'the cat' --checkpoint {language_model} --temperature 0 -> --temperature
-parse 'the' --checkpoint {language_model} --plot '' -> .: Is a directory
+parse 'the' --checkpoint {language_model} --plot '' -> --plot .: is a directory
 parse 'the' --checkpoint {language_model} --plot {directory} -> {directory}
 evaluate --checkpoint {language_model} --treebank {missing} -> {missing}
 evaluate --checkpoint {language_model} --treebank {directory} -> {directory}
@@ -352,9 +388,9 @@ evaluate --checkpoint {language_model} --treebank {no_zip} -> {no_zip}
 evaluate --checkpoint {language_model} --treebank {lzma_zip} -> {lzma_zip}
 evaluate --checkpoint {language_model} --treebank {bomb_zip} -> {bomb_zip}
 evaluate --checkpoint {language_model} --max-words 0 -> --max-words
-evaluate --checkpoint {language_model} --treebank {one_mrg} --json '' -> .: Is a directory
+evaluate --checkpoint {language_model} --treebank {one_mrg} --json '' -> --json .: is a directory
 evaluate --checkpoint {language_model} --treebank {one_mrg} --json {directory} -> {directory}
-evaluate --checkpoint {language_model} --treebank {one_mrg} --output '' -> .: Is a directory
+evaluate --checkpoint {language_model} --treebank {one_mrg} --output '' -> --output .: is a directory
 evaluate --checkpoint {language_model} --treebank {one_mrg} --output {directory} -> {directory}
 evaluate --checkpoint {language_model} --treebank {one_mrg} --output {under_file} -> {text}
 """
@@ -381,7 +417,7 @@ evaluate --checkpoint {language_model} --pairs {surrogate_jsonl} ->
 evaluate --checkpoint {language_model} --pairs {percent_jsonl} ->
 evaluate --checkpoint {language_model} --pairs {cut_jsonl_gz} -> {cut_jsonl_gz}
 evaluate --checkpoint {language_model} --pairs {no_jsonl_gz} -> {no_jsonl_gz}
-evaluate --checkpoint {language_model} --count 1 --json '' -> .: Is a directory
+evaluate --checkpoint {language_model} --count 1 --json '' -> --json .: is a directory
 evaluate --checkpoint {language_model} --count 1 --json {directory} -> {directory}
 evaluate --checkpoint {language_model} --count 1 --output {directory} -> {directory}
 """
@@ -432,6 +468,7 @@ BAD_CHECKPOINTS = (
 READERS = {
     "listops": "parse 3 --checkpoint",
     "logic": "predict a b --checkpoint",
+    "sst": "predict good --checkpoint",
     "language_model": "evaluate --checkpoint",
     "parsing": "parse the --checkpoint",
     "syntax_eval": "score the --checkpoint",
@@ -441,6 +478,7 @@ READERS = {
 STRANGERS = {
     "listops": ("logic", "language_model"),
     "logic": ("listops", "language_model"),
+    "sst": ("listops", "logic", "language_model"),
     **dict.fromkeys(("language_model", "parsing", "syntax_eval"), ("listops", "logic")),
     "benchmark": ("logic", "language_model"),
 }
@@ -463,6 +501,7 @@ def checkpoints():
         *(row for task in TINY for row in rows(task, EVERYWHERE)),
         *rows("listops", LISTOPS),
         *rows("logic", LOGIC),
+        *rows("sst", SST),
         *rows("language_model", LANGUAGE_MODEL),
         *rows("parsing", PARSING),
         *rows("syntax_eval", SYNTAX_EVAL),

@@ -1,11 +1,15 @@
-"""`python -m tasks.benchmark [compare|onlstm|logic|scaling] --option value`; see `--help` of each."""
+"""`python -m tasks.benchmark [compare|onlstm|logic|sst|scaling] --option value`; see `--help` of each."""
 
 import sys
 
 import tasks.benchmark
+from tasks.benchmark.classifier_models import (
+    LogicModelsConfig,
+    SentimentModelsConfig,
+    run_classifier_models,
+)
 from tasks.benchmark.compare import run_compare
 from tasks.benchmark.config import CompareConfig, ScalingConfig
-from tasks.benchmark.logic_models import LogicModelsConfig, run_logic_models
 from tasks.benchmark.ordered_neurons import OnlstmConfig, run_onlstm
 from tasks.benchmark.scaling import run_scaling
 from tasks.runs.command_line import Verb, run
@@ -13,7 +17,8 @@ from tasks.runs.command_line import Verb, run
 VERBS = {
     "compare": Verb(CompareConfig, run_compare),
     "onlstm": Verb(OnlstmConfig, run_onlstm),
-    "logic": Verb(LogicModelsConfig, run_logic_models),
+    "logic": Verb(LogicModelsConfig, run_classifier_models),
+    "sst": Verb(SentimentModelsConfig, run_classifier_models),
     "scaling": Verb(ScalingConfig, run_scaling),
 }
 

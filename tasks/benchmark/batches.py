@@ -1,4 +1,4 @@
-"""Batches of embedded tokens, the same numbers for every contender.
+"""Batches of embedded tokens, identical for every contender.
 
 Axes: B batch, T time, E features of an embedded token, D slot size.
 """
@@ -19,8 +19,8 @@ class Batch(NamedTuple):
     Args:
         inputs: embedded tokens, (T, B, E).
         lengths: (B,) int64, on the CPU.
-        mask: where tokens are, (T, B) bool.
-        weights: the loss is the sum of what the network puts out times these: (B, D) for a summary of each
+        mask: True at tokens, False at padding, (T, B) bool.
+        weights: the loss is the sum of the network's output times these: (B, D) for a summary of each
             sequence, (T, B, H) for an output at every token.
     """
 
@@ -35,9 +35,9 @@ def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
 
     Args:
         batch: tokens, padded with 0 on the right.
-        table: embeddings, (vocabulary + 1, E), on the device where the batch shall be.
-        sizes: for D.
-        seed: of the loss.
+        table: embeddings, (vocabulary + 1, E), on the device of the new batch.
+        sizes: gives D.
+        seed: of the weights of the loss.
     Returns:
         The batch.
     """
@@ -51,7 +51,7 @@ def with_input_gradients(batch: Batch) -> Batch:
     """The same batch, its inputs a leaf that requires gradients.
 
     Args:
-        batch: is not changed.
+        batch: left unchanged.
     """
     return batch._replace(inputs=batch.inputs.detach().requires_grad_())
 
@@ -62,7 +62,7 @@ def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
     Args:
         sizes: number of words and size E of an embedding.
         seed: of the table.
-        device: where it is to be.
+        device: of the table.
     Returns:
         (vocabulary + 1, E).
     """
@@ -72,7 +72,7 @@ def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
 
 
 def pad_left(batch: Batch) -> Batch:
-    """The same sequences with their padding on the left.
+    """The same sequences, padded on the left.
 
     Args:
         batch: padded on the right.

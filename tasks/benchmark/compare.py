@@ -10,7 +10,7 @@ import torch
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import CompareConfig
-from tasks.benchmark.contender import FLOOR, RELEASED, Contender
+from tasks.benchmark.contender import FLOOR, FLOOR_BF16, RELEASED, Contender
 from tasks.benchmark.contenders import (
     Entry,
     Setup,
@@ -26,9 +26,15 @@ from tasks.benchmark.floor import Counts, Floor
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.memory import peak_mib
-from tasks.benchmark.released import build_released, comparable, largest_difference, load_module
+from tasks.benchmark.released import (
+    FILE,
+    REPOSITORY,
+    build_released,
+    comparable,
+    execute,
+    largest_difference,
+)
 from tasks.benchmark.workloads import Sizes, Workload, build_workload
-from tasks.runs.run_directory import write_json
 
 
 def run_compare(config: CompareConfig) -> None:
@@ -39,10 +45,10 @@ def run_compare(config: CompareConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or checkout.
     """
-    config.apply()
-    # Complain before anything has taken its time.
+    config.set_up()
+    # Report bad files before anything is measured.
     if config.released_code is not None:
-        load_module(config.released_code)
+        execute(config.released_code, FILE, REPOSITORY)
     if config.checkpoint is not None:
         trained_sizes(config.checkpoint)
     results = []
@@ -56,8 +62,7 @@ def run_compare(config: CompareConfig) -> None:
         )
         results.append(compare(workload, config))
         print(_text(results[-1]), end="\n\n", flush=True)
-        if config.json is not None:
-            write_json(config.json, results)
+        config.write(results)
 
 
 def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
@@ -85,14 +90,13 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
     batches = build_batches(setup, workload.batches)
     difference = _released_difference(setup, batches[-1])
     entries, contenders, skipped = _build_all(setup, entries_of(config.released_code, every), batches)
-    repeats = 1 if config.quick else config.repeats
-    times = interleave(contenders, len(batches), repeats=repeats, device=config.device)
+    times = interleave(contenders, len(batches), repeats=config.repeats, device=config.device)
     threads = torch.get_num_threads()
     details = {
         entry.name: {
             "recompute_every": entry.recompute_every,
             "peak_mib": peak_mib(setup, entry, longest, threads)
-            if config.memory and entry.name != FLOOR
+            if config.memory and entry.name not in (FLOOR, FLOOR_BF16)
             else None,
         }
         for entry in entries
@@ -103,10 +107,7 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
     assert isinstance(floor, Floor)
     return {
         "config": workload.name,
-        **describe(config.device),
-        "seed": config.seed,
-        "repeats": repeats,
-        "flush_denormal": config.flush_denormal,
+        **describe(config),
         "checkpoint": None if config.checkpoint is None else str(config.checkpoint),
         "sizes": workload.sizes._asdict(),
         "batches": [_describe_batch(workload, floor, index) for index in range(len(batches))],
@@ -120,7 +121,7 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
 
 
 def _sizes(sizes: Sizes, config: CompareConfig) -> Sizes:
-    """Of the checkpoint, or of the configuration with the score asked for."""
+    """The sizes of the checkpoint or the configuration, with the options applied."""
     if config.checkpoint is not None:
         sizes = trained_sizes(config.checkpoint)
     else:
@@ -135,7 +136,7 @@ def _sizes(sizes: Sizes, config: CompareConfig) -> Sizes:
 def _build_all(
     setup: Setup, entries: Sequence[Entry], batches: Sequence[Batch]
 ) -> tuple[list[Entry], dict[str, Contender], dict[str, str]]:
-    """Those that can run here, and why the other backends cannot."""
+    """The entries and contenders that can run here, and why the other backends cannot."""
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     for entry in entries:
@@ -149,11 +150,11 @@ def _build_all(
 
 
 def _released_difference(setup: Setup, batch: Batch) -> float | None:
-    """How far the authors' outputs are from ours, where they have our weights."""
+    """The largest difference between the authors' outputs and ours, if their module can take our weights."""
     if setup.released_code is None or not comparable(setup.sizes):
         return None
     if setup.sizes.occupancy_threshold != OCCUPANCY_THRESHOLD:
-        return None  # theirs cannot be set
+        return None  # theirs is fixed
     layer = build_layer(setup, "reference")
     return largest_difference(build_released(setup.released_code, setup.sizes, layer), layer, batch)
 
@@ -170,12 +171,12 @@ def _describe_batch(workload: Workload, floor: Floor, index: int) -> dict[str, A
 
 
 def _fraction(counts: Sequence[Counts]) -> float:
-    """Of (token, slot) pairs, those that are active."""
+    """The fraction of (token, slot) pairs that are active."""
     return sum(batch.active for batch in counts) / sum(batch.pairs for batch in counts)
 
 
 def _text(result: dict[str, Any]) -> str:
-    """The result of `compare`, to be read."""
+    """The result of `compare` as plain text."""
     return "\n".join([*_heading(result), tables(result["contenders"], "tokens"), *_notes(result)])
 
 
@@ -183,12 +184,11 @@ def _heading(result: dict[str, Any]) -> list[str]:
     sizes, batches = result["sizes"], result["batches"]
     lengths = ", ".join(str(batch["T"]) for batch in batches)
     weights = "random weights" if result["checkpoint"] is None else f"weights of {result['checkpoint']}"
-    flushed = ["denormals flushed"] if result["flush_denormal"] else []
     return [
         f"{result['config']}: D={sizes['slot_size']} N={sizes['num_slots']} B={batches[0]['B']} T={lengths}; "
         f"{sum(batch['tokens'] for batch in batches):,} tokens; score {sizes['score']}, "
         f"occupancy threshold {sizes['occupancy_threshold']:g}, {weights}",
-        machine_line(result, result["repeats"], "summed over the batches", *flushed),
+        machine_line(result, "summed over the batches"),
         f"active pairs: training {result['active_fraction_train']:.1%}, "
         f"evaluation {result['active_fraction_infer']:.1%}",
     ]

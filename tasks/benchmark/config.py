@@ -10,31 +10,31 @@ import torch
 
 from ordered_memory.backends import BACKENDS
 from tasks.runs.errors import UserError
+from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least, check_fraction
 
 ConfigName = Literal["listops", "logic", "sst", "long"]
 
 
 @dataclass
-class MeasurementConfig:
-    """What all verbs take."""
+class MeasurementConfig(ResultsConfig):
+    """The measurement."""
 
     repeats: int = 5
-    """Times each contender runs each batch, after one run that does not count; medians are reported."""
-    threads: int | None = None
-    """Threads of PyTorch on the CPU; by default as many as it takes by itself."""
+    """Timed runs of each contender on each batch, after an untimed one; medians are reported."""
     device: str = "cpu"
-    """Where to run: cpu, cuda, cuda:1, …"""
+    """Device to run on: cpu, cuda, cuda:1, …"""
     seed: int = 1
-    """Of the batches, the weights and dropout."""
+    """Seed of the batches, the weights and dropout."""
     flush_denormal: bool = False
-    """Treat denormal numbers as zero: gradients vanishing over 1,000 tokens become such, and slow a CPU."""
+    """Flush denormal numbers to zero: gradients that vanish over 1,000 tokens become denormal, which slows a
+    CPU down."""
     quick: bool = False
-    """Tiny sizes and one repeat: shows that everything runs, and says nothing about speed."""
+    """Tiny sizes and one repeat: a smoke test whose times mean nothing."""
 
     def check(self) -> None:
         """Raise a UserError that names the first option out of range."""
-        check_at_least(1, self, "repeats", "threads")
+        check_at_least(1, self, "repeats")
         check_at_least(0, self, "seed")
         try:
             torch.empty(1, device=self.device)
@@ -42,46 +42,45 @@ class MeasurementConfig:
             reason = str(error).splitlines()[0]
             raise UserError(f"--device {self.device!r} cannot be used here: {reason}") from None
 
-    def apply(self) -> None:
+    def set_up(self) -> None:
         """Check the options and set up this process."""
         self.check()
+        super().set_up()
         if not torch.set_flush_denormal(self.flush_denormal) and self.flush_denormal:
-            raise UserError("--flush-denormal: this processor cannot")
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
+            raise UserError("--flush-denormal: not supported by this processor")
+        if self.quick:
+            self.repeats = 1
 
 
 @dataclass
 class MemoryConfig(MeasurementConfig):
-    """What the verbs that measure memory take besides."""
+    """Peak memory."""
 
     memory: bool = True
-    """Also measure the peak memory of a training step, each in a process of its own."""
+    """Also measure the peak memory of a training step, of each contender in a process of its own."""
 
 
 @dataclass
 class CompareConfig(MemoryConfig):
     """Time a training step and a forward pass of every backend beside nn.LSTM, the authors' code and
-    the matrix products that no implementation can do without."""
+    the matrix products that every implementation needs."""
 
     config: tuple[ConfigName, ...] = ("listops",)
     """Sizes and batches: `listops`, `logic` and `sst` as in the paper, `long` has about 1,000 tokens."""
     released_code: Path | None = None
     """A checkout of the authors' Ordered-Memory repository: time its module on the same batches."""
     checkpoint: Path | None = None
-    """A tasks.listops best.safetensors: its weights, sizes, score and cell instead of random weights."""
+    """A ListOps run's best.safetensors: use its weights, sizes, score and cell instead of random weights."""
     score: Literal["normalized", "additive"] = "normalized"
     """Score of the slot attention; a checkpoint brings its own."""
     num_slots: int | None = None
-    """Memory slots instead of those of the configuration or the checkpoint."""
+    """Number of memory slots, if not that of the configuration or the checkpoint."""
     occupancy_threshold: float | None = None
-    """Slot occupancies below this fraction count as empty, instead of 1e-5 or the checkpoint's own."""
+    """Slot occupancies below this fraction count as empty; by default 1e-5 or the checkpoint's own."""
     batches: int = 4
-    """Batches of each configuration, spread evenly over the lengths that an epoch of training has."""
+    """Batches of each configuration, evenly spread over the lengths of a training epoch."""
     max_length: int = 100
-    """The most tokens of a `listops` expression."""
-    json: Path | None = None
-    """Also write the results to this file: a list with one object for each configuration."""
+    """Maximum length of a `listops` expression in tokens."""
 
     def check(self) -> None:
         super().check()
@@ -92,17 +91,16 @@ class CompareConfig(MemoryConfig):
         strangers = [name for name in self.config if name not in ("listops", "long")]
         if self.checkpoint is not None and strangers:
             raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {strangers[0]}")
-        check_output(self.json, "--json")
 
 
 @dataclass
 class ScalingConfig(MemoryConfig):
-    """Time and memory as T, B, N and D grow one at a time, with and without checkpoints in time."""
+    """Time and memory as T, B, N and D grow one at a time, with and without recomputation."""
 
     axes: tuple[Literal["T", "B", "N", "D"], ...] = ("T", "B", "N", "D")
     """What grows: tokens, sequences, slots, slot size."""
     backend: str = "auto"
-    """How the recurrence is computed."""
+    """Backend of the layer."""
     out: Path = Path("runs/benchmark")
     """Directory for scaling.csv and a plot for each of the four."""
     nesting: int = 5
@@ -117,18 +115,3 @@ class ScalingConfig(MemoryConfig):
         check_at_least(1, self, "nesting")
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out}: is not a directory")
-
-
-def check_output(path: Path | None, option: str) -> None:
-    """Check that a file can be written before anything is measured.
-
-    Args:
-        path: of the file; None passes.
-        option: that names the file, for the error.
-    Raises:
-        UserError: `path` is a directory, or its directory does not exist.
-    """
-    if path is not None and not path.parent.is_dir():
-        raise UserError(f"{option} {path}: there is no directory {path.parent}")
-    if path is not None and path.is_dir():
-        raise UserError(f"{option} {path}: is a directory")

@@ -1,7 +1,7 @@
 """What is timed: a network on batches, in training and in evaluation.
 
-A contender hands out closures: what is not timed (modes, forgetting gradients, layout) happens before,
-what is timed happens inside.
+A contender returns closures: setup (modes, clearing gradients, layout) happens before, only the closure is
+timed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-FLOOR, LSTM, RELEASED = "floor", "nn.LSTM", "released"
+FLOOR, FLOOR_BF16, LSTM, RELEASED = "floor", "floor, bfloat16", "nn.LSTM", "released"
 """Names of the contenders that others are compared with."""
 
 Batch = TypeVar("Batch")
@@ -45,11 +45,11 @@ class ModuleContender(Generic[Batch]):
 
     Args:
         module: on its device.
-        batches: that it runs, on the same device.
-        loss: of the module on a batch, a scalar.
+        batches: its input, on the same device.
+        loss: the forward pass and the loss of a batch, a scalar.
         forward: the forward pass alone.
-        prepare: makes what a training step reads of a batch, such as inputs that ask for a gradient.
-        finish: what follows the backward pass, such as a step of an optimizer.
+        prepare: prepares a batch for a training step, such as by making its inputs require gradients.
+        finish: called after the backward pass, such as an optimizer's step.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ and to the embedded inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +19,10 @@ from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
 from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings, with_input_gradients
-from tasks.benchmark.contender import FLOOR, LSTM, RELEASED, Contender, ModuleContender
+from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender, ModuleContender
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
 from tasks.benchmark.workloads import Sizes, TokenBatch
-from tasks.listops.config import ListOpsConfig
 from tasks.listops.model import load_model
 from tasks.runs.errors import UserError
 
@@ -35,7 +34,7 @@ class Entry(NamedTuple):
         name: in tables.
         backend: of our layer; None for the others.
         recompute_every: argument of our layer.
-        bfloat16: under autocast.
+        bfloat16: whether to run under autocast.
     """
 
     name: str
@@ -57,24 +56,26 @@ class Setup:
 
 
 def entries_of(released_code: Path | None, recompute_every: int | None = None) -> list[Entry]:
-    """All contenders: the backends, the authors' code, LSTM and the floor.
+    """All contenders: the backends, the authors' code, LSTM and the floors.
 
     Args:
-        released_code: checkout of the authors' repository; None to leave them out.
+        released_code: checkout of the authors' repository; None to leave it out.
         recompute_every: if given, every backend also runs with this argument of `OrderedMemory`.
     """
     entries = [Entry(name, name) for name in BACKENDS]
+    floors = [Entry(FLOOR)]
     if multiplies_bfloat16():
         entries.insert(1, Entry("native, bfloat16", "native", bfloat16=True))
+        floors.append(Entry(FLOOR_BF16, bfloat16=True))
     if recompute_every is not None:
         entries += [Entry(f"{name}, checkpoints", name, recompute_every) for name in BACKENDS]
     if released_code is not None:
         entries.append(Entry(RELEASED))
-    return [*entries, Entry(LSTM), Entry(FLOOR)]
+    return [*entries, Entry(LSTM), *floors]
 
 
 def balanced_checkpoints(steps: int) -> int:
-    """The length of a stretch if about √T stretches are to cover T steps.
+    """The number of steps between checkpoints that cuts T steps into about √T stretches.
 
     Args:
         steps: T.
@@ -93,18 +94,9 @@ def trained_sizes(checkpoint: Path) -> Sizes:
     Raises:
         UserError: no such file, not a ListOps checkpoint, or one of an LSTM.
     """
-    table, _, config = _load(checkpoint)
-    return Sizes(
-        slot_size=config.slot_size,
-        num_slots=config.num_slots,
-        cell_dropout=config.cell_dropout,
-        attention_dropout=config.attention_dropout,
-        input_size=config.embedding_size,
-        vocabulary=len(table) - 1,
-        score=config.score,
-        cell=config.cell,
-        occupancy_threshold=config.occupancy_threshold,
-    )
+    table, layer = _load(checkpoint)
+    options = {name: getattr(layer, name) for name in Sizes._fields if name != "vocabulary"}
+    return Sizes(**options, vocabulary=len(table) - 1)
 
 
 def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
@@ -129,22 +121,12 @@ def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None
         backend: of the layer.
         recompute_every: of the layer.
     """
-    sizes = setup.sizes
+    options = setup.sizes._asdict()
+    del options["vocabulary"]
     torch.manual_seed(setup.seed)
-    layer = OrderedMemory(
-        sizes.input_size,
-        sizes.slot_size,
-        sizes.num_slots,
-        cell_dropout=sizes.cell_dropout,
-        attention_dropout=sizes.attention_dropout,
-        score=sizes.score,
-        cell=sizes.cell,
-        occupancy_threshold=sizes.occupancy_threshold,
-        backend=backend,
-        recompute_every=recompute_every,
-    )
+    layer = OrderedMemory(**options, backend=backend, recompute_every=recompute_every)
     if setup.checkpoint is not None:
-        layer.load_state_dict(_load(setup.checkpoint)[1])
+        layer.load_state_dict(_load(setup.checkpoint)[1].state_dict())
     return layer.to(setup.device)
 
 
@@ -152,85 +134,70 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
     """Build a contender.
 
     Args:
-        setup: what from.
-        entry: which.
-        batches: that it will run.
+        setup: what it is built from.
+        entry: which contender.
+        batches: its input.
     Returns:
         The contender.
     Raises:
         RuntimeError: the backend cannot run here; says why.
-        UserError: the authors' code is not what it should be.
+        UserError: the authors' code is not the expected one.
     """
-    if entry.name == FLOOR:
-        return Floor(build_layer(setup), batches)
+    if entry.name in (FLOOR, FLOOR_BF16):
+        return Floor(build_layer(setup), batches, torch.bfloat16 if entry.bfloat16 else None)
     if entry.name == LSTM:
-        return batch_contender(_Lstm(setup.sizes).to(setup.device), batches)
+        lstm = nn.LSTM(setup.sizes.input_size, setup.sizes.slot_size).to(setup.device)
+        return batch_contender(lstm, batches, lambda batch: _lstm_summaries(lstm, batch))
     if entry.name == RELEASED:
         assert setup.released_code is not None
+        left = setup.left_padded
         module = build_released(setup.released_code, setup.sizes, build_layer(setup))
-        arranged = [pad_left(batch) for batch in batches] if setup.left_padded else batches
-        return batch_contender(_Released(module, setup.left_padded), arranged)
+        arranged = [pad_left(batch) for batch in batches] if left else batches
+        return batch_contender(
+            module, arranged, lambda batch: module(batch.inputs, batch.mask, output_last=left)
+        )
     assert entry.backend is not None
     if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
         raise RuntimeError("backend 'triton' cannot run here: it would only be interpreted")
     layer = build_layer(setup, entry.backend, entry.recompute_every)
-    contender = batch_contender(_Ours(layer, entry.bfloat16), batches)
-    # A backend that cannot run says so when it is first called, in either mode.
-    probe = batch_contender(contender.module, [_first_token(batches[0])])
+
+    def summaries(batch: Batch) -> Tensor:
+        with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=entry.bfloat16):
+            found: Tensor = layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
+        return found
+
+    # A backend that cannot run raises an error when it is first called, in either mode.
+    probe = batch_contender(layer, [_first_token(batches[0])], summaries)
     probe.training_step(0)()
     probe.evaluation(0)()
-    return contender
+    return batch_contender(layer, batches, summaries)
 
 
-def batch_contender(module: nn.Module, batches: Sequence[Batch]) -> ModuleContender[Batch]:
-    """A contender whose loss is the sum of its module's output times the `weights` of the batch.
+def batch_contender(
+    module: nn.Module, batches: Sequence[Batch], forward: Callable[[Batch], Tensor]
+) -> ModuleContender[Batch]:
+    """A contender whose loss is the sum of its output times the `weights` of the batch.
 
     Args:
-        module: maps a `Batch` to a tensor of the shape of its `weights`.
+        module: its parameters get gradients.
         batches: on the device of the module.
+        forward: runs the module on a batch; its output has the shape of the batch's `weights`.
     """
     return ModuleContender(
         module,
         batches,
-        loss=lambda batch: (module(batch) * batch.weights).sum(),
-        forward=module,
+        loss=lambda batch: (forward(batch) * batch.weights).sum(),
+        forward=forward,
         prepare=with_input_gradients,
     )
 
 
-class _Ours(nn.Module):
-    def __init__(self, layer: OrderedMemory, autocast: bool) -> None:
-        super().__init__()
-        self.layer, self.autocast = layer, autocast
-
-    def forward(self, batch: Batch) -> Tensor:
-        with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=self.autocast):
-            summaries: Tensor = self.layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
-        return summaries
-
-
-class _Released(nn.Module):
-    def __init__(self, module: nn.Module, left_padded: bool) -> None:
-        super().__init__()
-        self.module, self.left_padded = module, left_padded
-
-    def forward(self, batch: Batch) -> Tensor:
-        summaries: Tensor = self.module(batch.inputs, batch.mask, output_last=self.left_padded)
-        return summaries
-
-
-class _Lstm(nn.Module):
-    """Runs over the padding, which is faster than packing batches of like lengths."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(sizes.input_size, sizes.slot_size)
-
-    def forward(self, batch: Batch) -> Tensor:
-        output, _ = self.lstm(batch.inputs)
-        last = (batch.lengths - 1).to(output.device)
-        summaries: Tensor = output[last, torch.arange(len(last), device=output.device)]
-        return summaries
+def _lstm_summaries(lstm: nn.LSTM, batch: Batch) -> Tensor:
+    """The output at the last token; runs over the padding, which is faster than packing similar lengths."""
+    output, _ = lstm(batch.inputs)
+    last = (batch.lengths - 1).to(output.device)
+    summaries: Tensor = output[last, torch.arange(len(last), device=output.device)]
+    return summaries
 
 
 def _first_token(batch: Batch) -> Batch:
@@ -239,9 +206,9 @@ def _first_token(batch: Batch) -> Batch:
     )
 
 
-def _load(checkpoint: Path) -> tuple[Tensor, dict[str, Tensor], ListOpsConfig]:
-    """Embeddings, weights of the layer, and the configuration of a trained model."""
-    model, config = load_model(checkpoint)
+def _load(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
+    """Embeddings and layer of a trained model."""
+    model, _ = load_model(checkpoint)
     if not isinstance(model.encoder, OrderedMemory):
         raise UserError(f"--checkpoint {checkpoint}: is an LSTM, without slots to compare")
-    return model.embedding.weight.detach(), model.encoder.state_dict(), config
+    return model.embedding.weight.detach(), model.encoder

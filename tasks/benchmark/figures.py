@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.benchmark.contender import FLOOR, LSTM, RELEASED
+from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED
 from tasks.benchmark.measure import Times
 from tasks.reporting.tables import number, table
 
@@ -22,8 +22,8 @@ def contender_figures(
     Args:
         times: by name, milliseconds of each batch.
         unit: what is counted: "tokens", "pairs".
-        count: of it, in all batches together.
-        details: more values of each contender, by its name.
+        count: number of units in all batches together.
+        details: further values of each contender, by name.
     Returns:
         JSON values by name: for each of `KINDS` `_ms`, `_ms_per_batch` and `_{unit}_per_s`, then the details.
     """
@@ -42,7 +42,7 @@ def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | 
 
     Args:
         contenders: from `contender_figures`.
-        kind: a field of the times, such as `training`.
+        kind: one of `KINDS`.
         above: name of the numerator.
         below: name of the denominator.
     Returns:
@@ -87,11 +87,13 @@ def _table(contenders: Contenders, kind: str, title: str, unit: str, lstm: str) 
         "ms": [number(of[f"{kind}_ms"]) for of in contenders.values()],
         f"{unit}/s": [number(of[f"{kind}_{unit}_per_s"], 0) for of in contenders.values()],
         "× floor": [number(ratio(contenders, kind, name, FLOOR), 2) for name in contenders],
+        "× bf16 floor": [number(ratio(contenders, kind, name, FLOOR_BF16), 2) for name in contenders],
         "× LSTM": [number(ratio(contenders, kind, name, lstm), 2) for name in contenders],
         "speedup": [number(ratio(contenders, kind, RELEASED, name), 2) for name in contenders],
     }
     if kind == "train":
         columns["peak MiB"] = [number(of.get("peak_mib"), 0) for of in contenders.values()]
+        columns["epoch s"] = [number(of.get("epoch_s"), 1) for of in contenders.values()]
         columns["parameters"] = [number(of.get("parameters"), 0) for of in contenders.values()]
     filled = {header: cells for header, cells in columns.items() if set(cells) != {number(None)}}
     return table([title, *filled], list(zip(contenders, *filled.values(), strict=True)))

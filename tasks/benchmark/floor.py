@@ -1,4 +1,4 @@
-"""The floor: the large matrix products on the (sequence, step, slot) triples that matter, and nothing else.
+"""The floor: only the large matrix products, on the (sequence, step, slot) triples that matter.
 
 With →π_i = 0 a slot's candidate is exactly x̃, and its composition neither shows in any result nor has a
 gradient; with an occupancy below the threshold a slot is not attended and its key is not needed. What is
@@ -21,14 +21,14 @@ from ordered_memory.cumulative import forward_mask
 from tasks.benchmark.batches import Batch
 
 CHUNK = 8192
-"""The most rows of one product, so that memory stays bounded."""
+"""Maximum number of rows of one product; bounds memory."""
 
 
 class Counts(NamedTuple):
     """Of one batch.
 
     Args:
-        tokens: that are no padding.
+        tokens: number of tokens, padding excluded.
         attended: (token, slot) pairs whose occupancy reaches the threshold.
         active: (token, slot) pairs with →π_i > 0.
         pairs: tokens × slots.
@@ -48,7 +48,7 @@ class Product(NamedTuple):
 
 
 def count(attention: Tensor, lengths: Tensor, threshold: float = OCCUPANCY_THRESHOLD) -> Counts:
-    """Count what matters in a batch that starts with an empty memory.
+    """Count the pairs that matter in a batch that starts with an empty memory.
 
     Args:
         attention: p, (T, B, N), zero at padded steps.
@@ -79,7 +79,7 @@ def products(layer: OrderedMemory, counts: Counts) -> list[Product]:
     its second.
 
     Args:
-        layer: of which the first direction is counted.
+        layer: its first direction is counted.
         counts: rows of each product.
     """
     direction: Any = layer.directions[0]
@@ -97,49 +97,49 @@ def products(layer: OrderedMemory, counts: Counts) -> list[Product]:
 
 
 class Floor:
-    """Does the products of each batch: those of the forward pass, and in training two more for each.
+    """Computes the products of each batch: those of the forward pass, and in training two more for each.
 
     Args:
-        layer: whose attention and weights are used.
-        batches: what it reads.
+        layer: its attention and weights are used.
+        batches: its input.
+        dtype: of the operands; None for that of the layer.
     """
 
-    def __init__(self, layer: OrderedMemory, batches: Sequence[Batch]) -> None:
-        self.train_counts = _run(layer.train(), batches)
-        self.infer_counts = _run(layer.eval(), batches)
+    def __init__(
+        self, layer: OrderedMemory, batches: Sequence[Batch], dtype: torch.dtype | None = None
+    ) -> None:
+        self.dtype = dtype
+        self.train_counts = _count_all(layer.train(), batches)
+        self.infer_counts = _count_all(layer.eval(), batches)
         self.layer = layer
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def training_step(self, index: int) -> Callable[[], None]:
         """Prepare the products of a training step; see `Contender.training_step`."""
         plan = self._plan(self.train_counts[index])
-
-        def run() -> None:
-            with torch.no_grad():
-                for product in plan:
-                    self._multiply(product)
-                for product in reversed(plan):
-                    self._multiply_in_reverse(product)
-
-        return run
+        return lambda: self._run(plan, backward=True)
 
     def evaluation(self, index: int) -> Callable[[], None]:
         """Prepare the products of a forward pass; see `Contender.evaluation`."""
         plan = self._plan(self.infer_counts[index])
+        return lambda: self._run(plan)
 
-        def run() -> None:
-            with torch.no_grad():
-                for product in plan:
-                    self._multiply(product)
-
-        return run
+    @torch.no_grad()
+    def _run(self, plan: list[Product], backward: bool = False) -> None:
+        for product in plan:
+            self._multiply(product)
+        for product in reversed(plan if backward else []):
+            self._multiply_backward(product)
 
     def _plan(self, counts: Counts) -> list[Product]:
-        plan = [Product(weight.detach(), rows) for weight, rows in products(self.layer, counts)]
+        plan = [
+            Product(weight.detach().to(self.dtype or weight.dtype), rows)
+            for weight, rows in products(self.layer, counts)
+        ]
         for weight, _ in plan:
             for width in weight.shape:
                 for name in ("value", "gradient"):
-                    # Random numbers: zeros and denormals have times of their own.
+                    # Random numbers: zeros and denormals take other times.
                     self._buffers.setdefault((name, width), weight.new_empty(CHUNK, width).normal_())
         return plan
 
@@ -150,7 +150,7 @@ class Floor:
         for size in _chunks(rows):
             torch.mm(source[:size], weight.t(), out=result[:size])
 
-    def _multiply_in_reverse(self, product: Product) -> None:
+    def _multiply_backward(self, product: Product) -> None:
         weight, rows = product
         source, gradient = self._buffers["value", weight.shape[1]], self._buffers["gradient", len(weight)]
         result = torch.empty(min(rows, CHUNK), weight.shape[1], dtype=weight.dtype, device=weight.device)
@@ -160,16 +160,13 @@ class Floor:
             torch.addmm(weight_gradient, gradient[:size].t(), source[:size], out=weight_gradient)
 
 
-def _run(layer: OrderedMemory, batches: Sequence[Batch]) -> list[Counts]:
-    with torch.no_grad():
-        return [
-            count(
-                layer(batch.inputs, lengths=batch.lengths.cpu()).attention,
-                batch.lengths,
-                layer.occupancy_threshold,
-            )
-            for batch in batches
-        ]
+@torch.no_grad()
+def _count_all(layer: OrderedMemory, batches: Sequence[Batch]) -> list[Counts]:
+    attentions = [layer(batch.inputs, lengths=batch.lengths.cpu()).attention for batch in batches]
+    return [
+        count(attention, batch.lengths, layer.occupancy_threshold)
+        for attention, batch in zip(attentions, batches, strict=True)
+    ]
 
 
 def _chunks(rows: int) -> list[int]:

@@ -11,36 +11,42 @@ from typing import Any
 
 import torch
 
+from tasks.benchmark.config import MeasurementConfig
 
-def describe(device: str) -> dict[str, Any]:
-    """Device, versions, commit and date, as JSON values.
+
+def describe(config: MeasurementConfig) -> dict[str, Any]:
+    """Device, versions, commit, date and how it was measured, as JSON values.
 
     Args:
-        device: whose name is wanted, such as `cpu`.
+        config: device and options of the measurement.
     """
     return {
-        "device": device,
-        "device_name": _device_name(device),
+        "device": config.device,
+        "device_name": _device_name(config.device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seed": config.seed,
+        "repeats": config.repeats,
+        "flush_denormal": config.flush_denormal,
     }
 
 
-def machine_line(machine: dict[str, Any], repeats: int, *notes: str) -> str:
-    """What `describe` found and how it was measured, in one line.
+def machine_line(machine: dict[str, Any], *notes: str) -> str:
+    """What `describe` found, in one line.
 
     Args:
         machine: from `describe`.
-        repeats: of each measurement.
-        notes: whatever else the numbers depend on.
+        notes: other conditions of the measurement.
     """
+    flushed = ["denormals flushed"] if machine["flush_denormal"] else []
     parts = (
         f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}, "
         f"commit {machine['commit'] or 'unknown'}",
-        f"medians of {repeats}",
+        f"medians of {machine['repeats']}",
         *notes,
+        *flushed,
     )
     return "; ".join(parts)
 

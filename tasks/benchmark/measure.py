@@ -1,6 +1,6 @@
-"""How it is timed: every contender in turn on the same batch, again and again; medians.
+"""Interleaved timing: the contenders take turns on the same batch, repeatedly; medians are reported.
 
-What disturbs the machine for a while so disturbs all contenders alike, and their ratios hold.
+A temporary disturbance of the machine affects all contenders alike, so their ratios remain valid.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tasks.benchmark.contender import Contender
 
 
 class Times(NamedTuple):
-    """Of one contender, in milliseconds: the median of each batch.
+    """Median times of one contender on each batch, in milliseconds.
 
     Args:
-        train: of a training step.
-        infer: of a forward pass.
+        train: training step.
+        infer: forward pass.
     """
 
     train: list[float]
@@ -34,9 +34,9 @@ def interleave(
 
     Args:
         contenders: by name.
-        batches: how many each has.
-        repeats: how often each runs each batch, after once untimed.
-        device: to wait for before reading the clock.
+        batches: number of batches.
+        repeats: timed runs on each batch, after an untimed one.
+        device: synchronized before the clock is read.
     Returns:
         Medians by name.
     """
@@ -44,7 +44,7 @@ def interleave(
     train: dict[str, list[list[float]]] = {name: [[] for _ in range(batches)] for name in names}
     infer: dict[str, list[list[float]]] = {name: [[] for _ in range(batches)] for name in names}
     for repeat in range(-1, repeats):
-        # Another first contender each time: what runs before it must not favour one.
+        # Rotate the order, so that no contender always runs after the same other one.
         start = repeat % len(names)
         for index in range(batches):
             for name in names[start:] + names[:start]:

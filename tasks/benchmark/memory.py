@@ -1,4 +1,4 @@
-"""Peak memory of a training step, beyond what the process had before it, each in a fresh process."""
+"""Additional peak memory of a training step, measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def peak_mib(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> flo
     Args:
         setup: what the contender is built from.
         entry: which contender.
-        batch: what it reads.
+        batch: its input.
         threads: of PyTorch on the CPU.
     Returns:
-        MiB beyond weights, inputs and what a tiny step has left; None if the process died, as it does
-        when memory runs out.
+        MiB in addition to weights, inputs and what a tiny step leaves behind; None if the process died, as
+        when it runs out of memory.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -59,7 +59,7 @@ def _measure(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> flo
 
 
 def _start_of_peak() -> int:
-    """Bytes resident, and from now on the peak counts from there where the system allows it."""
+    """Resident bytes; also resets the peak to them where the system allows it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return _peak()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,15 +17,14 @@ from onlstm import ONLSTM
 from onlstm.backends import BACKENDS
 from ordered_memory.backends.registry import BackendError
 from tasks.benchmark.batches import Batch
-from tasks.benchmark.config import MeasurementConfig, check_output
+from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import FLOOR, LSTM, RELEASED, Contender
 from tasks.benchmark.contenders import batch_contender
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
-from tasks.benchmark.released import check_difference, execute
+from tasks.benchmark.released import build_module, check_difference
 from tasks.runs.errors import UserError
-from tasks.runs.run_directory import write_json
 
 FILE = "ON_LSTM.py"
 
@@ -34,13 +34,11 @@ class OnlstmConfig(MeasurementConfig):
     """Time a training step and a forward pass of ON-LSTM beside nn.LSTM of the same size."""
 
     sizes: tuple[str, ...] = ("70x20x400x1150", "35x256x128x400", "35x32x200x650")
-    """Tokens x sequences x input features x hidden units of each comparison."""
+    """Sizes to compare at: tokens x sequences x input features x hidden units."""
     chunk_size: int = 10
-    """Units for each entry of a master gate."""
+    """Units per entry of a master gate."""
     released_code: Path | None = None
     """A checkout of the authors' Ordered-Neurons repository: time its module on the same batches."""
-    json: Path | None = None
-    """Also write the results to this file: a list with one object for each size."""
 
     def check(self) -> None:
         super().check()
@@ -48,7 +46,6 @@ class OnlstmConfig(MeasurementConfig):
             raise UserError("--sizes must name at least one size")
         for text in self.sizes:
             _parse(text)
-        check_output(self.json, "--json")
 
 
 class _Size(NamedTuple):
@@ -68,15 +65,12 @@ def run_onlstm(config: OnlstmConfig) -> None:
     Raises:
         UserError: bad options, or the authors' code differs from ours.
     """
-    config.apply()
-    if config.quick:
-        config = replace(config, sizes=("5x2x6x20",), repeats=1)
+    config.set_up()
     results = []
-    for text in config.sizes:
+    for text in ["5x2x6x20"] if config.quick else config.sizes:
         results.append(_compare(_parse(text), config))
         print(_text(results[-1]), end="\n\n", flush=True)
-    if config.json is not None:
-        write_json(config.json, results)
+        config.write(results)
 
 
 def _parse(text: str) -> _Size:
@@ -98,30 +92,30 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     for name in BACKENDS:
-        own = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, backend=name, device=config.device)
-        own.load_state_dict(layer.state_dict())
+        own = copy.deepcopy(layer)
+        own.backend = name
         try:
             own(x[:1])
         except BackendError as error:
             skipped[name] = str(error)
             continue
-        contenders[name] = batch_contender(_Output(own), batches)
+        contenders[name] = _contender(own, batches)
     ours = next(iter(contenders))
-    contenders[LSTM] = batch_contender(_Output(nn.LSTM(size.F, size.H, device=config.device)), batches)
+    contenders[LSTM] = _contender(nn.LSTM(size.F, size.H, device=config.device), batches)
     difference = None
     if config.released_code is not None:
         released = build_released(config.released_code, layer)
         difference = largest_difference(released, layer, x)
-        contenders[RELEASED] = batch_contender(_Released(released), batches)
+        contenders[RELEASED] = batch_contender(
+            released, batches, lambda batch: _run_released(released, batch.inputs)
+        )
     contenders[FLOOR] = _Products(layer, x)
     times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
     figures = contender_figures(times, "tokens", size.T * size.B)
     return {
         **size._asdict(),
         "chunk_size": config.chunk_size,
-        **describe(config.device),
-        "seed": config.seed,
-        "repeats": config.repeats,
+        **describe(config),
         "released_difference": difference,
         "skipped": skipped,
         **reference_ratios(figures, ours),
@@ -132,37 +126,21 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
 def _text(result: dict[str, Any]) -> str:
     lines = [
         f"T={result['T']} B={result['B']} {result['F']}→{result['H']}, chunks of {result['chunk_size']}",
-        machine_line(result, result["repeats"]),
+        machine_line(result),
         tables(result["contenders"], "tokens"),
     ]
     lines += [f"not run: {name}: {reason}" for name, reason in result["skipped"].items()]
     return "\n".join(lines)
 
 
-class _Output(nn.Module):
-    """The output, (T, B, H), of ON-LSTM or nn.LSTM."""
-
-    def __init__(self, lstm: nn.Module) -> None:
-        super().__init__()
-        self.lstm = lstm
-
-    def forward(self, batch: Batch) -> Tensor:
-        output: Tensor = self.lstm(batch.inputs)[0]
-        return output
-
-
-class _Released(nn.Module):
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, batch: Batch) -> Tensor:
-        return _run_released(self.module, batch.inputs)
+def _contender(lstm: nn.Module, batches: list[Batch]) -> Contender:
+    """An ON-LSTM or nn.LSTM, whose output is (T, B, H)."""
+    return batch_contender(lstm, batches, lambda batch: lstm(batch.inputs)[0])
 
 
 class _Products:
-    """The products of an ON-LSTM and nothing else: input at once, a recurrent one for every step and, in
-    training, another for every step, two of gradients of the weights and one of the input."""
+    """Only the matrix products of an ON-LSTM: one for the input, a recurrent one per step and, in training,
+    another per step, two for the gradients of the weights and one for that of the input."""
 
     def __init__(self, layer: ONLSTM, x: Tensor) -> None:
         self.weight_i = layer.weight_ih_l0.detach()
@@ -172,27 +150,25 @@ class _Products:
         self.hidden = torch.randn(len(self.tokens), layer.hidden_size, device=x.device)
 
     def training_step(self, index: int) -> Callable[[], None]:
-        forward = self.evaluation(index)
-
-        def run() -> None:
-            forward()
-            with torch.no_grad():
-                for gates in self.gates.chunk(self.steps):
-                    torch.mm(gates, self.weight)
-                torch.mm(self.gates, self.weight_i)
-                torch.mm(self.gates.t(), self.tokens)
-                torch.mm(self.gates.t(), self.hidden)
-
-        return run
+        return self._train
 
     def evaluation(self, index: int) -> Callable[[], None]:
-        def run() -> None:
-            with torch.no_grad():
-                torch.mm(self.tokens, self.weight_i.t())
-                for hidden in self.hidden.chunk(self.steps):
-                    torch.mm(hidden, self.weight.t())
+        return self._forward
 
-        return run
+    @torch.no_grad()
+    def _forward(self) -> None:
+        torch.mm(self.tokens, self.weight_i.t())
+        for hidden in self.hidden.chunk(self.steps):
+            torch.mm(hidden, self.weight.t())
+
+    @torch.no_grad()
+    def _train(self) -> None:
+        self._forward()
+        for gates in self.gates.chunk(self.steps):
+            torch.mm(gates, self.weight)
+        torch.mm(self.gates, self.weight_i)
+        torch.mm(self.gates.t(), self.tokens)
+        torch.mm(self.gates.t(), self.hidden)
 
 
 def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
@@ -206,14 +182,13 @@ def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
     Raises:
         UserError: the checkout does not hold the file, or it is not the module that is known here.
     """
-    module = execute(directory, FILE, "yikangshen/Ordered-Neurons")
-    try:
-        released: nn.Module = module.ONLSTMStack([layer.input_size, layer.hidden_size], layer.chunk_size)
-        released.load_state_dict(released_weights(layer))
-    except Exception as error:  # whatever stands in that file
-        raise UserError(
-            f"{directory / FILE}: not the module that is known here: {type(error).__name__}: {error}"
-        ) from None
+    released = build_module(
+        directory,
+        FILE,
+        "yikangshen/Ordered-Neurons",
+        lambda module: module.ONLSTMStack([layer.input_size, layer.hidden_size], layer.chunk_size),
+        released_weights(layer),
+    )
     return released.to(layer.weight_ih_l0.device)
 
 
@@ -234,7 +209,7 @@ def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
 
 
 def largest_difference(released: nn.Module, layer: ONLSTM, x: Tensor) -> float:
-    """How far the outputs of the two are apart in float64, on a few steps of a few sequences.
+    """The largest difference between the outputs of the two in float64, on a few steps of a few sequences.
 
     Args:
         released: the authors' module with the weights of `layer`.
@@ -246,14 +221,10 @@ def largest_difference(released: nn.Module, layer: ONLSTM, x: Tensor) -> float:
         UserError: it is beyond the tolerance.
     """
     few = x[:5, :2].double()
-    before = next(released.parameters()).dtype
+    theirs, ours = copy.deepcopy(released).double().eval(), copy.deepcopy(layer).double().eval()
+    ours.backend = "reference"
     with torch.no_grad():
-        ours = ONLSTM(
-            layer.input_size, layer.hidden_size, chunk_size=layer.chunk_size, backend="reference"
-        ).to(few.device, torch.float64)
-        ours.load_state_dict(layer.state_dict())
-        difference = float((_run_released(released.double().eval(), few) - ours(few)[0]).abs().max())
-    released.to(before)
+        difference = float((_run_released(theirs, few) - ours(few)[0]).abs().max())
     check_difference(difference)
     return difference
 

@@ -1,4 +1,4 @@
-"""The authors' module, from a checkout that the user names, as one more contender.
+"""The authors' module, from a checkout that the user names, as another contender.
 
 Its file has the name of this library's package, so it is executed from its source under a private name;
 nothing is written to the checkout. Its one file needs no change for current PyTorch. Its training code
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -23,8 +25,7 @@ from tasks.benchmark.batches import Batch
 from tasks.benchmark.workloads import Sizes
 from tasks.runs.errors import UserError
 
-FILE = "ordered_memory.py"
-CLASS = "OrderedMemory"
+FILE, REPOSITORY = "ordered_memory.py", "yikangshen/Ordered-Memory"
 TOLERANCE = 1e-9
 """The largest difference between outputs in float64 that counts as agreement."""
 
@@ -35,7 +36,7 @@ def execute(directory: Path, file: str, repository: str) -> ModuleType:
     Args:
         directory: of the checkout, which the file may import its neighbours from; nothing is written to it.
         file: its name there.
-        repository: what the checkout should be of, for the error.
+        repository: the expected repository, for the error.
     Returns:
         The module, which is not in `sys.modules`; nor are the neighbours that it imported.
     Raises:
@@ -48,11 +49,8 @@ def execute(directory: Path, file: str, repository: str) -> ModuleType:
     before = set(sys.modules)
     sys.path.insert(0, str(directory.resolve()))
     try:
-        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
-    except Exception as error:  # whatever stands in that file
-        raise UserError(
-            f"{path}: not the module that is known here: {type(error).__name__}: {error}"
-        ) from None
+        with _refusing(path):
+            exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     finally:
         sys.path.pop(0)
         for name in set(sys.modules) - before:
@@ -60,6 +58,43 @@ def execute(directory: Path, file: str, repository: str) -> ModuleType:
             if origin and Path(origin).is_relative_to(directory.resolve()):
                 del sys.modules[name]
     return module
+
+
+def build_module(
+    directory: Path,
+    file: str,
+    repository: str,
+    build: Callable[[ModuleType], nn.Module],
+    weights: dict[str, Tensor] | None,
+) -> nn.Module:
+    """A network of the authors' code.
+
+    Args:
+        directory, file, repository: see `execute`.
+        build: builds the network from the executed file.
+        weights: its state dict; None for its own initial weights.
+    Returns:
+        The network, on the CPU.
+    Raises:
+        UserError: the file is missing, or it is not the expected one.
+    """
+    module = execute(directory, file, repository)
+    with _refusing(directory / file):
+        network = build(module)
+        if weights is not None:
+            network.load_state_dict(weights)
+        return network
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Report any error of the authors' file in one line."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"{path}: not the module that is known here: {type(error).__name__}: {error}"
+        ) from None
 
 
 def check_difference(difference: float) -> None:
@@ -77,14 +112,6 @@ def check_difference(difference: float) -> None:
         )
 
 
-def load_module(directory: Path) -> ModuleType:
-    """The authors' module of Ordered Memory; see `execute`."""
-    module = execute(directory, FILE, "yikangshen/Ordered-Memory")
-    if not isinstance(getattr(module, CLASS, None), type):
-        raise UserError(f"{directory / FILE}: has no class {CLASS}")
-    return module
-
-
 def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Module:
     """The authors' module at these sizes, with the weights of our layer where it can have them.
 
@@ -97,19 +124,19 @@ def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Mo
     Raises:
         UserError: it is not the module that is known here.
     """
-    module = load_module(directory)
-    try:
-        released: nn.Module = getattr(module, CLASS)(
+    released = build_module(
+        directory,
+        FILE,
+        REPOSITORY,
+        lambda module: module.OrderedMemory(
             sizes.input_size,
             sizes.slot_size,
             sizes.num_slots,
             dropout=sizes.cell_dropout,
             dropoutm=sizes.attention_dropout,
-        )
-        if comparable(sizes):
-            released.load_state_dict(released_weights(layer))
-    except (TypeError, RuntimeError) as error:
-        raise UserError(f"{directory / FILE}: not the module that is known here: {error}") from None
+        ),
+        released_weights(layer) if comparable(sizes) else None,
+    )
     return released.to(next(layer.parameters()).device)
 
 
@@ -164,7 +191,7 @@ _SAME = {
 
 
 def largest_difference(released: nn.Module, layer: OrderedMemory, batch: Batch) -> float:
-    """How far the outputs of the two are apart in float64, on sequences of one length.
+    """The largest difference between the outputs of the two in float64, on sequences of one length.
 
     Args:
         released: with the weights of `layer`.

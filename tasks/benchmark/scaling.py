@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from tasks.benchmark.config import ScalingConfig
 from tasks.benchmark.contenders import (
@@ -57,11 +56,9 @@ def run_scaling(config: ScalingConfig) -> None:
     Raises:
         UserError: bad options, or a backend that cannot run here.
     """
-    config.apply()
+    config.set_up()
     config.out.mkdir(parents=True, exist_ok=True)
-    machine = describe(config.device)
-    flushed = ["denormals flushed"] if config.flush_denormal else []
-    print(machine_line(machine, config.repeats, f"brackets nest {config.nesting} deep", *flushed))
+    print(machine_line(describe(config), f"brackets nest {config.nesting} deep"))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)
     rows: list[Row] = []
     for axis in config.axes:
@@ -70,11 +67,12 @@ def run_scaling(config: ScalingConfig) -> None:
         rows += swept
         write_atomically(config.out / "scaling.csv", _csv(rows))
         write_atomically(config.out / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
+    config.write(rows)
     print(f"\n{config.out / 'scaling.csv'}, and plots beside it")
 
 
 def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Row]:
-    """One point of a sweep, with and without checkpoints in time."""
+    """One point of a sweep, with and without recomputation."""
     T, B, N, D = (sizes[name] for name in "TBND")
     rng = np.random.default_rng(config.seed)
     batch = pad([nested_expression(rng, T, config.nesting) for _ in range(B)])
@@ -88,8 +86,7 @@ def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Ro
         contenders = {entry.name: build(setup, entry, batches) for entry in entries}
     except RuntimeError as error:
         raise UserError(f"--backend: {error}") from None
-    repeats = 1 if config.quick else config.repeats
-    times = interleave(contenders, 1, repeats=repeats, device=config.device)
+    times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
     rows = []
     for entry in entries:
         train_ms, infer_ms = times[entry.name].train[0], times[entry.name].infer[0]
@@ -102,22 +99,16 @@ def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Ro
 
 
 def _table(axis: str, rows: Sequence[Row]) -> str:
-    header = ["", axis, "train ms", "eval ms", "train µs/token", "eval µs/token", "peak MiB"]
-    return table(
-        header,
-        [
-            [
-                row["contender"],
-                str(row[axis]),
-                number(row["train_ms"]),
-                number(row["infer_ms"]),
-                number(row["train_us_per_token"], 2),
-                number(row["infer_us_per_token"], 2),
-                number(row["peak_mib"]),
-            ]
-            for row in rows
-        ],
-    )
+    columns = {
+        "train ms": ("train_ms", 1),
+        "eval ms": ("infer_ms", 1),
+        "train µs/token": ("train_us_per_token", 2),
+        "eval µs/token": ("infer_us_per_token", 2),
+        "peak MiB": ("peak_mib", 1),
+    }
+    cells = [[number(row[name], digits) for name, digits in columns.values()] for row in rows]
+    names = [[row["contender"], str(row[axis])] for row in rows]
+    return table(["", axis, *columns], [left + right for left, right in zip(names, cells, strict=True)])
 
 
 def _csv(rows: Sequence[Row]) -> str:
@@ -130,33 +121,22 @@ def _csv(rows: Sequence[Row]) -> str:
 
 def _figure(axis: str, rows: Sequence[Row]) -> Figure:
     """Time per token, and peak memory where it was measured."""
-    measured = [row for row in rows if row["peak_mib"] is not None]
-    panels: list[tuple[str, tuple[str, ...]]] = [("time per token (µs)", ("train", "infer"))]
-    if measured:
-        panels.append(("peak memory (MiB)", ("peak",)))
+    columns = {
+        "training step (µs per token)": "train_us_per_token",
+        "evaluation (µs per token)": "infer_us_per_token",
+        "peak memory (MiB)": "peak_mib",
+    }
+    panels = {label: column for label, column in columns.items() if rows[0][column] is not None}
     figure = Figure(figsize=(4.6 * len(panels), 3.2), layout="constrained")
     values = sorted({row[axis] for row in rows})
-    names = list(dict.fromkeys(row["contender"] for row in rows))
-    for place, (label, kinds) in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), place)
-        for name in names:
-            for kind in kinds:
-                column = "peak_mib" if kind == "peak" else f"{kind}_us_per_token"
-                points = [
-                    (row[axis], row[column])
-                    for row in rows
-                    if row["contender"] == name and row[column] is not None
-                ]
-                what = {"train": ": training", "infer": ": evaluation", "peak": ""}[kind]
-                axes.plot(
-                    *zip(*points, strict=True), marker="o", markersize=3, linewidth=1.5, label=name + what
-                )
+    for axes, (label, column) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+        for name in dict.fromkeys(row["contender"] for row in rows):
+            heights = [row[column] for row in rows if row["contender"] == name]
+            axes.plot(values, heights, marker="o", markersize=3, linewidth=1.5, label=name)
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.set_xlabel(f"{axis} ({NAMES[axis]})")
-        axes.set_ylabel(label)
+        axes.set_xticks(values, map(str, values))
+        axes.minorticks_off()
+        axes.set(xlabel=f"{axis} ({NAMES[axis]})", ylabel=label)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,6 +1,6 @@
-"""What is read in each configuration: sizes as in the papers, and batches of tokens as training has them.
+"""The data of each configuration: sizes as in the papers, and batches of tokens as in training.
 
-Axes: B batch, T time. Tokens are numbers from 1; 0 is padding, on the right.
+Axes: B batch, T time. Token ids start at 1; 0 is padding, on the right.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from tasks.classifiers.batching import bucketed_batches
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
 from tasks.logic import formulas
+from tasks.runs.errors import UserError
 
 Sequences = list[list[int]]
 
 
 class Sizes(NamedTuple):
-    """Of a layer and of the embeddings under it."""
+    """Sizes and options of a layer and of its embeddings."""
 
     slot_size: int
     num_slots: int
@@ -54,7 +55,7 @@ class Workload(NamedTuple):
         sizes: of the layer.
         batches: from short to long.
         left_padded: the authors' code pads this task's sequences on the left.
-        checkpoints: also measure with checkpoints in time.
+        checkpoints: also measure with recomputation.
     """
 
     name: str
@@ -71,10 +72,10 @@ def build_workload(
 
     Args:
         name: "listops", "logic", "sst" or "long".
-        batches: how many.
-        seed: of everything random.
-        max_length: the most tokens of an expression of "listops".
-        quick: tiny sizes for tests.
+        batches: number of batches.
+        seed: random seed.
+        max_length: maximum length of a "listops" expression in tokens.
+        quick: whether to use tiny sizes, for tests.
     Returns:
         The workload.
     """
@@ -107,9 +108,9 @@ def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list
     Longer expressions of the same depth have more arguments, where real ListOps has more depth.
 
     Args:
-        rng: where the choices come from.
+        rng: random generator.
         length: tokens, not 2: an operator and its bracket enclose at least one argument.
-        depth: of brackets; at 0 only digits are left.
+        depth: maximum depth of brackets; 0 allows only digits.
     Returns:
         Token ids of `tasks.listops.expressions`.
     Example:
@@ -128,7 +129,7 @@ def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list
 
 
 def _argument_sizes(rng: np.random.Generator, room: int, depth: int) -> list[int]:
-    """Cut `room` tokens into arguments, about equally many on each level that is left."""
+    """Cut `room` tokens into arguments, about equally many on each remaining level."""
     if depth == 0:
         return [1] * room
     count = max(2, round(room ** (1 / (depth + 1))))
@@ -145,8 +146,8 @@ def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
     `( not a )` has 1 + 3 tokens and `( a ( and b ) )` has 2 + 5, parentheses being tokens.
 
     Args:
-        rng: where the choices come from.
-        operators: how many, `not` included.
+        rng: random generator.
+        operators: number of operators, `not` included.
     Returns:
         Ids of `tasks.logic.formulas`; they parse.
     """
@@ -161,16 +162,32 @@ def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
     return [opening, *first, opening, connective, *second, closing, closing]
 
 
-def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> list[TokenBatch]:
-    """Of the batches of one epoch in order of T, those in the middle of `count` equal parts."""
-    lengths = [len(sequence) for sequence in sequences]
+def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: int) -> list[NDArray[np.int64]]:
+    """Batches of a training epoch, evenly spread over their lengths.
+
+    Args:
+        lengths: of all examples, in tokens.
+        batch_size: examples in a batch.
+        count: number of batches.
+        seed: of the epoch.
+    Returns:
+        Indices of the examples of each batch, (batch_size,), from short to long.
+    Raises:
+        UserError: the epoch has fewer full batches.
+    """
     epoch = [
         batch
         for batch in bucketed_batches(lengths, batch_size, seed=seed, epoch=0)
         if len(batch) == batch_size
     ]
+    if len(epoch) < count:
+        raise UserError(f"--batches {count}: there are only {len(epoch)} batches of {batch_size}")
     epoch.sort(key=lambda batch: max(lengths[i] for i in batch))
-    chosen = [epoch[int((part + 0.5) / count * len(epoch))] for part in range(count)]
+    return [epoch[int((part + 0.5) / count * len(epoch))] for part in range(count)]
+
+
+def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> list[TokenBatch]:
+    chosen = spread_batches([len(sequence) for sequence in sequences], batch_size, count, seed)
     return [pad([sequences[i] for i in batch]) for batch in chosen]
 
 
@@ -195,17 +212,13 @@ def _logic(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
         smaller = int(rng.integers(larger + 1))
         drawn.append((logic_clause(rng, larger), logic_clause(rng, smaller)))
     longest = [max(len(first), len(second)) for first, second in drawn]
-    epoch = [batch for batch in bucketed_batches(longest, pairs, seed=seed, epoch=0) if len(batch) == pairs]
-    epoch.sort(key=lambda batch: max(longest[i] for i in batch))
-    chosen = [epoch[int((part + 0.5) / batches * len(epoch))] for part in range(batches)]
-    sides = [[drawn[i][side] for side in range(2) for i in batch] for batch in chosen]
-    return Workload(
-        "logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), [pad(batch) for batch in sides]
-    )
+    chosen = spread_batches(longest, pairs, batches, seed)
+    sides = [pad([drawn[i][side] for side in range(2) for i in batch]) for batch in chosen]
+    return Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), sides)
 
 
 def _sst(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
-    """Sentences of 5 to 50 words, 19 on average as in the treebank; which words they are is immaterial."""
+    """Sentences of 5 to 50 words, 19 on average as in the treebank; which words they are does not matter."""
     batch_size, vocabulary = (4, 20) if quick else (128, 10_000)
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.normal(19, 9, size=batch_size * 50).round(), 5, 50).astype(int)

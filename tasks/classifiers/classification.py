@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ordered_memory.trees import Tree
+from ordered_memory.trees import Span, Tree
 from tasks.classifiers.batching import bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import progress_bar
@@ -43,12 +43,15 @@ class Sentence(NamedTuple):
         words: the leaves of the tree, which may be fewer.
         tree: the true tree.
         name: tells it from the other sentences of an example.
+        values: a number in [-1, 1] for each node of the true tree, words (i, i) among them, such as its
+            sentiment; None where the task has no such thing.
     """
 
     tokens: list[str]
     words: list[str]
     tree: Tree
     name: str = ""
+    values: Mapping[Span, float] | None = None
 
 
 class LabelledData(Protocol):
@@ -56,6 +59,8 @@ class LabelledData(Protocol):
 
     labels: Indices
     """(n,) int64."""
+    part: str
+    """What results on it are called: "test", or "validation" where there is no test data."""
 
     @property
     def sentence_lengths(self) -> Indices:

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from ordered_memory.trees import Tree, spans
 from tasks.classifiers.classification import LabelledData
-from tasks.classifiers.evaluation import Reading, evaluate, read
+from tasks.classifiers.evaluation import Reading, read
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
 from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree, save_attention
 from tasks.runs.errors import UserError
+from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least, check_fraction
-from tasks.runs.run_directory import write_json
-from tasks.runs.threads import use_threads
 
 
 @dataclass
@@ -31,7 +32,7 @@ class CheckpointConfig:
 
 
 @dataclass
-class EvaluateConfig(CheckpointConfig):
+class EvaluateConfig(CheckpointConfig, ResultsConfig):
     """The data and the evaluation."""
 
     test: str = "standard"
@@ -48,10 +49,6 @@ class EvaluateConfig(CheckpointConfig):
     """Slot occupancies below this fraction count as empty; None for the threshold of training."""
     batch_size: int = 256
     """The most examples in a batch."""
-    threads: int | None = None
-    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
-    json: Path | None = None
-    """Also write the results to this file."""
 
 
 @dataclass
@@ -74,7 +71,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     check_at_least(1, config, "batch_size", "size", "num_slots")
     check_at_least(0, config, "seed")
     check_fraction(config, "occupancy_threshold")
-    use_threads(config)
+    config.set_up()
     model, trained = task.load_model(config.checkpoint or task.pretrained, config.occupancy_threshold)
     if config.data_dir is not None:
         trained.data_dir = config.data_dir
@@ -84,21 +81,24 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         data = task.load(trained).test
     else:
         data = task.draw(trained, config.test, config.size, config.seed)
+    if task.adapt is not None:
+        task.adapt(trained, model, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    evaluation = evaluate(
+    _, results = task.test(
+        trained,
         model.to(device),
         data,
         batch_size=config.batch_size,
         num_slots=config.num_slots or trained.test_num_slots,
         device=device,
     )
-    results = task.summary(trained, evaluation)
     print(results_text(results))
-    if config.json is not None:
-        write_json(config.json, results)
+    config.write(results)
 
 
-def read_example(task: ClassifierTask[Any], config: ReadConfig, data: LabelledData) -> Reading:
+def read_example(
+    task: ClassifierTask[Any], config: ReadConfig, data: LabelledData
+) -> tuple[Reading, nn.Module, Any]:
     """What a trained model makes of the only example of a data set.
 
     Args:
@@ -106,7 +106,7 @@ def read_example(task: ClassifierTask[Any], config: ReadConfig, data: LabelledDa
         config: which model, and whether there will be a picture.
         data: one example.
     Returns:
-        Answer, trees and attention.
+        Answer, trees and attention; the model; the configuration of its run.
     Raises:
         UserError: an option out of range.
     """
@@ -119,7 +119,9 @@ def read_example(task: ClassifierTask[Any], config: ReadConfig, data: LabelledDa
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
             )
     model, trained = task.load_model(config.checkpoint or task.pretrained)
-    return read(model, data, 0, config.num_slots or trained.test_num_slots)
+    if task.adapt is not None:
+        task.adapt(trained, model, data)
+    return read(model, data, 0, config.num_slots or trained.test_num_slots), model, trained
 
 
 def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None:
@@ -142,9 +144,21 @@ def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None
             print(f"\n{_drawn(sentence.tree, sentence.words)}")
         if config.heat_map is not None:
             suffix = "" if sentence == data.sentences(0)[0] else f"-{sentence.name.split()[0]}"
-            path = config.heat_map.with_stem(config.heat_map.stem + suffix)
-            save_attention(path, attention, sentence.tokens)
-            print(f"heat map: {path}")
+            draw_heat_map(
+                config.heat_map.with_stem(config.heat_map.stem + suffix), attention, sentence.tokens
+            )
+
+
+def draw_heat_map(path: Path, attention: NDArray[Any], tokens: list[str]) -> None:
+    """Write the attention of a sentence as a picture, and say where.
+
+    Args:
+        path: of the PNG file.
+        attention: p of each token, (T, N).
+        tokens: T words.
+    """
+    save_attention(path, attention, tokens)
+    print(f"heat map: {path}")
 
 
 def _drawn(tree: Tree, words: list[str]) -> str:

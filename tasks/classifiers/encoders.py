@@ -1,24 +1,39 @@
-"""Encoders of sequences that tasks share: their options, Ordered Memory and an LSTM."""
+"""Encoders of sequences that tasks share: their options, how they are built and what they are given.
+
+B is the batch, T the longest sequence in it, E the features of an embedded token, H those of a summary.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from tasks.classifiers.tree_batching import TreeBatch
+from tasks.classifiers.tree_models import TREE_MODELS, TreeModel
 from tasks.runs.config import AdamConfig
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction
+
+GIVEN_TREES = tuple(TREE_MODELS)
+"""Encoders that are given the true tree."""
+BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
+"""Encoders that can read in both directions."""
 
 
 @dataclass
 class EncoderConfig(AdamConfig):
     """The model: sizes, dropout, and how it is computed."""
 
+    model: str = "ordered-memory"
+    """Encoder of the sequences."""
+    bidirectional: bool = False
+    """Read in both directions: ordered-memory, lstm and onlstm."""
     embedding_size: int = 128
     """Embedding size."""
     slot_size: int = 128
@@ -31,6 +46,8 @@ class EncoderConfig(AdamConfig):
     """Score function of the slot attention."""
     cell: Literal["gated", "tree-rnn"] = "gated"
     """Cell that composes two slots."""
+    chunk_size: int = 10
+    """Chunk size of ON-LSTM: units per master-gate entry."""
     cell_dropout: float = 0.1
     """Dropout before each linear map of the cell, or in the layers of a transformer."""
     attention_dropout: float = 0.3
@@ -50,7 +67,7 @@ class EncoderConfig(AdamConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
-        check_at_least(1, self, "recompute_every")
+        check_at_least(1, self, "recompute_every", "chunk_size")
         check_fraction(
             self,
             "occupancy_threshold",
@@ -59,6 +76,20 @@ class EncoderConfig(AdamConfig):
             "input_dropout",
             "output_dropout",
         )
+        if self.bidirectional and self.model not in BIDIRECTIONAL:
+            raise UserError(
+                f"--bidirectional is for --model {', '.join(BIDIRECTIONAL)}, got --model {self.model}"
+            )
+        if self.model == "onlstm" and self.slot_size % self.chunk_size:
+            raise UserError(
+                f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"
+            )
+
+    @property
+    def model_name(self) -> str:
+        """The model with what sets it apart from others of its kind, for the names of runs."""
+        cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""
+        return self.model + cell + ("-bidirectional" if self.bidirectional else "")
 
 
 DEMO: dict[str, Any] = {
@@ -77,23 +108,70 @@ DEMO: dict[str, Any] = {
 """Options of a demonstration: a small model without dropout."""
 
 
-def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:
-    """The layer as configured, with `batch_first`.
+class Encoded(NamedTuple):
+    """What an encoder makes of a batch.
 
     Args:
-        config: sizes, dropout and backend.
-    Raises:
-        UserError: an option that the layer refuses.
+        summary: (B, H), one vector for each sequence.
+        attention: p of every token, (B, T, N), of the forward direction; None without slots.
     """
+
+    summary: Tensor
+    attention: Tensor | None = None
+
+
+class MeanOfTokens(nn.Module):
+    """The mean of the embedded tokens of each sequence: a bag of words."""
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
+        """Average over time.
+
+        Args:
+            embedded: (B, T, E).
+            lengths: (B,) int64, at least 1.
+        Returns:
+            (B, E).
+        """
+        lengths = lengths.to(embedded.device).unsqueeze(1)
+        padding = torch.arange(embedded.shape[1], device=embedded.device) >= lengths
+        return embedded.masked_fill(padding.unsqueeze(-1), 0.0).sum(1) / lengths
+
+
+def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
+    """The encoder that `--model` names, with `batch_first`.
+
+    Args:
+        config: model, sizes, dropout and backend.
+        input_size: E, features of an embedded token.
+    Raises:
+        UserError: an option that the encoder refuses.
+    """
+    size = config.slot_size
+    if config.model in TREE_MODELS:
+        return TREE_MODELS[config.model](input_size, size, config.cell_dropout)
+    if config.model == "mean":
+        return MeanOfTokens()
+    if config.model == "lstm":
+        return nn.LSTM(input_size, size, batch_first=True, bidirectional=config.bidirectional)
     try:
+        if config.model == "onlstm":
+            return ONLSTM(
+                input_size,
+                size,
+                batch_first=True,
+                bidirectional=config.bidirectional,
+                chunk_size=config.chunk_size,
+                backend=config.backend,
+            )
         return OrderedMemory(
-            config.embedding_size,
-            config.slot_size,
+            input_size,
+            size,
             config.num_slots,
             cell_dropout=config.cell_dropout,
             attention_dropout=config.attention_dropout,
             score=config.score,
             cell=config.cell,
+            bidirectional=config.bidirectional,
             batch_first=True,
             occupancy_threshold=config.occupancy_threshold,
             recompute_every=config.recompute_every,
@@ -103,17 +181,49 @@ def build_ordered_memory(config: EncoderConfig) -> OrderedMemory:
         raise UserError(str(error)) from None
 
 
-def last_hidden(lstm: nn.LSTM | ONLSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
-    """What an LSTM with the batch first has in its last layer after each sequence's own last token.
+def summary_size(config: EncoderConfig, input_size: int) -> int:
+    """H of the encoder that `build_encoder` makes.
 
     Args:
-        lstm: of one direction, or an ON-LSTM.
+        config: model and slot size.
+        input_size: E.
+    """
+    if config.model == "mean":
+        return input_size
+    return config.slot_size * (2 if config.bidirectional else 1)
+
+
+def encode(
+    encoder: nn.Module,
+    embedded: Tensor,
+    lengths: Tensor,
+    *,
+    num_slots: int | None = None,
+    trees: TreeBatch | None = None,
+) -> Encoded:
+    """Read a batch of sequences with any encoder of `build_encoder`.
+
+    Args:
+        encoder: from `build_encoder`.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64.
-    Returns:
-        (B, units).
+        num_slots: for this call, where the encoder has slots; None for its own.
+        trees: the true trees, for an encoder that is given them.
+    Raises:
+        ValueError: an encoder that is given the trees got none.
     """
-    packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    _, (hidden, _) = lstm(packed)
-    last: Tensor = hidden[-1]
-    return last
+    if isinstance(encoder, OrderedMemory):
+        out = encoder(embedded, lengths=lengths.cpu(), num_slots=num_slots)
+        roots = out.state.candidate[..., -1, :]
+        if not encoder.bidirectional:
+            return Encoded(roots, out.attention)
+        return Encoded(torch.cat(tuple(roots), dim=-1), out.attention[0])
+    if isinstance(encoder, TreeModel):
+        if trees is None:
+            raise ValueError("trees must be given to an encoder that is told them, got None")
+        return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
+    if isinstance(encoder, nn.LSTM | ONLSTM):
+        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        _, (hidden, _) = encoder(packed)
+        return Encoded(torch.cat(tuple(hidden[-2:] if encoder.bidirectional else hidden[-1:]), dim=-1))
+    return Encoded(encoder(embedded, lengths))

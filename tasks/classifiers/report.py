@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from tasks.classifiers.classification import LabelledData
+from ordered_memory.trees import Span, Tree
+from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import Evaluation, read, spread
 from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import number, table
 from tasks.runs.run_directory import RunDirectory, config_to_dict
+
+NodeValues = Callable[[nn.Module, Sentence, Tree], Mapping[Span, float]]
+"""What a model makes of each node of a tree over a sentence, in [-1, 1]."""
 
 NUM_EXAMPLES = 12
 EXAMPLE_LENGTHS = (5, 40)
@@ -29,10 +33,10 @@ def results_text(results: Mapping[str, Any]) -> str:
         Several lines.
     """
     unit = results["unit"]
-    lines = [f"accuracy {results['accuracy']:.4f} on {results['examples']:,} {unit}"]
+    lines = [f"{results['part']} accuracy {results['accuracy']:.4f} on {results['examples']:,} {unit}"]
     for title, rows in results["accuracy_by"].items():
         cells = [[name, number(value, 4), f"{count:,}"] for name, (value, count) in rows.items()]
-        lines += ["", table([title, "accuracy", unit], cells)]
+        lines += ["", table([title, "accuracy", "count"], cells)]
     if results["confusion"] is not None:
         short = [name.split()[0] for name in results["classes"]]
         rows = [
@@ -54,6 +58,7 @@ def write_run_report(
     results: Mapping[str, Any],
     evaluation: Evaluation,
     model: nn.Module,
+    node_values: NodeValues | None = None,
 ) -> None:
     """Write report.html: learning curves, tables, and some test examples with their trees.
 
@@ -64,6 +69,7 @@ def write_run_report(
         results: of the evaluation.
         evaluation: of the best weights on the test data.
         model: with these weights, on the CPU, for the heat maps.
+        node_values: see `ClassifierTask`.
     """
     rows = run.read_metrics()
     sentences = evaluation.data.sentence_lengths.shape[1]
@@ -71,8 +77,8 @@ def write_run_report(
     report = Report(
         title=title,
         subtitle=(
-            f"Test accuracy {results['accuracy']:.4f} on {results['examples']:,} {results['unit']} "
-            f"{best_epoch(rows)}."
+            f"{results['part'].capitalize()} accuracy {results['accuracy']:.4f} on "
+            f"{results['examples']:,} {results['unit']} {best_epoch(rows)}."
         ),
         config=config_to_dict(config),
         curves=learning_curves(rows),
@@ -82,7 +88,12 @@ def write_run_report(
             example
             for index in chosen
             for example in examples_of(
-                model, evaluation.data, index, results["classes"], config.test_num_slots
+                model,
+                evaluation.data,
+                index,
+                results["classes"],
+                config.test_num_slots,
+                node_values=node_values,
             )
         ],
     )
@@ -96,6 +107,7 @@ def examples_of(
     classes: list[str],
     num_slots: int | None,
     name: str = "",
+    node_values: NodeValues | None = None,
 ) -> list[Example]:
     """The sentences of an example with induced and true trees and the attention.
 
@@ -106,24 +118,37 @@ def examples_of(
         classes: names of the answers.
         num_slots: slots of the model for this call; None for its own.
         name: of the model, put before the captions.
+        node_values: see `ClassifierTask`.
     Returns:
         One for each sentence.
     """
     reading = read(model, data, index, num_slots)
     answer, label = int(reading.probabilities.argmax()), int(data.labels[index])
     verdict = f"answer {classes[answer]}" + ("" if answer == label else f", true answer {classes[label]}")
+    sentences = data.sentences(index)
+    shown: Sequence[Tree | None] = reading.trees or [None] * len(sentences)
+    if node_values is not None and reading.trees is None:
+        shown = [sentence.tree for sentence in sentences]  # its values at the nodes of the true tree
     return [
         Example(
             tokens=sentence.words,
-            predicted_tree=reading.trees[i] if reading.trees is not None else None,
+            predicted_tree=shown[i],
             gold_tree=sentence.tree,
             attention=reading.attention[i] if reading.attention is not None else None,
             caption=": ".join(part for part in (name, sentence.name, verdict) if part),
             correct=answer == label,
             attention_tokens=sentence.tokens,
+            sentiment=_values(node_values, model, sentence, shown[i]),
+            gold_sentiment=sentence.values,
         )
-        for i, sentence in enumerate(data.sentences(index))
+        for i, sentence in enumerate(sentences)
     ]
+
+
+def _values(
+    node_values: NodeValues | None, model: nn.Module, sentence: Sentence, tree: Tree | None
+) -> Mapping[Span, float] | None:
+    return None if node_values is None or tree is None else node_values(model, sentence, tree)
 
 
 def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
@@ -169,7 +194,7 @@ def _tables(results: Mapping[str, Any]) -> list[Table]:
         tables.append(
             Table(
                 title=f"Accuracy by {title}",
-                columns=[title, "accuracy", results["unit"]],
+                columns=[title, "accuracy", "count"],
                 rows=[[name, value, count] for name, (value, count) in rows.items()],
             )
         )

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import torch
 from lightning_fabric import Fabric
 from torch import nn
 
 from tasks.classifiers.classification import Classification, LabelledData, Splits
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import Evaluation, Masks, evaluate
-from tasks.classifiers.report import results_text, write_run_report
-from tasks.runs.checkpoints import load_weights
+from tasks.classifiers.report import NodeValues, results_text, write_run_report
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import Prepared, load_trained, run_experiment
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
 
 Config = TypeVar("Config", bound=EncoderConfig)
+Accuracies = dict[str, dict[str, list[float]]]
+MoreAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class ClassifierTask(Generic[Config]):
     Args:
         title: of a run, in a few words.
         unit: what its examples are called, in the plural.
-        classes: what the answers are called, in the order of the labels.
+        classes: names of the answers, in the order of the labels.
         config: its configuration.
-        build: makes a model, which takes a batch and `num_slots` and returns a `Prediction`.
+        build: makes a model of a configuration; it takes a batch and `num_slots` and returns a `Prediction`.
         load: reads or draws the data of a run.
         groups: which test examples to report the accuracy of together: by title, masks by name.
         read_file: reads test data in the task's own format.
@@ -41,13 +43,21 @@ class ClassifierTask(Generic[Config]):
         punctuation: which tokens are leaves of the scored trees, in a sentence.
         shortest_tree: the fewest words of a sentence whose tree is scored.
         confusion: whether to report which classes are taken for which.
+        initial: makes the model to train from the data of the run, where the options alone do not tell.
+        describe: what a checkpoint must say of a model beside its options, JSON by name.
+        beside: these names; `build` is given the values by keyword when a checkpoint is loaded.
+        rates: learning rates of submodules that are not that of the configuration, by name.
+        adapt: called with a model from a checkpoint before it reads other data than its run had.
+        more_accuracies: accuracies by group that need other answers than those on the test data, as
+            `Evaluation.accuracy_by` has them, by title; given what evaluates the model on a data set.
+        node_values: what the model makes of each node of a tree over a sentence, in [-1, 1], for pictures.
     """
 
     title: Callable[[Config], str]
     unit: str
-    classes: tuple[str, ...]
+    classes: Callable[[Config], tuple[str, ...]]
     config: type[Config]
-    build: Callable[[Config], nn.Module]
+    build: Callable[..., nn.Module]
     load: Callable[[Config], Splits]
     groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
     read_file: Callable[[Config, Path], LabelledData]
@@ -56,6 +66,13 @@ class ClassifierTask(Generic[Config]):
     punctuation: str
     shortest_tree: int = 1
     confusion: bool = False
+    initial: Callable[[Config, Splits], nn.Module] | None = None
+    describe: Callable[[Any], dict[str, Any]] | None = None
+    beside: tuple[str, ...] = ()
+    rates: Callable[[Config], Mapping[str, float]] | None = None
+    adapt: Callable[[Config, Any, LabelledData], None] | None = None
+    more_accuracies: MoreAccuracies[Config] | None = None
+    node_values: NodeValues | None = None
 
     def load_model(self, path: Path, occupancy_threshold: float | None = None) -> tuple[Any, Config]:
         """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
@@ -66,7 +83,41 @@ class ClassifierTask(Generic[Config]):
         Raises:
             UserError: no such file, or not a checkpoint of this task.
         """
-        return load_trained(path, self.config, self.build, occupancy_threshold=occupancy_threshold)
+        return load_trained(
+            path, self.config, self.build, beside=self.beside, occupancy_threshold=occupancy_threshold
+        )
+
+    def test(
+        self,
+        config: Config,
+        model: nn.Module,
+        data: LabelledData,
+        *,
+        batch_size: int,
+        num_slots: int | None,
+        device: torch.device | str,
+    ) -> tuple[Evaluation, dict[str, Any]]:
+        """Evaluate a model.
+
+        Args:
+            config: of its run.
+            model: on `device`.
+            data: test data.
+            batch_size: the most examples in a batch.
+            num_slots: for this evaluation; None for the model's own.
+            device: where to compute.
+        Returns:
+            The evaluation, and its results as `summary` has them.
+        """
+
+        def answers(part: LabelledData) -> Evaluation:
+            return evaluate(model, part, batch_size=batch_size, num_slots=num_slots, device=device)
+
+        evaluation = answers(data)
+        results = self.summary(config, evaluation)
+        if self.more_accuracies is not None:
+            results["accuracy_by"] |= self.more_accuracies(config, data, answers)
+        return evaluation, results
 
     def summary(self, config: Config, evaluation: Evaluation) -> dict[str, Any]:
         """The results of an evaluation as JSON values.
@@ -75,7 +126,9 @@ class ClassifierTask(Generic[Config]):
             config: of the run.
             evaluation: of the best weights.
         """
+        classes = self.classes(config)
         return {
+            "part": evaluation.data.part,
             "unit": self.unit,
             "examples": len(evaluation.predicted),
             "accuracy": float(evaluation.correct.mean()),
@@ -83,8 +136,8 @@ class ClassifierTask(Generic[Config]):
                 title: evaluation.accuracy_by(masks)
                 for title, masks in self.groups(config, evaluation.data).items()
             },
-            "classes": list(self.classes),
-            "confusion": evaluation.confusion(len(self.classes)) if self.confusion else None,
+            "classes": list(classes),
+            "confusion": evaluation.confusion(len(classes)) if self.confusion else None,
             "span_f1": evaluation.span_f1(self.shortest_tree),
             "punctuation": self.punctuation,
         }
@@ -105,33 +158,35 @@ class ClassifierTask(Generic[Config]):
                     raise UserError(
                         f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                     )
-            model = self.build(config)
+            model = self.build(config) if self.initial is None else self.initial(config, splits)
             train, validation, test = (f"{len(part.labels):,}" for part in splits)
             return Prepared(
                 task=Classification(config, splits.train, splits.validation),
                 model=model,
-                optimization=PlateauAdam(model, config),
+                optimization=PlateauAdam(model, config, self.rates and self.rates(config)),
                 description=(
                     f"{self.title(config)}; {train} training, {validation} validation and "
                     f"{test} test {self.unit}"
                 ),
                 test=lambda run, fabric: self._test(config, run, splits.test, fabric),
                 results_text=results_text,
+                metadata=None if self.describe is None else self.describe(model),
             )
 
         run_experiment(config, prepare)
 
     def _test(self, config: Config, run: RunDirectory, data: LabelledData, fabric: Fabric) -> dict[str, Any]:
         """Results of the best weights; writes the report."""
-        model = self.build(config)
-        load_weights(run.best, model)
-        evaluation = evaluate(
+        model, _ = self.load_model(run.best)
+        evaluation, results = self.test(
+            config,
             model.to(fabric.device),
             data,
             batch_size=config.evaluation_batch_size,
             num_slots=config.test_num_slots,
             device=fabric.device,
         )
-        results = self.summary(config, evaluation)
-        write_run_report(run, self.title(config), config, results, evaluation, model.to("cpu"))
+        write_run_report(
+            run, self.title(config), config, results, evaluation, model.to("cpu"), self.node_values
+        )
         return results

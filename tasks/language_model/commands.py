@@ -6,38 +6,29 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from tasks.language_model.config import PRESETS
+from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
+from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least
-from tasks.runs.run_directory import write_json
-from tasks.runs.threads import use_threads
-
-DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 
 
 @dataclass
-class EvaluateConfig:
+class EvaluateConfig(ResultsConfig):
     """Perplexity of a trained model on a text."""
 
     checkpoint: Path = DEMO_CHECKPOINT
     """A run's best.safetensors."""
     text: Path | None = None
-    """A file with a sentence to a line, words between spaces; by default the run's own test text."""
+    """A file with one sentence per line, words separated by spaces; by default the run's own test text."""
     data_dir: Path | None = None
     """Directory with the text, if it is not that of the model's run."""
     columns: int = 1
     """Read the text in this many parts side by side: faster, but every part except the first starts without
     context."""
-    threads: int | None = None
-    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
-    json: Path | None = None
-    """Also write the results to this file."""
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
@@ -48,10 +39,9 @@ def run_evaluate(config: EvaluateConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or text.
     """
-    use_threads(config)
+    config.set_up()
     check_at_least(1, config, "columns")
     model, vocabulary, trained = load_model(config.checkpoint)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     directory = config.data_dir or trained.data_dir
     path = config.text or (directory / "test.txt" if directory is not None else None)
     if path is not None:
@@ -62,7 +52,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are drawn now have other words")
         known, text = 1.0, corpus.test
-    loss = evaluate(model.to(device), text, trained, device, config.columns)
+    loss = evaluate(model, text, trained, config.columns)
     results = {
         "words": len(text),
         "loss": loss,
@@ -70,10 +60,9 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "known_words": known,
         "columns": config.columns,
     }
-    print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats a word) on {len(text):,} words", end="")
+    print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words", end="")
     print(f", {known:.2%} of them in the vocabulary")
-    if config.json is not None:
-        write_json(config.json, results)
+    config.write(results)
 
 
 def _known(sentences: list[list[str]], vocabulary: Vocabulary) -> float:

@@ -21,8 +21,8 @@ class LanguageModelConfig(TrainingConfig):
     model: Literal["onlstm", "lstm"] = "onlstm"
     """Kind of the recurrent layers."""
     data_dir: Path | None = None
-    """Directory with train.txt, valid.txt and test.txt, a sentence to a line, words between spaces, such as
-    the Penn Treebank text that language models are compared on."""
+    """Directory with train.txt, valid.txt and test.txt, one sentence per line, words separated by spaces,
+    such as the Penn Treebank text that language models are compared on."""
     sentences: int = 0
     """Number of sentences to generate if there is no --data-dir; a tenth of them is for validation and
     another for testing."""
@@ -86,23 +86,16 @@ class LanguageModelConfig(TrainingConfig):
         return self.run_dir or Path("runs", "language_model", f"{self.preset}-{self.model}-{self.seed}")
 
 
-PRESETS: dict[str, LanguageModelConfig] = {
-    "paper": LanguageModelConfig(
-        epochs=1_000,
-        batch_size=20,
-        evaluation_batch_size=10,
-        learning_rate=30.0,
-        gradient_clip=0.25,
-        weight_decay=1.2e-6,
-    ),
-    "small": LanguageModelConfig(
+PAPER = LanguageModelConfig(
+    epochs=1_000, batch_size=20, evaluation_batch_size=10, learning_rate=30.0, gradient_clip=0.25
+)
+PRESETS = {
+    "paper": PAPER,
+    "small": replace(
+        PAPER,
         preset="small",
         epochs=20,
-        batch_size=20,
-        evaluation_batch_size=10,
         learning_rate=20.0,
-        gradient_clip=0.25,
-        weight_decay=1.2e-6,
         embedding_size=200,
         hidden_size=400,
         bptt=35,
@@ -113,16 +106,12 @@ PRESETS: dict[str, LanguageModelConfig] = {
         output_dropout=0.25,
         weight_dropout=0.2,
     ),
-    "demo": LanguageModelConfig(
+    "demo": replace(
+        PAPER,
         preset="demo",
         sentences=40_000,
-        epochs=1_000,  # the minutes end it
         max_minutes=4,
-        batch_size=20,
-        evaluation_batch_size=10,
         learning_rate=20.0,
-        gradient_clip=0.25,
-        weight_decay=1.2e-6,
         embedding_size=60,
         hidden_size=120,
         bptt=35,
@@ -134,6 +123,7 @@ PRESETS: dict[str, LanguageModelConfig] = {
         weight_dropout=0.1,
     ),
 }
+DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 
 
 def presets_of(model: str | None) -> dict[str, LanguageModelConfig]:

@@ -1,4 +1,4 @@
-"""Text as one long row of word numbers."""
+"""Text as one long row of word ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = ("train.txt", "valid.txt", "test.txt")
 
 
 class Corpus(NamedTuple):
-    """A text in three parts, each a row of numbers, (N,) int64, every sentence followed by `<eos>`.
+    """A text in three parts, each a row of word ids, (N,) int64, every sentence followed by `<eos>`.
 
     Args:
         vocabulary: the words of the training part.
@@ -45,28 +45,27 @@ def load_corpus(config: LanguageModelConfig) -> Corpus:
     sentences = [sentence.words for sentence in draw_sentences(config.sentences, config.seed)]
     held_out = config.sentences // 10
     parts = [sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]]
-    vocabulary = Vocabulary.of(parts[0])
     try:
-        rows = [encode_text(part, vocabulary, name) for part, name in zip(parts, FILES, strict=True)]
+        return _encode(dict(zip(FILES, parts, strict=True)))
     except UserError as error:
         raise UserError(f"--sentences {config.sentences} are too few: drawn {error}") from None
-    return Corpus(vocabulary, *rows)
 
 
 def read_corpus(directory: Path) -> Corpus:
     """Read train.txt, valid.txt and test.txt.
 
     Args:
-        directory: has the three files, a sentence to a line.
+        directory: has the three files, one sentence per line.
     Raises:
         UserError: see `load_corpus`.
     """
-    texts = [read_sentences(directory / name) for name in FILES]
-    vocabulary = Vocabulary.of(texts[0])
-    rows = (
-        encode_text(text, vocabulary, str(directory / name)) for text, name in zip(texts, FILES, strict=True)
-    )
-    return Corpus(vocabulary, *rows)
+    return _encode({f"{directory / name}": read_sentences(directory / name) for name in FILES})
+
+
+def _encode(parts: dict[str, list[list[str]]]) -> Corpus:
+    """The three parts by name, training first."""
+    vocabulary = Vocabulary.of(next(iter(parts.values())))
+    return Corpus(vocabulary, *(encode_text(text, vocabulary, name) for name, text in parts.items()))
 
 
 def read_sentences(path: Path) -> list[list[str]]:
@@ -75,34 +74,34 @@ def read_sentences(path: Path) -> list[list[str]]:
     Args:
         path: of a UTF-8 text, words between spaces.
     Raises:
-        UserError: no such file, or it has no words or is no UTF-8.
+        UserError: no such file, it has no words, or it is not UTF-8.
     """
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        sentences = [line.split() for line in lines]
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    sentences = [line.split() for line in text.removesuffix("\n").split("\n")]
     if not any(sentences):
         raise UserError(f"{path}: has no words")
     return sentences
 
 
 def encode_text(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary, where: str) -> Tensor:
-    """The numbers of a text, every sentence followed by `<eos>`.
+    """The word ids of a text, every sentence followed by `<eos>`.
 
     Args:
         sentences: words.
         vocabulary: of the model.
-        where: where they stand, for errors.
+        where: name of the text, for errors.
     Returns:
         (N,) int64.
     Raises:
         UserError: a word is not in the vocabulary, which has no `<unk>`.
     """
-    numbers: list[int] = []
+    ids: list[int] = []
     for line, sentence in enumerate(sentences, start=1):
-        numbers += vocabulary.encode(sentence, f"{where}, line {line}")
-        numbers.append(vocabulary.end)
-    return torch.tensor(numbers)
+        ids += vocabulary.encode(sentence, f"{where}, line {line}")
+        ids.append(vocabulary.end)
+    return torch.tensor(ids)

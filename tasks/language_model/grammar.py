@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.runs.errors import UserError
 
 # Words that inflect for number: singular, then plural.
 DETERMINERS = (("the", "a", "every", "this"), ("the", "some", "all", "these"))
@@ -70,7 +69,7 @@ class Pair(NamedTuple):
     """A grammatical sentence and one that violates subject-verb agreement.
 
     Args:
-        construction: names what separates the subject from its verb.
+        construction: what separates the subject from its verb.
         good, bad: words of both sentences, which differ in the verb.
     """
 
@@ -83,34 +82,22 @@ def draw_sentences(count: int, seed: int) -> list[Sentence]:
     """Draw sentences from the grammar; the same seed gives the same ones.
 
     Args:
-        count: how many, at least 1; some come more than once.
+        count: number of sentences; some may be equal.
         seed: not negative.
-    Raises:
-        UserError: a count or seed out of range.
     """
-    rng = _generator(count, seed)
+    rng = np.random.default_rng(seed)
     return [_flatten(_clause(rng, int(rng.integers(2)), 0)) for _ in range(count)]
 
 
 def draw_pairs(count: int, seed: int) -> list[Pair]:
-    """Draw minimal pairs: sentences of which only one agrees in number.
+    """Draw minimal pairs: two sentences, of which only one agrees in number.
 
     Args:
-        count: of each construction, at least 1.
+        count: pairs of each construction.
         seed: not negative.
-    Raises:
-        UserError: a count or seed out of range.
     """
-    rng = _generator(count, seed)
+    rng = np.random.default_rng(seed)
     return [_draw_pair(rng, construction) for construction in _BETWEEN for _ in range(count)]
-
-
-def _generator(count: int, seed: int) -> np.random.Generator:
-    if count < 1:
-        raise UserError(f"the number of drawn sentences must be at least 1, got {count}")
-    if seed < 0:
-        raise UserError(f"the seed of drawn sentences must not be negative, got {seed}")
-    return np.random.default_rng(seed)
 
 
 def _clause(rng: np.random.Generator, number: int, depth: int) -> Node:
@@ -122,9 +109,13 @@ def _noun_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
     if kind < 2:
         adjective = [_pick(rng, ADJECTIVES)] if kind == 1 else []
         return "NP", [_pick(rng, DETERMINERS[number]), *adjective, _pick(rng, NOUNS[number])]
-    head: Node = "NP", [_pick(rng, DETERMINERS[number]), _pick(rng, NOUNS[number])]
+    head = _simple_phrase(rng, number)
     after = _prepositional_phrase if kind == 2 else _relative_clause
     return "NP", [head, after(rng, number, depth + 1)]
+
+
+def _simple_phrase(rng: np.random.Generator, number: int) -> Node:
+    return "NP", [_pick(rng, DETERMINERS[number]), _pick(rng, NOUNS[number])]
 
 
 def _prepositional_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
@@ -136,8 +127,7 @@ def _relative_clause(rng: np.random.Generator, number: int, depth: int) -> Node:
     if rng.random() < 0.5:
         return "SBAR", ["that", _verb_phrase(rng, number, depth)]
     other = int(rng.integers(2))
-    subject: Node = "NP", [_pick(rng, DETERMINERS[other]), _pick(rng, NOUNS[other])]
-    return "SBAR", ["that", ("S", [subject, _pick(rng, TRANSITIVE[other])])]
+    return "SBAR", ["that", ("S", [_simple_phrase(rng, other), _pick(rng, TRANSITIVE[other])])]
 
 
 def _verb_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
@@ -194,8 +184,8 @@ def _between_object_clause(rng: np.random.Generator, number: int) -> Node:
 
 
 def _distractor(rng: np.random.Generator, number: int) -> Node:
-    """A noun phrase of the other number than the subject's."""
-    return "NP", [_pick(rng, DETERMINERS[1 - number]), _pick(rng, NOUNS[1 - number])]
+    """A noun phrase of the number that the subject does not have."""
+    return _simple_phrase(rng, 1 - number)
 
 
 _BETWEEN = {
@@ -208,7 +198,7 @@ _BETWEEN = {
 
 def _draw_pair(rng: np.random.Generator, construction: str) -> Pair:
     number = int(rng.integers(2))
-    head: Node = "NP", [_pick(rng, DETERMINERS[number]), _pick(rng, NOUNS[number])]
+    head = _simple_phrase(rng, number)
     between = _BETWEEN[construction](rng, number)
     subject: Node = head if between is None else ("NP", [head, between])
     verb = int(rng.integers(len(INTRANSITIVE[0])))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from onlstm.language_model import LanguageModel
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.vocabulary import END, Vocabulary
@@ -17,7 +19,7 @@ class Trained(NamedTuple):
     """A trained language model.
 
     Args:
-        model: in evaluation mode, on the CPU.
+        model: in evaluation mode, on the GPU if there is one.
         vocabulary: its words.
         config: what it was trained with.
     """
@@ -57,7 +59,7 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageMo
 
 
 def load_model(path: Path) -> Trained:
-    """The model in a run's best.safetensors.
+    """The model in a run's best.safetensors, on the GPU if there is one.
 
     Args:
         path: of the file.
@@ -74,4 +76,5 @@ def load_model(path: Path) -> Trained:
     vocabulary = Vocabulary(words)
     model = build_model(config, len(vocabulary))
     load_weights(path, model)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
     return Trained(model.eval(), vocabulary, config)

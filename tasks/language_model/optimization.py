@@ -1,4 +1,4 @@
-"""SGD, and the average of its weights from the moment it no longer gets better (NT-ASGD of AWD-LSTM)."""
+"""SGD whose weights are averaged once validation loss stops improving (NT-ASGD of AWD-LSTM)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel
 
 from tasks.language_model.config import LanguageModelConfig
+from tasks.runs.optimization import WeightAverage
 from tasks.runs.task import Share
 
 
@@ -26,11 +26,11 @@ class AveragedSGD:
     """
 
     def __init__(self, model: nn.Module, config: LanguageModelConfig) -> None:
-        self.model, self.config = model, config
+        self.config = config
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
             model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.average: AveragedModel | None = None
+        self.average = WeightAverage(model)
         self._losses: list[float] = []
 
     def begin_step(self, share: Share) -> None:
@@ -38,30 +38,23 @@ class AveragedSGD:
 
     def end_step(self) -> None:
         self._set_rate(self.config.learning_rate)
-        if self.average is not None:
-            self.average.update_parameters(self.model)
+        self.average.update()
 
     def end_epoch(self, loss: float, selection_score: float) -> None:
         earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
-        if self.average is None and earlier and loss > min(earlier):
-            self.average = AveragedModel(self.model)
+        if self.average.averaged is None and earlier and loss > min(earlier):
+            self.average.start()
         self._losses.append(loss)
 
     def evaluated(self, model: nn.Module) -> nn.Module:
-        if self.average is None:
-            return model
-        averaged: nn.Module = self.average.module
-        return averaged
+        return self.average.of(model)
 
     def state_dict(self) -> dict[str, Any]:
-        average = None if self.average is None else dict(self.average.state_dict())
-        return {"losses": self._losses, "average": average}
+        return {"losses": self._losses, "average": self.average.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._losses = list(state["losses"])
-        if state["average"] is not None:
-            self.average = AveragedModel(self.model)
-            self.average.load_state_dict(state["average"])
+        self.average.load_state_dict(state["average"])
 
     def _set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:

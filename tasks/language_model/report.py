@@ -6,9 +6,10 @@ from typing import Any
 
 from tasks.language_model.config import LanguageModelConfig
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
+from tasks.reporting.tables import table
 from tasks.runs.run_directory import RunDirectory, config_to_dict
 
-PARTS = ("validation", "test")
+COLUMNS = ["text", "perplexity", "nats per word", "words"]
 
 
 def results_text(results: dict[str, Any]) -> str:
@@ -17,11 +18,8 @@ def results_text(results: dict[str, Any]) -> str:
     Args:
         results: of the best weights, as in results.json.
     """
-    lines = [f"{results['parameters']:,} parameters", f"{'':>10}  perplexity  nats a word   words"]
-    for part in PARTS:
-        values = (results[f"{part}_{name}"] for name in ("perplexity", "loss", "tokens"))
-        lines.append("{:>10}  {:10.2f}  {:11.4f}  {:,}".format(part, *values))
-    return "\n".join(lines)
+    rows = [[part, f"{ppl:.2f}", f"{loss:.4f}", f"{words:,}"] for part, ppl, loss, words in _rows(results)]
+    return f"{results['parameters']:,} parameters\n{table(COLUMNS, rows)}"
 
 
 def write_run_report(run: RunDirectory, config: LanguageModelConfig, results: dict[str, Any]) -> None:
@@ -44,13 +42,17 @@ def write_run_report(run: RunDirectory, config: LanguageModelConfig, results: di
         tables=[
             Table(
                 title="Perplexity",
-                columns=["text", "perplexity", "nats a word", "words"],
-                rows=[
-                    [part, *(results[f"{part}_{name}"] for name in ("perplexity", "loss", "tokens"))]
-                    for part in PARTS
-                ],
-                note="Words include the end of each sentence; each text is read as one, from its first word.",
+                columns=COLUMNS,
+                rows=_rows(results),
+                note="Words include the end of each sentence; each text is read as one stream.",
             )
         ],
     )
     write_report(run.report, report)
+
+
+def _rows(results: dict[str, Any]) -> list[list[Any]]:
+    return [
+        [part, *(results[f"{part}_{name}"] for name in ("perplexity", "loss", "tokens"))]
+        for part in ("validation", "test")
+    ]

@@ -29,9 +29,9 @@ from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Losses, Scores, Share
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
-"""Of the lengths of training steps: tokens at least, standard deviation, share drawn around half the mean."""
+"""Lengths of training steps: minimum, standard deviation, and the fraction drawn around half the mean."""
 IGNORE_INDEX = -100
-"""Target where there is no next word."""
+"""Target of a token without a next word."""
 
 
 class Text(NamedTuple):
@@ -40,7 +40,7 @@ class Text(NamedTuple):
     Args:
         tokens: words, (T, B) int64.
         targets: the words after them, (T, B) int64; IGNORE_INDEX beyond the end of the text.
-        first: whether what came before the stretch is to be forgotten.
+        first: whether the recurrent state starts from zeros.
     """
 
     tokens: Tensor
@@ -100,7 +100,7 @@ class LanguageModelling:
     def validation_batches(self, world: int) -> Iterator[Text]:
         most = min(self.config.evaluation_batch_size, len(self.validation))
         columns = max(1, most // world) * world
-        for text in _with_bar(self.validation, columns, self.config.bptt, "validating"):
+        for text in stretches(self.validation, columns, self.config.bptt, "validating"):
             for rank in range(world):
                 part = slice(rank, None, world)
                 yield Text(text.tokens[:, part], text.targets[:, part], text.first)
@@ -143,13 +143,14 @@ class LanguageModelling:
         return penalty
 
 
-def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
+def stretches(text: Tensor, columns: int, length: int, doing: str = "reading") -> Iterator[Text]:
     """A text cut into columns side by side, from top to bottom; every word is a target once.
 
     Args:
-        text: (N,) int64; what comes before its first word is `<eos>`.
+        text: (N,) int64; `<eos>` precedes its first word.
         columns: B.
         length: tokens of a stretch.
+        doing: label of the progress bar.
     Yields:
         Stretches in order, the first of them marked.
     """
@@ -158,38 +159,26 @@ def stretches(text: Tensor, columns: int, length: int) -> Iterator[Text]:
     before = torch.cat([text.new_tensor([EOS_ID]), text[:-1], text.new_full((missing,), EOS_ID)])
     after = torch.cat([text, text.new_full((missing,), IGNORE_INDEX)])
     tokens, targets = before.view(columns, height).t(), after.view(columns, height).t()
-    for start in range(0, height, length):
+    for start in progress_bar(range(0, height, length), desc=doing, unit="batch"):
         part = slice(start, start + length)
         yield Text(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
 
 
-def _with_bar(text: Tensor, columns: int, length: int, doing: str) -> Iterator[Text]:
-    """`stretches`, with a progress bar that says what is done with them."""
-    height = -(-len(text) // columns)
-    parts = stretches(text, columns, length)
-    yield from progress_bar(parts, total=-(-height // length), desc=doing, unit="batch")
-
-
 @torch.inference_mode()
-def evaluate(
-    model: nn.Module, text: Tensor, config: LanguageModelConfig, device: torch.device | str, columns: int
-) -> float:
-    """The mean loss on a text, nats a word.
+def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, columns: int) -> float:
+    """The mean loss on a text, nats a word, computed in this process alone.
 
     Args:
-        model: on `device`.
+        model: on any device.
         text: (N,) int64.
         config: of the model.
-        device: where to compute, in this process alone.
         columns: one is exact, more are faster: each but the first knows one word of what came before it.
     """
-    model.eval()
+    device = next(model.eval().parameters()).device
     task = LanguageModelling(config, text, text)
     total = 0.0
-    for part in _with_bar(text, min(columns, len(text)), config.bptt, "testing"):
-        total += float(
-            task.losses(model, move_data_to_device(part, torch.device(device))).loss.double().sum()
-        )
+    for part in stretches(text, min(columns, len(text)), config.bptt, "testing"):
+        total += float(task.losses(model, move_data_to_device(part, device)).loss.double().sum())
     return total / len(text)
 
 
@@ -236,7 +225,7 @@ def _test(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric
     load_weights(run.best, model)
     model.to(fabric.device)
     parts = {"validation": corpus.validation, "test": corpus.test}
-    losses = {name: evaluate(model, text, config, fabric.device, 1) for name, text in parts.items()}
+    losses = {name: evaluate(model, text, config, 1) for name, text in parts.items()}
     results = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **{f"{name}_loss": loss for name, loss in losses.items()},

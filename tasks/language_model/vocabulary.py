@@ -1,4 +1,4 @@
-"""Words and their numbers."""
+"""Words and their ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tasks.runs.errors import UserError
 
 END = "<eos>"
-"""Ends every line of text; also what a text follows."""
+"""Ends every line; also precedes the first word of a text."""
 EOS_ID = 0
 UNKNOWN = "<unk>"
 """Stands for every word that is not in the vocabulary, where the vocabulary has it."""
@@ -17,14 +17,14 @@ class Vocabulary:
     """The words of a language model.
 
     Args:
-        words: all different, `<eos>` the first; a word's number is its place.
+        words: all different, `<eos>` the first; a word's id is its index.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
-        self._numbers = {word: number for number, word in enumerate(self.words)}
-        assert len(self._numbers) == len(self.words), "two words of a vocabulary are the same"
-        self.end = self._numbers[END]
+        self._ids = {word: i for i, word in enumerate(self.words)}
+        assert len(self._ids) == len(self.words), "two words of a vocabulary are the same"
+        self.end = self._ids[END]
         assert self.end == EOS_ID
 
     @classmethod
@@ -43,22 +43,22 @@ class Vocabulary:
         return len(self.words)
 
     def __contains__(self, word: object) -> bool:
-        return word in self._numbers
+        return word in self._ids
 
     def encode(self, sentence: Sequence[str], where: str) -> list[int]:
-        """The numbers of words.
+        """The ids of words.
 
         Args:
             sentence: words.
-            where: where they stand, for errors: a file and a line.
+            where: file and line, for errors.
         Returns:
-            One number for each; that of `<unk>` for a word that is not in the vocabulary.
+            One id per word; that of `<unk>` for a word that is not in the vocabulary.
         Raises:
             UserError: there is such a word and no `<unk>`.
         """
-        unknown = self._numbers.get(UNKNOWN)
-        numbers = [self._numbers.get(word, unknown) for word in sentence]
-        for word, number in zip(sentence, numbers, strict=True):
-            if number is None:
+        unknown = self._ids.get(UNKNOWN)
+        ids = [self._ids.get(word, unknown) for word in sentence]
+        for word, i in zip(sentence, ids, strict=True):
+            if i is None:
                 raise UserError(f"{where}: {word!r} is not in the vocabulary, which has no {UNKNOWN}")
-        return numbers  # type: ignore[return-value]
+        return ids  # type: ignore[return-value]

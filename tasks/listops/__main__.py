@@ -5,6 +5,7 @@ from functools import partial
 
 import tasks.listops
 from tasks.classifiers.commands import run_evaluate
+from tasks.classifiers.seeds import train_seeds
 from tasks.listops.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -17,7 +18,7 @@ from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import Verb, run
 
 VERBS = {
-    "train": Verb(ListOpsConfig, LISTOPS.train, lambda model: PRESETS),
+    "train": Verb(ListOpsConfig, partial(train_seeds, LISTOPS.train), lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
     "parse": Verb(ParseConfig, run_parse),
     "generate": Verb(GenerateConfig, run_generate),

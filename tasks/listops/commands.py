@@ -69,7 +69,7 @@ def run_parse(config: ParseConfig) -> None:
         UserError: bad options, checkpoint or expression.
     """
     data = Dataset.from_texts([config.expression])
-    reading = read_example(LISTOPS, config, data)
+    reading, *_ = read_example(LISTOPS, config, data)
     answer, value = int(reading.probabilities.argmax()), int(data.labels[0])
     verdict = "right" if answer == value else f"wrong, it is {value}"
     print(f"answer: {answer} (probability {reading.probabilities[answer]:.3f}; {verdict})")

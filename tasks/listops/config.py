@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.classifiers.encoders import DEMO as DEMO_MODEL
-from tasks.classifiers.encoders import EncoderConfig
+from tasks.classifiers.seeds import ClassifierConfig
 from tasks.runs.options import check_at_least
 
 
@@ -26,7 +26,7 @@ class DataConfig:
 
 
 @dataclass
-class ListOpsConfig(DataConfig, EncoderConfig):
+class ListOpsConfig(DataConfig, ClassifierConfig):
     """Train a model to evaluate ListOps expressions."""
 
     preset: Literal["demo", "paper"] = "paper"
@@ -41,7 +41,7 @@ class ListOpsConfig(DataConfig, EncoderConfig):
     @property
     def directory(self) -> Path:
         """Where the run goes: the same place for the same experiment."""
-        return self.run_dir or Path("runs", "listops", f"{self.preset}-{self.model}-{self.seed}")
+        return self.run_dir or Path("runs", "listops", f"{self.preset}-{self.model_name}-{self.seed}")
 
 
 PRESETS: dict[str, ListOpsConfig] = {

@@ -58,6 +58,8 @@ class Dataset:
         [[9, 0, 0, 0], [4, 13, 14, 5]]
     """
 
+    part = "test"
+
     def __init__(
         self, tokens: NDArray[np.uint8], offsets: NDArray[np.int64], labels: NDArray[np.int64]
     ) -> None:

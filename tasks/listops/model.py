@@ -6,9 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
-from ordered_memory import OrderedMemory
 from tasks.classifiers.classification import Prediction
-from tasks.classifiers.encoders import build_ordered_memory, last_hidden
+from tasks.classifiers.encoders import build_encoder, encode, summary_size
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch
 from tasks.listops.expressions import PADDING, TOKENS
@@ -33,13 +32,9 @@ class ListOpsModel(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(len(TOKENS) + 1, config.embedding_size, padding_idx=PADDING)
         self.input_dropout = nn.Dropout(config.input_dropout)
-        self.encoder: OrderedMemory | nn.LSTM = (
-            nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
-            if config.model == "lstm"
-            else build_ordered_memory(config)
-        )
+        self.encoder = build_encoder(config, config.embedding_size)
         self.output_dropout = nn.Dropout(config.output_dropout)
-        self.output = nn.Linear(config.slot_size, NUM_VALUES)
+        self.output = nn.Linear(summary_size(config, config.embedding_size), NUM_VALUES)
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.
@@ -51,11 +46,7 @@ class ListOpsModel(nn.Module):
             Logits and attention.
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
-        if isinstance(self.encoder, OrderedMemory):
-            out = self.encoder(embedded, lengths=batch.lengths.cpu(), num_slots=num_slots)
-            summary, attention = out.state.candidate[:, -1], out.attention
-        else:
-            summary, attention = last_hidden(self.encoder, embedded, batch.lengths), None
+        summary, attention = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots)
         return Prediction(self.output(self.output_dropout(summary)), attention)
 
 

@@ -69,7 +69,7 @@ def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
 LISTOPS = ClassifierTask(
     title=lambda config: f"ListOps: {config.model}",
     unit="expressions",
-    classes=DIGITS,
+    classes=lambda config: DIGITS,
     config=ListOpsConfig,
     build=ListOpsModel,
     load=_load_splits,

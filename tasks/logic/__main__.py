@@ -5,6 +5,7 @@ from functools import partial
 
 import tasks.logic
 from tasks.classifiers.commands import run_evaluate
+from tasks.classifiers.seeds import train_seeds
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -16,13 +17,12 @@ from tasks.logic.commands import (
     run_report,
     run_stats,
 )
-from tasks.logic.comparison import train_seeds
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.task import LOGIC
 from tasks.runs.command_line import Verb, run
 
 VERBS = {
-    "train": Verb(LogicConfig, train_seeds, presets_of),
+    "train": Verb(LogicConfig, partial(train_seeds, LOGIC.train), presets_of),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
     "predict": Verb(PredictConfig, run_predict),
     "stats": Verb(StatsConfig, run_stats),

@@ -94,7 +94,7 @@ def run_predict(config: PredictConfig) -> None:
     """
     pair = make_pair(_without_idle_brackets(config.left), _without_idle_brackets(config.right))
     data = Dataset([pair], trees=True)
-    reading = read_example(LOGIC, config, data)
+    reading, *_ = read_example(LOGIC, config, data)
     answer, truth = RELATIONS[int(reading.probabilities.argmax())], RELATIONS[pair.label]
     verdict = "right" if answer == truth else f"wrong, it is {truth} {RELATION_NAMES[truth]}"
     print(f"left {answer} right: {RELATION_NAMES[answer]} ({verdict})")

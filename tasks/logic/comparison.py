@@ -1,13 +1,10 @@
-"""Several logic runs together: seeds of one configuration, models side by side."""
+"""Several logic runs together: models side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tasks.classifiers.evaluation import spread
 from tasks.classifiers.report import EXAMPLE_LENGTHS, accuracy_plots, confusion_table, examples_of
@@ -27,49 +24,6 @@ PAPER_FULL = {"7": 0.98, "8": 0.97, "9": 0.96, "10": 0.94, "11": 0.93, "12": 0.9
 """Ordered Memory in the paper's Table 1, by number of operations."""
 PAPER_SPLITS = {"A": 0.94, "B": 0.91, "C": 0.81}
 """Ordered Memory in the paper's Table 2."""
-
-
-def train_seeds(config: LogicConfig) -> None:
-    """Train once for each seed, and print mean and standard deviation of the results of several seeds.
-
-    Args:
-        config: `seeds` runs with the seeds from `seed` on; `run_dir`, if given, holds a directory for each of
-            several. With `resume`, finished runs are not trained again.
-    """
-    if config.seeds == 1:
-        LOGIC.train(config)
-        return
-    config.check()
-    runs = []
-    for seed in range(config.seed, config.seed + config.seeds):
-        place = None if config.run_dir is None else config.run_dir / f"seed-{seed}"
-        one = replace(config, seed=seed, seeds=1, run_dir=place)
-        if not (config.resume and RunDirectory(one.directory).read_results()):
-            LOGIC.train(one)
-        runs.append(one.directory)
-    print(_seeds_text(runs))
-
-
-def _seeds_text(runs: Sequence[Path]) -> str:
-    """Mean and sample standard deviation of several runs that differ in their seed, as text."""
-    results = [read_json(RunDirectory(run).results) for run in runs]
-    lines = [f"{len(results)} seeds: mean ± standard deviation"]
-
-    def line(name: str, values: Sequence[float]) -> str:
-        deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
-        each = " ".join(f"{value:.4f}" for value in values)
-        return f"{name:>40}  {np.mean(values):.4f} ± {deviation:.4f}  ({each})"
-
-    lines.append(line("accuracy", [result["accuracy"] for result in results]))
-    for title, rows in results[0]["accuracy_by"].items():
-        for name in rows:
-            lines.append(
-                line(f"{title} {name}", [result["accuracy_by"][title][name][0] for result in results])
-            )
-    for convention in results[0]["span_f1"]:
-        values = [result["span_f1"][convention]["model"] for result in results]
-        lines.append(line(f"F1, {convention.split(',')[0]}", values))
-    return "\n".join(lines)
 
 
 def write_comparison(path: Path, directories: Sequence[Path]) -> str:
@@ -130,7 +84,7 @@ def _trees_side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) 
         for index in spread(data, *EXAMPLE_LENGTHS, NUM_EXAMPLES)
         for name, model in models.items()
         for example in examples_of(
-            model, data, index, list(LOGIC.classes), configs[name].test_num_slots, name
+            model, data, index, list(LOGIC.classes(configs[name])), configs[name].test_num_slots, name
         )
     ]
 

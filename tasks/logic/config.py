@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.classifiers.encoders import DEMO as DEMO_MODEL
-from tasks.classifiers.encoders import EncoderConfig
+from tasks.classifiers.seeds import ClassifierConfig
 from tasks.logic.data import SplitName
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
@@ -23,8 +23,6 @@ ModelName = Literal[
     "universal-transformer",
 ]
 
-GIVEN_TREES = ("gold-tree-lstm", "gold-tree-rnn", "gold-tree-cell")
-"""Models that are told the true tree."""
 TRANSFORMERS = ("transformer", "universal-transformer")
 """Models that read both formulas at once."""
 
@@ -42,17 +40,13 @@ class DataConfig:
 
 
 @dataclass
-class LogicConfig(DataConfig, EncoderConfig):
+class LogicConfig(DataConfig, ClassifierConfig):
     """Train a model to tell how two formulas of propositional logic are related."""
 
     preset: Literal["demo", "paper"] = "paper"
     """Defaults of the other options: `paper` has those of the paper, `demo` learns drawn pairs in minutes."""
     model: ModelName = "ordered-memory"
     """Encoder of the formulas; `gold-tree-` encoders are given the true trees."""
-    seeds: int = 1
-    """Number of runs, with consecutive seeds from --seed on; several report mean and standard deviation."""
-    chunk_size: int = 10
-    """Chunk size of ON-LSTM: units per master-gate entry."""
     layers: int = 6
     """Layers of a transformer, or steps of the universal one."""
     heads: int = 8
@@ -60,12 +54,8 @@ class LogicConfig(DataConfig, EncoderConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "seeds", "chunk_size", "layers", "heads")
+        check_at_least(1, self, "layers", "heads")
         check_at_least(0, self, "generated")
-        if self.model == "onlstm" and self.slot_size % self.chunk_size:
-            raise UserError(
-                f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"
-            )
         if self.model in TRANSFORMERS and (self.slot_size % self.heads or self.slot_size % 2):
             raise UserError(
                 f"--slot-size must be even and a multiple of --heads for a transformer, got {self.slot_size} "
@@ -75,8 +65,7 @@ class LogicConfig(DataConfig, EncoderConfig):
     @property
     def directory(self) -> Path:
         """Where the run goes: the same place for the same experiment."""
-        cell = "" if self.cell == "gated" or self.model != "ordered-memory" else f"-{self.cell}-cell"
-        name = f"{self.preset}-{self.split}-{self.model}{cell}-{self.seed}"
+        name = f"{self.preset}-{self.split}-{self.model_name}-{self.seed}"
         return self.run_dir or Path("runs", "logic", name)
 
 

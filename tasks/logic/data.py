@@ -21,6 +21,7 @@ from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.files import DataError, read_lines
+from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
     PADDING,
     PARENTHESES,
@@ -33,7 +34,6 @@ from tasks.logic.formulas import (
     tokenize,
     words_of,
 )
-from tasks.logic.tree_batching import TreeBatch, TreeStore
 from tasks.runs.files import atomic_path
 
 MAX_OPERATIONS = 12
@@ -102,6 +102,8 @@ class Dataset:
         (torch.Size([2, 7]), '<')
     """
 
+    part = "test"
+
     def __init__(self, pairs: Sequence[Pair], *, trees: bool = False) -> None:
         clauses = [clause for pair in pairs for clause in (pair.left, pair.right)]
         self.pairs = list(pairs)
@@ -110,7 +112,7 @@ class Dataset:
         self.starts = np.cumsum(self.clause_lengths) - self.clause_lengths
         self.labels = np.array([pair.label for pair in pairs], dtype=np.int64)
         self.operations = np.array([pair.operations for pair in pairs], dtype=np.int64)
-        self.tree_store = TreeStore(clauses, self.trees) if trees else None
+        self.nodes = self._nodes(clauses) if trees else None
 
     @classmethod
     def from_texts(cls, texts: Iterable[tuple[str, str]], *, trees: bool = False) -> Dataset:
@@ -177,8 +179,16 @@ class Dataset:
             torch.from_numpy(padded),
             torch.from_numpy(lengths),
             torch.from_numpy(self.labels[chosen]),
-            self.tree_store.batch(clauses) if self.tree_store is not None else None,
+            None if self.nodes is None else batch_trees([self.nodes[i] for i in clauses], padded.shape[1]),
         )
+
+    def _nodes(self, clauses: Sequence[bytes]) -> list[TreeNodes]:
+        """The tree of each formula as arrays, made once for each different one."""
+        known = {
+            clause: tree_nodes(tree, [i for i, token in enumerate(clause) if token not in PARENTHESES])
+            for clause, tree in self.trees.items()
+        }
+        return [known[clause] for clause in clauses]
 
 
 class Splits(NamedTuple):

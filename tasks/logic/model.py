@@ -7,16 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from onlstm import ONLSTM
-from ordered_memory import OrderedMemory
 from tasks.classifiers.classification import Prediction
-from tasks.classifiers.encoders import build_ordered_memory, last_hidden
-from tasks.logic.config import GIVEN_TREES, TRANSFORMERS, LogicConfig
+from tasks.classifiers.encoders import build_encoder, encode, summary_size
+from tasks.logic.config import TRANSFORMERS, LogicConfig
 from tasks.logic.data import Batch
 from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
 from tasks.logic.transformers import PairTransformer
-from tasks.logic.tree_models import TREE_MODELS, TreeModel
-from tasks.runs.errors import UserError
 from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
@@ -45,10 +41,12 @@ class LogicModel(nn.Module):
         with torch.no_grad():
             self.embedding.weight[1:].uniform_(-0.1, 0.1)
         self.input_dropout = nn.Dropout(config.input_dropout)
-        self.encoder = _build_encoder(config)
+        self.encoder = (
+            _build_transformer(config) if self.joint else build_encoder(config, config.embedding_size)
+        )
         self.classifier = nn.Sequential(
             nn.Dropout(config.output_dropout),
-            nn.Linear(size if self.joint else 4 * size, size),
+            nn.Linear(size if self.joint else 4 * summary_size(config, embedding_size), size),
             nn.ELU(),
             nn.Dropout(config.output_dropout),
             nn.Linear(size, len(RELATIONS)),
@@ -68,17 +66,10 @@ class LogicModel(nn.Module):
 
     def _read(self, batch: Batch, num_slots: int | None) -> tuple[Tensor, Tensor | None]:
         """What the encoder makes of the formulas or pairs, and its attention."""
-        encoder = self.encoder
-        if isinstance(encoder, TreeModel):
-            assert batch.trees is not None, "the data set was built without trees"
-            return encoder(self.input_dropout(self.embedding(batch.trees.words)), batch.trees), None
         embedded = self.input_dropout(self.embedding(batch.tokens))
-        if isinstance(encoder, OrderedMemory):
-            out = encoder(embedded, lengths=batch.lengths.cpu(), num_slots=num_slots)
-            return out.state.candidate[:, -1], out.attention
-        if isinstance(encoder, nn.LSTM | ONLSTM):
-            return last_hidden(encoder, embedded, batch.lengths), None
-        return encoder(embedded, batch.lengths), None
+        if self.joint:
+            return self.encoder(embedded, batch.lengths), None
+        return encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
 
 
 def _compare(summary: Tensor) -> Tensor:
@@ -99,28 +90,11 @@ def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[Lo
     return load_trained(path, LogicConfig, LogicModel, occupancy_threshold=occupancy_threshold)
 
 
-def _build_encoder(config: LogicConfig) -> nn.Module:
-    if config.model in GIVEN_TREES:
-        return TREE_MODELS[config.model](config.embedding_size, config.slot_size, config.cell_dropout)
-    if config.model in TRANSFORMERS:
-        return PairTransformer(
-            config.slot_size,
-            config.layers,
-            config.heads,
-            config.cell_dropout,
-            shared=config.model == "universal-transformer",
-        )
-    if config.model == "lstm":
-        return nn.LSTM(config.embedding_size, config.slot_size, batch_first=True)
-    if config.model == "onlstm":
-        try:
-            return ONLSTM(
-                config.embedding_size,
-                config.slot_size,
-                batch_first=True,
-                chunk_size=config.chunk_size,
-                backend=config.backend,
-            )
-        except ValueError as error:
-            raise UserError(str(error)) from None
-    return build_ordered_memory(config)
+def _build_transformer(config: LogicConfig) -> PairTransformer:
+    return PairTransformer(
+        config.slot_size,
+        config.layers,
+        config.heads,
+        config.cell_dropout,
+        shared=config.model == "universal-transformer",
+    )

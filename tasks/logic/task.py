@@ -9,9 +9,10 @@ import numpy as np
 
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.classification import Splits as DataSplits
+from tasks.classifiers.encoders import GIVEN_TREES
 from tasks.classifiers.evaluation import Masks
 from tasks.classifiers.task import ClassifierTask
-from tasks.logic.config import GIVEN_TREES, LogicConfig
+from tasks.logic.config import LogicConfig
 from tasks.logic.data import (
     MAX_OPERATIONS,
     PATTERNS,
@@ -92,7 +93,7 @@ def _draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
 LOGIC = ClassifierTask(
     title=lambda config: f"Logic: {config.model}, split {config.split}",
     unit="pairs",
-    classes=tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS),
+    classes=lambda config: tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS),
     config=LogicConfig,
     build=LogicModel,
     load=_load_splits,

@@ -7,28 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import torch
 import tyro
 from tqdm import tqdm
 
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
 from ordered_memory.tree_recovery import DECODINGS, Decoding
-from tasks.language_model.config import PRESETS
+from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import coverage, spell
 from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.figure import distances_text, save_distances
+from tasks.parsing.figure import distances_figure, distances_text
 from tasks.parsing.reading import read_sentences
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
-from tasks.reporting.drawing import draw_tree
+from tasks.reporting.drawing import draw_tree, figure_png
 from tasks.runs.errors import UserError
+from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.files import check_writable_file, write_atomically
 from tasks.runs.options import check_at_least, check_text
-from tasks.runs.run_directory import config_to_dict, write_json
-from tasks.runs.threads import use_threads
+from tasks.runs.run_directory import config_to_dict
 
-DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 TEMPERATURES = (1e-6, 1e6)
 LONGEST_DRAWN = 60
 
@@ -38,8 +37,8 @@ NONE_DRAWN = "The drawn sentences have no punctuation"
 
 
 @dataclass
-class EvaluateConfig:
-    """Score the trees of every layer of a language model: span F1, recall by label, depth; baselines."""
+class EvaluateConfig(ResultsConfig):
+    """Score the trees of every layer of a language model, and baselines: span F1, recall by label, depth."""
 
     checkpoint: Path = DEMO_CHECKPOINT
     """A language model of ON-LSTM layers: a run's best.safetensors."""
@@ -52,20 +51,16 @@ class EvaluateConfig:
     temperature: float = 1.0
     """CKY's temperature: distances, in master-gate entries, are divided by it."""
     max_words: int | None = None
-    """Leave out longer sentences, in words without what is dropped."""
+    """Leave out longer sentences; dropped words do not count."""
     keep_punctuation: bool = False
     """Read and score the words of every tag, punctuation and currency signs included."""
     output: Path | None = None
     """The page to write; by default parsing.html beside the checkpoint."""
-    threads: int | None = None
-    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
-    json: Path | None = None
-    """Also write the results to this file."""
 
 
 @dataclass
 class ParseConfig:
-    """Show the distances of a sentence in every layer, and the trees read off them."""
+    """Show the distances of a sentence in every layer, and the trees decoded from them."""
 
     sentence: Annotated[str, tyro.conf.Positional]
     """Words between spaces, without punctuation, such as "the cat does n't sleep"."""
@@ -82,17 +77,17 @@ class ParseConfig:
 
 
 class GoldSentences(NamedTuple):
-    """True trees, and what a report says of them.
+    """Sentences with true trees, and facts about them for the report.
 
     Args:
-        sentences: those to score.
-        source: what they are.
-        punctuation: what was done with it.
-        empty: how many trees had no word left.
-        too_long: how many sentences have too many words.
-        dropped_tags: how many words of each tag were dropped, null elements excepted.
+        sentences: the sentences to score.
+        source: where they come from.
+        punctuation: how punctuation was handled.
+        empty: number of trees without words.
+        too_long: number of sentences with too many words.
+        dropped_tags: number of dropped words by tag, null elements excluded.
         unknown_tags: those of them whose tags the Penn Treebank does not have.
-        published: whether to show published results beside them.
+        published: whether to show published results for comparison.
     """
 
     sentences: list[Sentence]
@@ -113,12 +108,15 @@ def run_evaluate(config: EvaluateConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or treebank.
     """
-    use_threads(config)
+    config.set_up()
     _check_temperature(config.temperature)
     check_at_least(1, config, "max_words")
     trained = _load(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)
+    output = config.output or config.checkpoint.with_name("parsing.html")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    check_writable_file("--output", output)
     texts = [sentence.words for sentence in gold.sentences]
     places = [sentence.where for sentence in gold.sentences]
     with tqdm(total=len(texts), unit=" sentences", disable=None, leave=False) as bar:
@@ -133,12 +131,9 @@ def run_evaluate(config: EvaluateConfig) -> None:
         **evaluation.summary(),
     }
     print(results_text(results))
-    output = config.output or config.checkpoint.with_name("parsing.html")
-    output.parent.mkdir(parents=True, exist_ok=True)
     write_page(output, results, evaluation)
     print(f"\nreport: {output}")
-    if config.json is not None:
-        write_json(config.json, results)
+    config.write(results)
 
 
 def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
@@ -194,6 +189,9 @@ def run_parse(config: ParseConfig) -> None:
     words = config.sentence.split()
     if not 1 <= len(words) <= LONGEST_DRAWN:
         raise UserError(f"the sentence must have 1 to {LONGEST_DRAWN} words, got {len(words)}")
+    if config.plot is not None:
+        config.plot.parent.mkdir(parents=True, exist_ok=True)
+        check_writable_file("--plot", config.plot)
     trained = _load(config.checkpoint)
     layers = _layers(config.layer, trained)
     (distances,) = read_sentences(trained, [words], ["the sentence"])
@@ -212,16 +210,15 @@ def run_parse(config: ParseConfig) -> None:
         chosen = distances[[layer - 1 for layer in layers]]
         trees = decode(list(chosen), decodings[0], config.temperature)
         names = [f"layer {layer}, {decodings[0]}" for layer in layers]
-        save_distances(config.plot, chosen.numpy(), words, trees, names)
+        write_atomically(config.plot, figure_png(distances_figure(chosen.numpy(), words, trees, names)))
         print(f"\nplot: {config.plot}")
 
 
 def _load(path: Path) -> Trained:
-    """A trained ON-LSTM, on the GPU if there is one."""
+    """A trained ON-LSTM."""
     trained = load_model(path)
     if trained.model.recurrent != "onlstm":
         raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers is needed")
-    trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return trained
 
 

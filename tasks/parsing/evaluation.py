@@ -17,16 +17,16 @@ from tasks.parsing.treebank import Sentence
 
 LABELS = ("ADJP", "NP", "PP", "INTJ", "VP", "SBAR")
 SHORT = 10
-"""Words of a sentence that counts as short, as in WSJ10."""
+"""Maximum number of words of a short sentence, as in WSJ10."""
 
 
 class Source(NamedTuple):
     """Where a tree comes from.
 
     Args:
-        name: for tables.
-        layer: of the model, from 1; None for a baseline or ceiling.
-        decoding: how distances became a tree; the baseline's name; or "ceiling".
+        name: shown in tables.
+        layer: layer of the model, from 1; None for a baseline or ceiling.
+        decoding: how distances were decoded; the baseline's name; or "ceiling".
     """
 
     name: str
@@ -49,7 +49,7 @@ class Evaluation:
     distances: Sequence[Tensor]
 
     def groups(self) -> dict[str, list[int]]:
-        """The sentences that are scored together: all, and the short ones if there are any."""
+        """Groups of sentences to score: all, and the short ones if there are any."""
         everything = list(range(len(self.sentences)))
         short = [i for i in everything if len(self.sentences[i].words) <= SHORT]
         return {"all": everything, "short": short} if short else {"all": everything}
@@ -71,12 +71,12 @@ class Evaluation:
 def evaluate(
     sentences: Sequence[Sentence], distances: Sequence[Tensor], layers: Sequence[int], temperature: float
 ) -> Evaluation:
-    """Read trees off the distances with every decoding.
+    """Decode the distances with every decoding.
 
     Args:
         sentences: with the true trees.
         distances: of each sentence, (L, words).
-        layers: which, from 1.
+        layers: the layers to evaluate, from 1.
         temperature: of CKY, in master-gate entries.
     Returns:
         The trees of every layer and decoding, of ideal distances, and of the baselines.
@@ -100,7 +100,7 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
 
     Args:
         distances: d of each sentence, (words,).
-        decoding: how.
+        decoding: the algorithm.
         temperature: of CKY, in master-gate entries.
     Returns:
         A binary tree for each sentence.

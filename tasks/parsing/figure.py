@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,8 +10,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ordered_memory.trees import Tree, depth, fold
-from tasks.reporting.drawing import figure_png
-from tasks.runs.files import atomic_path
 
 BAR_WIDTH = 40
 INK, BAR = "#3a4149", "#4c78a8"
@@ -79,24 +76,6 @@ def distances_figure(
         below.set_xticks(range(len(words)), labels, rotation=35, ha="right", rotation_mode="anchor")
     rows[0].set_xlim(-0.6, len(words) - 0.4)
     return figure
-
-
-def save_distances(
-    path: Path,
-    distances: NDArray[np.floating],
-    words: Sequence[str],
-    trees: Sequence[Tree],
-    names: Sequence[str],
-) -> None:
-    """Write `distances_figure` to a PNG file, whole or not at all; makes the directory if there is none.
-
-    Args:
-        path: the file.
-        distances, words, trees, names: see `distances_figure`.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(figure_png(distances_figure(distances, words, trees, names)))
 
 
 def _draw_tree(axes: Axes, tree: Tree) -> None:

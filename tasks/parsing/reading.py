@@ -56,7 +56,7 @@ def forget_distances(
     max_tokens: int = TOKENS_PER_BATCH,
     on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
-    """How far each word opens the hierarchy, in every layer.
+    """The forget distance of each word, in every layer.
 
     A sentence is read after `<eos>`, from a state of zeros, in evaluation mode. The distance of a word is
     that of the step which reads it: ON-LSTM's d̂_t, §5.2. Sentences of similar lengths are batched, longest
@@ -66,7 +66,7 @@ def forget_distances(
         model: of ON-LSTM layers.
         sentences: ids of words, one or more each.
         end: id of `<eos>`.
-        max_tokens: the most tokens of a batch with its padding; a longer sentence has a batch of its own.
+        max_tokens: maximum number of tokens in a batch, padding included; a longer sentence is alone.
         on_batch: called with the number of sentences after each batch.
     Returns:
         For each sentence (L, words) in master-gate entries, on the CPU.

@@ -14,6 +14,7 @@ from tasks.parsing.evaluation import LABELS, SHORT, Evaluation, Source
 from tasks.parsing.figure import distances_figure
 from tasks.parsing.treebank import tags_text
 from tasks.reporting.report import Example, Report, Table, write_report
+from tasks.reporting.tables import table
 
 NUM_EXAMPLES = 12
 EXAMPLE_LENGTHS = (4, 20)
@@ -25,17 +26,17 @@ COLUMNS = {
     "f1_corpus": "F1 corpus",
     "f1_sentence": "F1 sentence",
     "depth": "depth",
-    "depth_of_words": "of words",
+    "depth_of_words": "depth of words",
 }
 CONVENTIONS = (
     f"F1 corpus: {CORPUS_LEVEL}. {EVALB_DIFFERENCE} F1 sentence: {SENTENCE_LEVEL}, as in the authors' "
     "evaluation; a sentence of one or two words scores 1. "
-    f"{ONE_TOKEN} Depth: constituents above the deepest word; of words: above a word on average, as in the "
-    "authors' evaluation."
+    f"{ONE_TOKEN} Depth: constituents above the deepest word; depth of words: above a word on average, as in "
+    "the authors' evaluation."
 )
 CEILINGS = (
-    "True tree: what a decoding makes of distances read off the true trees, the most it can reach: they are "
-    "not binary."
+    "True tree: decoded from distances of the true trees, an upper bound for the decoding, since true trees "
+    "are not binary."
 )
 RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two words or more whose span is predicted, in all "
@@ -62,25 +63,10 @@ def results_text(results: dict[str, Any]) -> str:
     Returns:
         Several lines.
     """
-    groups, rows = results["groups"], results["rows"]
-    lines = [*(line for fact in _facts(results) for line in _wrap(fact)), ""]
-    width = 2 + max(len(row["name"]) for row in rows)
-    lines.append(" " * width + "".join(f"  {_group_title(name, groups):<45}" for name in groups).rstrip())
-    lines.append(" " * width + "".join(f"  {title:>11}" for _ in groups for title in COLUMNS.values()))
-    for row in rows:
-        cells = [_fixed(row[name][key], key) for name in groups for key in COLUMNS]
-        lines.append(f"{row['name']:>{width}}" + "".join(f"  {cell:>11}" for cell in cells))
-    lines += [*_wrap(CONVENTIONS), *_wrap(CEILINGS), "", "recall by label; first the number of constituents"]
-    counts = groups["all"]["labels"]
-    lines.append(" " * width + "".join(f"  {label:>7}" for label in LABELS))
-    lines.append(" " * width + "".join(f"  {counts[label]:>7,}" for label in LABELS))
-    for row in rows:
-        recall = [_fixed(row["all"]["label_recall"][label], "recall") for label in LABELS]
-        lines.append(f"{row['name']:>{width}}" + "".join(f"  {cell:>7}" for cell in recall))
-    lines += _wrap(RECALL_CONVENTION)
-    if results["published"]:
-        lines += ["", *(f"{name:>{3 * width}}  {value:.3f}" for name, value in PUBLISHED.items())]
-        lines += _wrap(PUBLISHED_NOTE)
+    lines = [line for fact in _facts(results) for line in _wrap(fact)]
+    for one in _tables(results):
+        rows = [[cell if isinstance(cell, str) else _text(cell) for cell in row] for row in one.rows]
+        lines += ["", one.title, table(one.columns, rows), *_wrap(one.note)]
     return "\n".join(lines)
 
 
@@ -128,22 +114,21 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     groups, rows = results["groups"], results["rows"]
     tables = [
         Table(
-            title=f"Unlabelled span F1 and depth: {_group_title(name, groups)}",
+            title=f"Unlabelled span F1 and depth: {GROUP_NAMES[name]} ({groups[name]['sentences']:,})",
             columns=["trees", *COLUMNS.values()],
             rows=[[row["name"], *(row[name][key] for key in COLUMNS)] for row in rows],
-            note=f"{CONVENTIONS} {CEILINGS}",
         )
         for name in groups
     ]
+    tables[-1].note = f"{CONVENTIONS} {CEILINGS}"
     if results["published"]:
-        published = [[name, value] for name, value in PUBLISHED.items()]
+        published = [[name, f"{value:.3f}"] for name, value in PUBLISHED.items()]
         tables.append(Table("Published", ["trees", "F1 sentence"], published, PUBLISHED_NOTE))
-    counts = groups["all"]["labels"]
     recall = [
         [row["name"], *("–" if value is None else value for value in row["all"]["label_recall"].values())]
         for row in rows
     ]
-    recall.append(["constituents", *(counts[label] for label in LABELS)])
+    recall.append(["constituents", *groups["all"]["labels"].values()])
     tables.append(Table("Recall by label", ["trees", *LABELS], recall, RECALL_CONVENTION))
     return tables
 
@@ -152,14 +137,8 @@ def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, TEXT_WIDTH)
 
 
-def _group_title(name: str, groups: dict[str, Any]) -> str:
-    return f"{GROUP_NAMES[name]} ({groups[name]['sentences']:,})"
-
-
-def _fixed(value: float | None, key: str) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.2f}" if key.startswith("depth") else f"{value:.4f}"
+def _text(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def _source_of_examples(sources: Sequence[Source]) -> Source:

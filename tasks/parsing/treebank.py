@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -35,11 +35,11 @@ SUFFIXES = (".mrg", ".tree", ".ptb")
 OTHER_SUFFIXES = (".txt",)
 """Read where there is no file with one of `SUFFIXES`."""
 MAX_BYTES = 1 << 30
-"""The most bytes of text that a treebank may have, unpacked."""
+"""Maximum size of a treebank's text in bytes, unpacked."""
 SHOWN_TAGS = 5
-"""How many tags an error lists."""
+"""Number of tags that an error lists."""
 SHOWN_CHARACTERS = 60
-"""How much of a token an error shows."""
+"""Number of characters of a token that an error shows."""
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 
@@ -68,8 +68,8 @@ class Treebank(NamedTuple):
 
     Args:
         sentences: each with one word or more.
-        empty: how many trees had no word left.
-        dropped: how many words of each tag were dropped, null elements excepted.
+        empty: number of trees without words.
+        dropped: number of dropped words by tag, null elements excluded.
     """
 
     sentences: list[Sentence]
@@ -118,8 +118,8 @@ def tags_text(tags: dict[str, int], limit: int | None = None) -> str:
     """Tags with their numbers of words.
 
     Args:
-        tags: by falling number of words.
-        limit: the most tags to list; None for all.
+        tags: number of words by tag, in descending order.
+        limit: maximum number of tags to list; None for all.
     Returns:
         For example "HYPH 3, NFP 1".
     Example:
@@ -162,7 +162,7 @@ def cut_label(label: str) -> str:
     """A label without functional tags, indices and alternative labels.
 
     Args:
-        label: as the treebank has it.
+        label: a label of the treebank.
     Example:
         >>> [cut_label(label) for label in ("NP-SBJ-1", "NP=2", "ADVP|PRT", "-LRB-", "PRP$")]
         ['NP', 'NP', 'ADVP', '-LRB-', 'PRP$']
@@ -176,8 +176,8 @@ class _Node:
 
     line: int
     start: int
-    label: str | None = None
-    word: str | None = None
+    tokens: list[str] = field(default_factory=list)
+    """Its label, and its word."""
     parts: list[Tree | None] = field(default_factory=list)
 
 
@@ -215,12 +215,9 @@ def _add(nodes: list[_Node], token: str, where: str) -> None:
     if not nodes:
         raise UserError(f"{where}: {token[:SHOWN_CHARACTERS]!r} stands outside of all brackets")
     node = nodes[-1]
-    if node.label is None and not node.parts:
-        node.label = token
-    elif node.word is None and not node.parts:
-        node.word = token
-    else:
+    if node.parts or len(node.tokens) == 2:
         raise _without_tag(token, where)
+    node.tokens.append(token)
 
 
 def _close(
@@ -232,16 +229,17 @@ def _close(
     dropped: Counter[str],
 ) -> Tree | None:
     """The tree of a finished bracket, None if nothing of it is left; adds to words, spans and dropped."""
-    label = cut_label(node.label or "")
-    if node.word is not None:
+    label = cut_label(node.tokens[0]) if node.tokens else ""
+    if len(node.tokens) == 2:
+        word = node.tokens[1]
         if node.parts:
-            raise _without_tag(node.word, where)
+            raise _without_tag(word, where)
         if label == NULL_ELEMENT:
             return None
         if not keep_punctuation and label not in WORD_TAGS:
             dropped[label] += 1
             return None
-        words.append(node.word)
+        words.append(word)
         return len(words) - 1
     if not node.parts:
         raise UserError(f"{where}: a bracket with neither word nor parts")
@@ -260,38 +258,34 @@ def _without_tag(word: str, where: str) -> UserError:
 # ---- files
 
 
+ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
+    *(NotImplementedError, RuntimeError, MemoryError),
+)
+"""What `zipfile` raises for archives that are cut short, corrupt, encrypted or of an unknown kind."""
+
+
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
     """Name and text of every file."""
     try:
-        if path.is_dir():
+        if path.suffix.lower() == ".zip" and path.is_file():
+            yield from _texts_of_zip(path)
+        elif path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
-            chosen = _choose([file.relative_to(path).as_posix() for file in files], f"{path}", "directory")
-            left = MAX_BYTES
-            for name in chosen:
-                with (path / name).open("rb") as file:
-                    content = _read_bytes(file, f"{path / name}", left)
-                left -= len(content)
-                yield f"{path / name}", _decode(content, f"{path / name}")
-        elif path.suffix.lower() == ".zip":
-            yield from _members(path)
+            names = _choose([file.relative_to(path).as_posix() for file in files], f"{path}", "directory")
+            yield from _decode_all(path, names, lambda name: (path / name).open("rb"))
         else:
-            with path.open("rb") as file:
-                content = _read_bytes(file, f"{path}", MAX_BYTES)
-            yield f"{path}", _decode(content, f"{path}")
+            yield from _decode_all(path, [""], lambda name: path.open("rb"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file or directory") from None
 
 
-def _members(path: Path) -> Iterator[tuple[str, str]]:
+def _texts_of_zip(path: Path) -> Iterator[tuple[str, str]]:
     content = path.read_bytes()  # so that an error below is the archive's, not the disk's
-    left = MAX_BYTES
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for name in _choose(sorted(archive.namelist()), f"{path}", "zip file"):
-                with archive.open(name) as file:
-                    text = _read_bytes(file, f"{path}/{name}", left)
-                left -= len(text)
-                yield f"{path}/{name}", _decode(text, f"{path}/{name}")
+            names = _choose(sorted(archive.namelist()), f"{path}", "zip file")
+            yield from _decode_all(path, names, archive.open)
     except UserError:
         raise
     except ZIP_ERRORS as error:
@@ -300,19 +294,23 @@ def _members(path: Path) -> Iterator[tuple[str, str]]:
         ) from None
 
 
-ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
-    *(NotImplementedError, RuntimeError, MemoryError),
-)
-"""What `zipfile` raises for archives that are cut short, corrupt, encrypted or of an unknown kind."""
-
-
-def _read_bytes(file: IO[bytes], name: str, limit: int) -> bytes:
-    """All of a file, unless it is larger than that."""
-    content = file.read(limit + 1)
-    if len(content) > limit:
-        raise UserError(f"{name}: expected at most {MAX_BYTES:,} bytes of text in all, got more")
-    return content
+def _decode_all(
+    where: Path, names: Iterable[str], open_file: Callable[[str], IO[bytes]]
+) -> Iterator[tuple[str, str]]:
+    """Name and text of files, unless they are too large together."""
+    left = MAX_BYTES
+    for name in names:
+        shown = f"{where / name}"
+        with open_file(name) as file:
+            content = file.read(left + 1)
+        left -= len(content)
+        if left < 0:
+            raise UserError(f"{shown}: expected at most {MAX_BYTES:,} bytes of text in all, got more")
+        try:
+            yield shown, content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise UserError(f"{shown}, line {line}: not UTF-8 text") from None
 
 
 def _choose(names: list[str], where: str, kind: str) -> list[str]:
@@ -323,11 +321,3 @@ def _choose(names: list[str], where: str, kind: str) -> list[str]:
         if chosen:
             return chosen
     raise UserError(f"{where}: no {', '.join(SUFFIXES + OTHER_SUFFIXES)} files in this {kind}")
-
-
-def _decode(content: bytes, name: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{name}, line {line}: not UTF-8 text") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ordered_memory.trees import Tree, spans
+from ordered_memory.trees import Span, Tree, spans
 from tasks.reporting.drawing import LONGEST_DRAWN, attention_figure, curves_figure, figure_img, tree_svg
 from tasks.runs.files import write_atomically
 
@@ -63,6 +63,8 @@ class Example:
         attention: p, (·, N); None for a model without slots.
         attention_tokens: what the model read, where that is more than the leaves of the trees.
         figure: something else to draw under the trees, if anything.
+        sentiment: of every node of the predicted tree, as `drawing.tree_svg` takes it.
+        gold_sentiment: of every node of the true tree.
         caption: the model's answer.
         correct: whether it is right; None where that makes no sense.
     """
@@ -75,6 +77,8 @@ class Example:
     correct: bool | None
     attention_tokens: list[str] | None = None
     figure: Figure | None = None
+    sentiment: Mapping[Span, float] | None = None
+    gold_sentiment: Mapping[Span, float] | None = None
 
 
 @dataclass
@@ -171,9 +175,11 @@ def _trees(example: Example) -> list[tuple[str, Markup]]:
         [] if example.gold_tree is None else [one for one in spans(example.predicted_tree) if one not in true]
     )
     name = "induced, as the true one" if example.gold_tree is not None and not wrong else "induced"
-    panes = [(name, Markup(tree_svg(example.predicted_tree, example.tokens, wrong)))]
+    induced = tree_svg(example.predicted_tree, example.tokens, wrong, example.sentiment)
+    panes = [(name, Markup(induced))]
     if example.gold_tree is not None:
-        panes.append(("true", Markup(tree_svg(example.gold_tree, example.tokens))))
+        true_one = tree_svg(example.gold_tree, example.tokens, sentiment=example.gold_sentiment)
+        panes.append(("true", Markup(true_one)))
     return panes
 
 

@@ -6,6 +6,7 @@ One file holds both, so that replacing it is one atomic step.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,30 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None
     """Write a model's parameters under their own names, with `metadata` (JSON) in the header.
 
     Args:
-        path: of the safetensors file.
+        path: the safetensors file.
         model: its state dict is written.
-        metadata: whatever is needed to build the model again.
+        metadata: what is needed to rebuild the model.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_atomically(path, save(tensors, {"json": json.dumps(metadata)}))
+    save_tensors(path, model.state_dict(), metadata)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Write tensors by name, with `metadata` (JSON) in the header.
+
+    Args:
+        path: of the safetensors file.
+        tensors: on any device.
+        metadata: JSON.
+    """
+    detached = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(detached, {"json": json.dumps(metadata)}))
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """The JSON in a checkpoint's header.
 
     Args:
-        path: of a best.safetensors.
+        path: a run's best.safetensors.
     Returns:
         What `save_weights` was given as `metadata`.
     Raises:
@@ -43,7 +55,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """
     metadata = _read(path)[1]
     if not isinstance(metadata, dict):
-        raise UserError(f"{path}: not a checkpoint of this project (its header is no JSON object)")
+        raise UserError(f"{path}: not a checkpoint of this project (its header is not a JSON object)")
     if metadata.keys() == {"dict"}:
         raise UserError(
             f"{path}: holds the state of a run in training; the weights are in its best.safetensors"
@@ -55,10 +67,10 @@ def load_weights(path: Path, model: nn.Module) -> None:
     """Read what `save_weights` wrote into a model of the same shape.
 
     Args:
-        path: of a best.safetensors.
+        path: a run's best.safetensors.
         model: has the parameters that the file names; they are overwritten.
     Raises:
-        UserError: no such file, not a checkpoint, a parameter is missing or of another shape, or a number is
+        UserError: no such file, not a checkpoint, a parameter is missing or has another shape, or a value is
             not finite.
     """
     tensors, _ = _read(path)
@@ -67,12 +79,12 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 
 def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> None:
-    """Raise a UserError unless the weights found in a checkpoint are finite and fit the model.
+    """Raise a UserError unless the weights of a checkpoint are finite and fit the model.
 
     Args:
-        path: of the checkpoint, for errors.
+        path: the checkpoint, for errors.
         tensors: its weights by name.
-        model: that they are for.
+        model: the model to load them into.
     """
     expected, found = (
         {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -85,7 +97,7 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
                 f"{expected.get(name, 'missing')} in the model"
             )
         if not tensors[name].isfinite().all():
-            raise UserError(f"{path}: {name} has numbers that are not finite")
+            raise UserError(f"{path}: {name} has values that are not finite")
 
 
 class SafetensorsIO(CheckpointIO):
@@ -98,8 +110,8 @@ class SafetensorsIO(CheckpointIO):
 
         Args:
             checkpoint: dictionaries, lists, tensors and JSON values.
-            path: of the file.
-            storage_options: not used.
+            path: the file.
+            storage_options: ignored.
         """
         tensors: dict[str, Tensor] = {}
         skeleton = _take_out_tensors(checkpoint, "", tensors)
@@ -111,9 +123,9 @@ class SafetensorsIO(CheckpointIO):
         """Read what `save_checkpoint` wrote.
 
         Args:
-            path: of the file.
-            map_location: not used; tensors come back on the CPU.
-            weights_only: not used; nothing is unpickled.
+            path: the file.
+            map_location: ignored; tensors are loaded to the CPU.
+            weights_only: ignored; nothing is unpickled.
         Returns:
             The dictionary, its tuples as lists.
         Raises:
@@ -132,7 +144,7 @@ class SafetensorsIO(CheckpointIO):
         """Delete a checkpoint; one that is missing is ignored.
 
         Args:
-            path: of the file.
+            path: the file.
         """
         Path(path).unlink(missing_ok=True)
 
@@ -146,24 +158,22 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
     except PermissionError:
-        raise UserError(f"{path}: may not be read") from None
+        raise UserError(f"{path}: no permission to read") from None
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
 
 
 def _how_to_make(path: Path) -> str:
-    """The command that makes a missing checkpoint, where its place in runs/TASK/PRESET-… tells."""
+    """The command that creates a missing checkpoint, if its path is runs/TASK/PRESET-…"""
     match path.parts:
         case (*_, "runs", task, run, _):
-            preset = run.split("-", 1)[0]
-            return (
-                f"; python -m tasks.{task} train --preset {preset} --run-dir {path.parent} --resume makes it"
-            )
+            options = f"--preset {run.split('-', 1)[0]} --run-dir {path.parent} --resume"
+            return f"; python -m tasks.{task} train {options} creates it"
     return ""
 
 
 def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """`value` as JSON, its tensors moved to `tensors` under the path that leads to them.
+    """`value` as JSON; its tensors are moved to `tensors`, named by their path in `value`.
 
     Dictionaries become lists of pairs, because an optimizer's keys are numbers and JSON's are not.
     """
@@ -190,10 +200,10 @@ def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def random_state(device: torch.device) -> Tensor:
-    """The state of the generator that dropout draws from.
+    """The state of the random generator of a device, which dropout draws from.
 
     Args:
-        device: that dropout is computed on.
+        device: CPU or CUDA.
     Returns:
         The state, (n,) uint8; n depends on the kind of device.
     """
@@ -201,10 +211,10 @@ def random_state(device: torch.device) -> Tensor:
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
-    """Restore the state of the generator that dropout draws from.
+    """Restore the state of the random generator of a device.
 
     Args:
-        device: that dropout is computed on.
+        device: CPU or CUDA.
         state: what `random_state` returned for a device of this kind, (n,) uint8.
     """
     state = state.cpu().clone()  # PyTorch reads a view from the start of its storage

@@ -1,4 +1,4 @@
-"""What every task's command line does the same way: verbs, presets, groups of options, one-line errors."""
+"""What the command lines of all tasks share: verbs, presets, groups of options, one-line errors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import tyro
 
 from ordered_memory.backends.registry import BackendError
-from tasks.runs.errors import (
-    Interrupted,
-    UserError,
-    is_lost_process,
-    is_out_of_memory,
-    memory_error_text,
-)
+from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
+from tasks.runs.processes import is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 Config = TypeVar("Config")
@@ -35,13 +30,13 @@ EXIT_BROKEN_PIPE = 141
 
 
 class Verb(NamedTuple):
-    """One thing that a task does.
+    """A subcommand of a task.
 
     Args:
-        config: dataclass of its options. Its docstring says in `--help` what the verb does; options that it
-            inherits are shown in a box for each class that declares some.
-        run: does it.
-        presets: the presets by name, given the value of `--model`; the first is the default. Only for a verb
+        config: dataclass of its options. Its docstring is the verb's description in `--help`; inherited
+            options are shown in one box per class that declares them.
+        run: runs the verb.
+        presets: maps the value of `--model` to the presets by name; the first is the default. Only for a verb
             that trains: its configuration is that of a run, which `--resume` reads back.
     """
 
@@ -54,17 +49,17 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
     """Run one verb of a task; the first verb is the default.
 
     Args:
-        program: as it is called, for messages: "python -m tasks.listops".
+        program: the command, for messages: "python -m tasks.listops".
         about: the task in a sentence, for `--help`.
-        verbs: by name.
+        verbs: verbs by name.
         arguments: without the program; None for those of this process.
     Returns:
         The exit status: 0; 2 for bad input, which is reported in one line; 130 when interrupted; 141 when
-        nobody reads the output any more.
+        the reader of the output has closed it.
     """
-    if arguments is None and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     if arguments is None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # also outside training
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -82,9 +77,10 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         verb.run(config)
         sys.stdout.flush()
     except (UserError, BackendError) as error:
-        return _fail(program, str(error))
+        # Every process of a run raises the same error about its options and files: report it once.
+        return _fail(program, str(error)) if is_main_process() else EXIT_BAD_INPUT
     except BrokenPipeError:
-        # `head`, for instance, has seen enough: what is still to be flushed at exit goes nowhere.
+        # The reader, such as `head`, is done: discard what is still to be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:
@@ -93,12 +89,12 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         if is_out_of_memory(error):
             return _fail(program, f"not enough memory for these options ({memory_error_text(error)})")
         if is_lost_process(error):
-            return _fail(program, "another process of this run ended, and said why")
+            return _fail(program, "another process of this run has failed; see its message")
         raise
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         if interruption.resumable:
-            print(f"to go on: {_resuming(program, arguments)}", file=sys.stderr)
+            print(f"to resume: {_resuming(program, arguments)}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -112,14 +108,14 @@ def parse(
     default: Config | None = None,
     description: str | None = None,
 ) -> Config:
-    """A configuration from the command line through tyro, whose `--help` is its documentation.
+    """Parse a command line into a configuration with tyro.
 
     Args:
-        cls: a dataclass; options that it inherits are shown by the class that declares them.
+        cls: a dataclass; inherited options are grouped by the class that declares them.
         words: the command line.
-        program: for `--help`.
-        default: what the options override; by default the defaults of `cls`.
-        description: what stands above the options in `--help`; by default the docstring of `cls`.
+        program: the command, for `--help`.
+        default: values that the options override; by default the defaults of `cls`.
+        description: the text above the options in `--help`; by default the docstring of `cls`.
     Returns:
         The configuration.
     """
@@ -143,7 +139,7 @@ def _parse_run(
     program: str,
     description: str,
 ) -> Config:
-    """The configuration of a training run: on top of a preset, or with `--resume` of what was saved."""
+    """The configuration of a training run: a preset, or with `--resume` the saved one, and the options."""
     presets = presets_of(option(words, "--model"))
     name = option(words, "--preset") or next(iter(presets))
     if name not in presets:
@@ -156,11 +152,11 @@ def _parse_run(
 
 
 def option(words: Sequence[str], name: str) -> str | None:
-    """The value of an option that is given as `--name value` or `--name=value`; the last one counts.
+    """The value of an option given as `--name value` or `--name=value`; the last one counts.
 
     Args:
         words: the command line.
-        name: of the option, with its dashes.
+        name: the option, with its dashes.
     Returns:
         The value as text; None if the option is not given.
     """
@@ -174,7 +170,7 @@ def option(words: Sequence[str], name: str) -> str | None:
 
 
 def _overview(about: str, verbs: Mapping[str, Verb]) -> str:
-    """What stands above the options of the default verb: the task, and its verbs with a sentence each."""
+    """The text above the options of the default verb: the task, and a sentence for each verb."""
     width = max(map(len, verbs))
     lines = []
     for i, (name, verb) in enumerate(verbs.items()):
@@ -185,7 +181,7 @@ def _overview(about: str, verbs: Mapping[str, Verb]) -> str:
 
 
 def _sentence(cls: type[Any]) -> str:
-    """The docstring of a configuration in one line."""
+    """The docstring of a configuration, in one line."""
     return " ".join((cls.__doc__ or "").split())
 
 
@@ -193,8 +189,8 @@ _GROUP = "group_"
 
 
 def _grouped(cls: type[Any], default: Any) -> Any:
-    """A dataclass for tyro: the fields that `cls` declares itself, and one dataclass for each of its bases
-    that declares others. Tyro shows each in a box of its own, named after the base: `RunConfig`, run options.
+    """A dataclass for tyro: the fields that `cls` itself declares, and a nested dataclass for each base class
+    that declares fields. Tyro shows each in a box named after the base: "run options" for `RunConfig`.
     """
     types = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -224,17 +220,14 @@ def _grouped(cls: type[Any], default: Any) -> Any:
 
 
 def _default(field: dataclasses.Field[Any], default: Any) -> Any:
-    """The field with the value that it has in `default`, where that is given."""
+    """The field with its value in `default`, if that is given."""
     if default is not None:
-        value = getattr(default, field.name)
-        return dataclasses.field(default_factory=lambda: value)
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory)
-    return dataclasses.field(default=field.default)
+        return dataclasses.field(default=getattr(default, field.name))
+    return dataclasses.field(default=field.default, default_factory=field.default_factory)
 
 
 def _documents(cls: type[Any]) -> dict[str, str]:
-    """The string under each field of a dataclass, in one line."""
+    """The docstring of each field of a dataclass, in one line."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     body = typing.cast(ast.ClassDef, definition).body
     documents = {}

@@ -84,9 +84,12 @@ class AdamConfig(TrainingConfig):
     """Epochs without a better validation accuracy after which the learning rate falls."""
     learning_rate_decay: float = 0.5
     """Factor by which the learning rate falls."""
+    average_decay: float = 0.0
+    """Decay of an exponential moving average of the weights, which is then what is validated and saved as the
+    best; 0 for the weights themselves."""
 
     def check(self) -> None:
         super().check()
         check_positive(self, "learning_rate_decay", "adam_epsilon")
-        check_below_one(self, "learning_rate_decay", "adam_betas")
+        check_below_one(self, "learning_rate_decay", "adam_betas", "average_decay")
         check_at_least(0, self, "patience")

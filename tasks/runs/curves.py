@@ -14,13 +14,13 @@ from tasks.runs.task import Scores, Task
 
 
 class Curves:
-    """Writes curves in the main process, nothing in the others; to be closed as a context manager.
+    """A context manager that writes curves in the main process, and nothing in the others.
 
     Args:
-        directory: of the event files; None in every process but the main one.
-        task: what says which metrics there are.
+        directory: for the event files; None in every process but the main one.
+        task: defines the metrics.
         every: steps between two points within an epoch.
-        step: the last step of the checkpoint; curves beyond it belong to steps that are taken again.
+        step: the step of the checkpoint; points after it are dropped, as their steps are taken again.
     """
 
     def __init__(self, directory: Path | None, task: Task, every: int, step: int) -> None:
@@ -41,19 +41,19 @@ class Curves:
                 self._writer.close()
 
     def begin_epoch(self, sums: Tensor, examples: int) -> None:
-        """Take note of where an epoch, or what is left of it, begins.
+        """Note where an epoch, or the rest of one, begins.
 
         Args:
-            sums: of losses, nats, and of right answers so far, (2,), on the device.
-            examples: so far.
+            sums: total loss in nats and number of correct answers so far, (2,), on the device.
+            examples: number of examples so far.
         """
         self._sums, self._examples = sums.clone(), examples
 
     def add_step(self, step: int, sums: Tensor, examples: int, learning_rate: float) -> None:
-        """Write the means since the last point, if it is time for one: only then is the device waited for.
+        """Write the means since the last point if one is due; only then does the host wait for the device.
 
         Args:
-            step: steps taken in all.
+            step: steps taken since the beginning.
             sums, examples: as for `begin_epoch`.
             learning_rate: of the step.
         """
@@ -65,7 +65,7 @@ class Curves:
         self.begin_epoch(sums, examples)
 
     def add_epoch(self, row: dict[str, Any]) -> None:
-        """Write the metrics, the learning rate and the time of an epoch.
+        """Write the metrics, learning rate and time of an epoch.
 
         Args:
             row: a row of metrics.jsonl.
@@ -86,7 +86,7 @@ class Curves:
 
     @contextmanager
     def _naming_directory(self) -> Iterator[None]:
-        """A full disk names no file."""
+        """Add the directory to errors that name no file, such as that of a full disk."""
         try:
             yield
         except OSError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -27,17 +28,17 @@ AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 
 class Prepared(NamedTuple):
-    """What a task brings to a run.
+    """What a task provides for a run.
 
     Args:
         task: batches and losses.
         model: with its initial weights, on the CPU.
         optimization: of the model.
-        description: of model and data, in a line.
-        test: the one look at the test data, with the best weights, in the main process: writes the report and
-            returns the results, JSON.
-        results_text: the results for the terminal.
-        metadata: JSON that goes beside the configuration into best.safetensors.
+        description: model and data in one line.
+        test: evaluates the best weights on the test data, once and in the main process; writes the report and
+            returns the results as JSON values.
+        results_text: formats the results for the terminal.
+        metadata: JSON values saved beside the configuration in best.safetensors.
     """
 
     task: Task
@@ -50,14 +51,14 @@ class Prepared(NamedTuple):
 
 
 def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> None:
-    """Train, then test the best weights once and write the report; with `resume`, what is left of that.
+    """Train, then test the best weights once and write the report; with `resume`, finish what is left of it.
 
     Args:
         config: of the run, with its directory.
-        prepare: loads the data and builds the model, PyTorch's generator being seeded.
+        prepare: loads the data and builds the model; called after PyTorch's generator is seeded.
     Raises:
-        UserError: bad options or data, a directory that holds another run or is in use.
-        Interrupted: stopped by Ctrl-C or SIGTERM; says what has been saved.
+        UserError: bad options or data, or the directory holds another run or is in use.
+        Interrupted: stopped by Ctrl-C or SIGTERM; says what was saved.
     """
     config.check()
     run = RunDirectory(config.directory)
@@ -72,7 +73,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         torch.manual_seed(config.seed)
         prepared = prepare()
         with run.locked() if main else nullcontext():
-            fabric.launch()  # a directory in use is refused before there are other processes
+            fabric.launch()  # other processes start only after a directory in use is refused
             if config.threads is not None:
                 torch.set_num_threads(config.threads)  # launching several processes changes it
             trainer = Trainer(
@@ -83,6 +84,9 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Prepared]) -> N
         if main:
             raise _interrupted(run, trainer) from None
     if torch.distributed.is_initialized():
+        # Outliving the group, DDP would destroy it while holding the GIL that a thread of gloo may wait for.
+        del trainer
+        gc.collect()
         torch.distributed.destroy_process_group()
 
 
@@ -91,22 +95,31 @@ def _run(trainer: Trainer, prepared: Prepared) -> None:
     run, config, fabric = trainer.run, trainer.config, trainer.fabric
     trainer.restore()
     if fabric.is_global_zero:
-        run.write_config(config)  # only now: a checkpoint that is refused keeps the options that it has
+        run.write_config(config)  # only now: a refused checkpoint keeps its options
         parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {prepared.description}", flush=True)
     fabric.barrier()
     if not trainer.progress.finished and trainer.progress.step and fabric.is_global_zero:
-        print(f"going on from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
+        print(f"resuming from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
     progress = trainer.fit()
     if fabric.is_global_zero:
         print(finished_text(progress, config), flush=True)
-        results = run.read_results()
-        if results is None or not run.report.exists():
+        text = _text_of_saved(run.read_results(), prepared)
+        if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)
             results = prepared.test(run, fabric)
             write_json(run.results, results)
-        print(f"{prepared.results_text(results)}\nreport: {run.report}")
+            text = prepared.results_text(results)
+        print(f"{text}\nreport: {run.report}")
     fabric.barrier()
+
+
+def _text_of_saved(results: dict[str, Any] | None, prepared: Prepared) -> str | None:
+    """The results of a finished run as text; None if there are none, or not such ones."""
+    try:
+        return None if results is None else prepared.results_text(results)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None
 
 
 def _interrupted(run: RunDirectory, trainer: Trainer | None) -> Interrupted:
@@ -118,24 +131,32 @@ def _interrupted(run: RunDirectory, trainer: Trainer | None) -> Interrupted:
 def load_trained(
     path: Path,
     config_class: type[AnyConfig],
-    build: Callable[[AnyConfig], AnyModel],
+    build: Callable[..., AnyModel],
+    *,
+    beside: Sequence[str] = (),
     **options: Any,
 ) -> tuple[AnyModel, AnyConfig]:
-    """The model in a best.safetensors, in evaluation mode, and what it was trained with.
+    """The model in a best.safetensors, in evaluation mode, and the configuration of its training.
 
     Args:
-        path: of the file.
-        config_class: of the task.
-        build: makes a model from its configuration.
-        options: fields of the configuration to replace; None keeps that of the training.
+        path: the file.
+        config_class: the task's configuration class.
+        build: builds a model from its configuration and, by keyword, the metadata named in `beside`.
+        beside: keys of `Prepared.metadata` that `build` takes.
+        options: fields of the configuration to replace; None keeps the value of training.
     Raises:
         UserError: no such file, not a checkpoint of this task, or an option out of range.
     """
-    config = read_config(config_class, read_metadata(path), path)
+    metadata = read_metadata(path)
+    missing = [name for name in beside if name not in metadata]
+    if missing:
+        raise UserError(f"{path}: not a checkpoint of this task (it lacks {', '.join(missing)})")
+    description = {name: metadata.pop(name) for name in beside}
+    config = read_config(config_class, metadata, path)
     given = {name: value for name, value in options.items() if value is not None}
     config = dataclasses.replace(config, **given)
     config.check()
-    model = build(config)
+    model = build(config, **description)
     load_weights(path, model)
     model.eval()
     return model, config
@@ -145,9 +166,9 @@ def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyCo
     """The configuration of a run, checked.
 
     Args:
-        config_class: of the task.
-        values: what a config.json or the metadata of a best.safetensors holds.
-        path: of the file, for errors.
+        config_class: the task's configuration class.
+        values: the content of a config.json, or the metadata of a best.safetensors.
+        path: the file, for errors.
     Raises:
         UserError: not the configuration of such a run; names the file and the option.
     """

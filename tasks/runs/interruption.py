@@ -8,14 +8,14 @@ import threading
 from contextlib import suppress
 from types import FrameType
 
-NOTICE = b"\nstopping after this step, with a checkpoint; again to stop at once\n"
+NOTICE = b"\nstopping after this step and saving a checkpoint; interrupt again to stop at once\n"
 
 
 class Interruption:
     """Within the block, the first SIGINT or SIGTERM sets `requested`; a second one interrupts at once.
 
     Args:
-        announce: whether the first one is answered on standard error.
+        announce: whether to acknowledge the first one on standard error.
     """
 
     def __init__(self, *, announce: bool = True) -> None:
@@ -39,4 +39,4 @@ class Interruption:
         self.requested = True
         if self.announce:
             with suppress(OSError):
-                os.write(2, NOTICE)  # print is not to be called while it is interrupted
+                os.write(2, NOTICE)  # print is not reentrant

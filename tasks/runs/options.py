@@ -8,14 +8,14 @@ from typing import Any
 from tasks.runs.errors import UserError
 
 LARGEST = 2**63 - 1
-"""What PyTorch and NumPy take as a size or a seed."""
+"""The largest size or seed that PyTorch and NumPy accept."""
 
 
 def check_at_least(smallest: int, options: Any, *names: str) -> None:
-    """Raise a UserError unless these options are at least so large, finite, and fit into 64 bits.
+    """Raise a UserError unless these options are at least `smallest`, finite, and fit into 64 bits.
 
     Args:
-        smallest: the least allowed value.
+        smallest: the smallest allowed value.
         options: a dataclass.
         names: of its fields; None passes.
     """
@@ -68,7 +68,7 @@ def check_text(text: str, where: str) -> None:
 
     Args:
         text: from JSON or the command line, which may hold halves of a surrogate pair.
-        where: file and line, or what the text is.
+        where: file and line, or a name for the text.
     """
     try:
         text.encode()
@@ -83,7 +83,7 @@ def flag(name: str) -> str:
     """The command-line option of a field: `batch_size` is written --batch-size.
 
     Args:
-        name: of the field.
+        name: the field.
     """
     return f"--{name.replace('_', '-')}"
 

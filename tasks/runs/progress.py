@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from tasks.runs.config import TrainingConfig
+from tasks.runs.processes import is_main_process
 
 
 @dataclass
@@ -18,23 +18,23 @@ class Progress:
     """The progress of training; part of every checkpoint."""
 
     epoch: int = 1
-    """The current one, from 1; one more than the last when finished."""
+    """The current epoch, from 1; one past the last when finished."""
     step_in_epoch: int = 0
     """Steps taken in this epoch."""
     step: int = 0
-    """Steps taken in all."""
+    """Steps taken since the beginning."""
     seconds: float = 0.0
     """Time spent on training steps."""
     loss_sum: float = 0.0
     """Sum of the losses of this epoch's examples, nats."""
     correct: float = 0.0
-    """Right answers in this epoch."""
+    """Correct answers in this epoch."""
     examples: int = 0
     """Examples seen in this epoch."""
     best: float | None = None
     """Best selection score."""
     best_epoch: int = 0
-    """The epoch that has it."""
+    """The epoch with the best selection score."""
     finished: bool = False
     """Whether the epochs or minutes are over."""
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -53,16 +53,15 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:
     """A tqdm bar, shown only in the main process and only if standard error is a terminal.
 
     Args:
-        iterable: what to iterate over; None for a bar that is updated by hand.
+        iterable: what to iterate over; None for a bar that is updated manually.
         **options: of `tqdm.tqdm`.
     """
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    is_main = not distributed or torch.distributed.get_rank() == 0
-    return tqdm(iterable, disable=not (is_main and sys.stderr.isatty()), leave=False, **options)
+    shown = is_main_process() and sys.stderr.isatty()
+    return tqdm(iterable, disable=not shown, leave=False, **options)
 
 
 def epoch_text(progress: Progress, config: TrainingConfig) -> str:
-    """The line printed after an epoch: its time, its metrics and what is left to do.
+    """The line printed after an epoch: its time, its metrics and what remains.
 
     Args:
         progress: after the epoch; the last row of its history is printed.
@@ -83,10 +82,10 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
 
 
 def left_text(progress: Progress, config: TrainingConfig) -> str:
-    """How many epochs or minutes are left, whichever will end the run first.
+    """How many epochs or minutes remain, whichever runs out first.
 
     Args:
-        progress: at any time before the end.
+        progress: before the end of training.
         config: of the run.
     """
     done = progress.epoch - 1
@@ -101,10 +100,10 @@ def left_text(progress: Progress, config: TrainingConfig) -> str:
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:
-    """Why training has ended, and which epoch was the best.
+    """Why training ended, and which epoch was best.
 
     Args:
-        progress: at the end.
+        progress: at the end of training.
         config: of the run.
     """
     if config.max_minutes is not None and progress.out_of_time(config):

@@ -1,12 +1,12 @@
-"""A run directory: everything one training run leaves behind, each file whole at every moment.
+"""A run directory: the files of one training run, each replaced atomically.
 
 config.json        the resolved configuration
-metrics.jsonl      one line for each epoch
+metrics.jsonl      one line per epoch
 tensorboard/       the same as curves
 last.safetensors   the complete training state, to resume from
 best.safetensors   the weights of the best epoch on validation data, with the configuration
 results.json       the final evaluation
-report.html        the same to look at
+report.html        the same as a page
 .lock              held by the process that trains
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import reprlib
 import types
 import typing
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ class RunDirectory:
     """The files of one run by name.
 
     Args:
-        path: the directory; `locked` makes it.
+        path: the directory; `locked` creates it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,23 +49,23 @@ class RunDirectory:
         self.report = path / "report.html"
 
     def check_free(self) -> None:
-        """Raise a UserError if there is a run in this directory already.
+        """Raise a UserError if this directory already holds a run.
 
-        A configuration alone is none: the process ended before it had saved anything.
+        A configuration alone does not count: its process ended before it saved anything.
         """
         if any(path.exists() for path in (self.last, self.best, self.results)):
             raise UserError(
-                f"{self.path}: holds a run already; --resume continues it, --run-dir names another place"
+                f"{self.path}: holds a run already; --resume continues it, --run-dir names another directory"
             )
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is not a directory")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this directory; a process that dies lets go of it.
+        """Keep other processes from training in this directory; the lock ends with the process.
 
         Raises:
-            UserError: another one does.
+            UserError: another process is training here.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock", timeout=0)
@@ -87,19 +88,19 @@ class RunDirectory:
         write_json(self.config, config_to_dict(config))
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Replace metrics.jsonl, so that it never disagrees with the checkpoint.
+        """Replace metrics.jsonl, so that it always agrees with the checkpoint.
 
         Args:
-            rows: metrics by name, one dictionary for each epoch.
+            rows: metrics by name, one dictionary per epoch.
         """
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """A row for each epoch."""
+        """The rows of metrics.jsonl, one per epoch."""
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
     def read_results(self) -> dict[str, Any] | None:
-        """The final evaluation, or None when the run has not got there."""
+        """The final evaluation; None if the run has not reached it."""
         return read_json(self.results) if self.results.exists() else None
 
 
@@ -107,7 +108,7 @@ def write_json(path: Path, value: Any) -> None:
     """Write indented JSON, whole or not at all.
 
     Args:
-        path: of the file, in a directory that exists.
+        path: the file, in a directory that exists.
         value: anything that `json.dumps` takes.
     Raises:
         OSError: the file cannot be written.
@@ -119,7 +120,7 @@ def read_json(path: Path) -> Any:
     """Read JSON.
 
     Args:
-        path: of the file.
+        path: the file.
     Raises:
         UserError: no such file, or not JSON; names the file, and the line where there is one.
     """
@@ -131,7 +132,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number with too many digits
         raise UserError(f"{path}: not JSON that can be read ({error})") from None
 
 
@@ -141,7 +142,7 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     Args:
         config: the dataclass.
     Returns:
-        The value of each field by name; paths become text.
+        The value of each field by name, paths as text.
     """
     values = dataclasses.asdict(config)
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
@@ -152,16 +153,15 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
 
     Args:
         cls: the dataclass.
-        values: what the file at `where` holds.
+        values: the content of the file.
         where: the file, for errors.
     Returns:
-        An instance; fields that the file lacks have their defaults.
+        An instance; fields missing in the file have their defaults.
     Raises:
-        UserError: not a JSON object, an option that the dataclass lacks, or a value that is not of the type
-            that the dataclass declares.
+        UserError: not a JSON object, an unknown option, or a value that does not have the declared type.
     """
     if not isinstance(values, dict):
-        raise UserError(f"{where}: expected a JSON object, got {_shortened(values)}")
+        raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(values)}")
     hints = typing.get_type_hints(cls)
     fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     converted = {}
@@ -172,12 +172,12 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
             converted[name] = _from_json(value, hints[name])
         except TypeError:
             expected = _describe(hints[name])
-            raise UserError(f"{where}: {name}: expected {expected}, got {_shortened(value)}") from None
+            raise UserError(f"{where}: {name}: expected {expected}, got {reprlib.repr(value)}") from None
     return cls(**converted)
 
 
 def _from_json(value: Any, hint: Any) -> Any:
-    """A JSON value as the annotated type; TypeError where it is none."""
+    """A JSON value as the annotated type; raises TypeError if it is not of that type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -207,7 +207,7 @@ def _from_json(value: Any, hint: Any) -> Any:
 
 
 def _is_file_name(text: str) -> bool:
-    """Whether a file may have this name, with its directories."""
+    """Whether a path may have this name."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -215,12 +215,7 @@ def _is_file_name(text: str) -> bool:
 
 
 def _describe(hint: Any) -> str:
-    """A type as its annotation is written: "int", "float | None", "'cpu' or 'cuda'"."""
+    """A type as in its annotation: "int", "float | None", "'cpu' or 'cuda'"."""
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(map(repr, typing.get_args(hint)))
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -26,7 +26,7 @@ class Share(NamedTuple):
     Args:
         batch: tensors in the task's own type, on the CPU.
         examples: size of the whole batch, over all processes.
-        counted: False if no example is left for this process; its result is then ignored.
+        counted: False if there is no example for this process, whose result is then ignored.
     """
 
     batch: Any
@@ -40,7 +40,7 @@ class Losses(NamedTuple):
     Args:
         loss: cross-entropy, nats, (n,).
         correct: bool, (n,); all False where the task reports no accuracy.
-        penalty: scalar that is added to the mean loss in training and not reported.
+        penalty: a scalar added to the mean loss in training, but not reported.
     """
 
     loss: Tensor
@@ -52,18 +52,18 @@ class Task(Protocol):
     """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
-    """The options that decide, with the seed, which examples a batch of an epoch has."""
+    """The options that, with the seed, determine which examples are in each batch of an epoch."""
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Any]:
-        """The batches of an epoch, each as a description from which `share` makes tensors.
+        """The batches of an epoch, each as a description that `share` turns into tensors.
 
-        The result depends on nothing but the arguments, the seed and `batch_options`.
+        The result depends only on the arguments, the seed and `batch_options`.
 
         Args:
             epoch: from 1.
             batch_size: examples in a batch, over all processes.
         Returns:
-            One description for each step, in order.
+            One description per step, in order.
         """
 
     def share(self, batch: Any, rank: int, world: int) -> Share:
@@ -71,14 +71,14 @@ class Task(Protocol):
 
         Args:
             batch: one of `training_batches`.
-            rank: of the process, in [0, world).
+            rank: the process, in [0, world).
             world: number of processes.
         Returns:
             Tensors on the CPU and the size of the whole batch.
         """
 
     def validation_batches(self, world: int) -> Iterable[Any]:
-        """The validation data in batches on the CPU, of which each process takes every `world`-th.
+        """The validation data in batches on the CPU; each process takes every `world`-th of them.
 
         Args:
             world: number of processes.
@@ -89,7 +89,7 @@ class Task(Protocol):
 
         Args:
             model: on the device of the batch.
-            batch: as `share` or `validation_batches` gives it.
+            batch: from `share` or `validation_batches`.
         Returns:
             Losses in the order of the examples.
         """
@@ -111,8 +111,8 @@ class Task(Protocol):
         """
 
     def state(self) -> dict[str, Tensor]:
-        """What this process carries from one training batch to the next, such as hidden states, for a
-        checkpoint."""
+        """What this process carries from one training batch to the next, such as hidden states; saved in
+        checkpoints."""
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore what this process carried between batches.

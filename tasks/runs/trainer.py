@@ -1,7 +1,7 @@
 """The training loop that tasks share: Lightning Fabric, exact resumption, a run directory.
 
-A task hands over a model, batches of indices for each epoch, and a loss for each example; the loop does the
-rest. Model selection sees validation data only.
+A task provides a model, the batches of each epoch and a loss per example. Model selection uses validation
+data only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_d
 from tasks.runs.task import Scores, Task
 
 MOST_PROCESSES = max(8, os.cpu_count() or 1)
-"""On one machine."""
+"""Maximum number of processes on one machine."""
 
 
 def build_fabric(config: TrainingConfig) -> Fabric:
@@ -45,7 +45,7 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     Args:
         config: devices, strategy and precision.
     Raises:
-        UserError: this machine has no such devices.
+        UserError: this machine does not have these devices.
     """
     if config.devices > MOST_PROCESSES:
         raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
@@ -68,10 +68,10 @@ def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) 
     """Loss and accuracy in evaluation mode.
 
     Args:
-        task: losses of a batch.
+        task: computes the losses of a batch.
         model: on the device of `fabric`.
         batches: on the CPU; each process computes its share of them.
-        fabric: launched.
+        fabric: already launched.
     """
     was_training = model.training
     model.eval()
@@ -87,16 +87,16 @@ def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) 
 
 
 class Trainer:
-    """Trains a model on a task until its epochs or minutes are over.
+    """Trains a model on a task for its epochs or minutes.
 
     Args:
-        config: of the loop; all of it goes into config.json and the checkpoints.
+        config: options of the run; all are saved in config.json and the checkpoints.
         task: batches and losses.
         model: not yet on its device.
-        optimization: of that model.
-        fabric: launched.
-        run: its directory, locked.
-        metadata: JSON that goes beside the configuration into best.safetensors.
+        optimization: of the model.
+        fabric: already launched.
+        run: the run's directory, locked.
+        metadata: JSON values saved beside the configuration in best.safetensors.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class Trainer:
         self.device: torch.device = fabric.device
 
     def restore(self) -> None:
-        """Take up the state of the last checkpoint; where there is none, what the seed says.
+        """Restore the last checkpoint; without one, only seed the random generators.
 
         Raises:
             UserError: the checkpoint does not fit the model or the options.
         """
-        # Each process drops other units; one process alone draws what its seed says.
+        # Every process has dropout masks of its own; rank 0 uses the seed itself.
         torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
         if not self.run.last.exists():
             return
@@ -163,7 +163,7 @@ class Trainer:
             self.task.load_state({name: of[rank].to(self.device) for name, of in rest["task"].items()})
 
     def fit(self) -> Progress:
-        """Train to the end, from where `restore` has put it.
+        """Train to the end, from the state that `restore` left.
 
         Returns:
             The progress at the end; best.safetensors holds the weights of its best epoch.
@@ -172,12 +172,12 @@ class Trainer:
             UserError: the loss is no longer finite.
         """
         if self.progress.epoch <= self.config.epochs and not self.progress.out_of_time(self.config):
-            self.progress.finished = False  # more epochs or minutes than when it finished
+            self.progress.finished = False  # there are more epochs or minutes than when it finished
         if self.progress.finished:
             return self.progress
         main = self.fabric.is_global_zero
         if main:
-            self.run.results.unlink(missing_ok=True)  # of weights that will be others
+            self.run.results.unlink(missing_ok=True)  # they belong to weights that will change
         directory = self.run.tensorboard if main else None
         with (
             Interruption(announce=main) as interruption,
@@ -189,7 +189,7 @@ class Trainer:
         return self.progress
 
     def _train_epoch(self, interruption: Interruption, curves: Curves) -> bool:
-        """The rest of the current epoch, or of the minutes; whether those are over, for all processes."""
+        """Train to the end of the current epoch; True if the minutes ran out before, in any process."""
         progress, config = self.progress, self.config
         batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
@@ -220,18 +220,18 @@ class Trainer:
         return False
 
     def _train_batch(self, batch: Any) -> tuple[Tensor, int]:
-        """One step on this process's share; sums of loss and correct over the whole batch, and its size."""
+        """Take one step; returns the total loss and correct answers of the whole batch, and its size."""
         world = self.fabric.world_size
         share = self.task.share(batch, self.fabric.global_rank, world)
         self.optimization.begin_step(share)
         losses, correct, penalty = self.task.losses(self.model, self.fabric.to_device(share.batch))
-        # Processes average their gradients: weigh so that this is the mean over the whole batch.
+        # Processes average their gradients: the weight makes this the mean over the whole batch.
         loss = losses.sum() * (share.counted * world / share.examples)
         if penalty is not None:
             loss = loss + penalty * (share.counted * len(losses) * world / share.examples)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
-        # Looking for infinities here would wait for the device at every step: _check_loss finds them.
+        # A check for infinities here would wait for the device at every step: _check_loss finds them.
         self.fabric.clip_gradients(
             self.model, self.optimizer, max_norm=self.config.gradient_clip, error_if_nonfinite=False
         )
@@ -267,7 +267,7 @@ class Trainer:
         progress.epoch += 1
         progress.step_in_epoch = progress.examples = 0
         progress.loss_sum = progress.correct = 0.0
-        # The order makes a crash between any two of these harmless: only the checkpoint counts.
+        # In this order a crash between any two of these is harmless: only the checkpoint counts.
         if self.fabric.is_global_zero:
             if improved:
                 save_weights(self.run.best, evaluated, self.metadata)
@@ -277,7 +277,7 @@ class Trainer:
         self._save()
 
     def _save(self) -> None:
-        """The complete state into last.safetensors, on every process at the same step."""
+        """Save the complete state to last.safetensors; called by every process at the same step."""
         self._check_loss()
         task_state = {name: _gather(self.fabric, tensor) for name, tensor in self.task.state().items()}
         state = {
@@ -294,7 +294,7 @@ class Trainer:
         self.saved_step = self.progress.step
 
     def _batch_options(self) -> dict[str, Any]:
-        """What decides which examples a batch of an epoch has."""
+        """What determines which examples are in each batch of an epoch."""
         return {
             "devices": self.fabric.world_size,
             "seed": self.config.seed,
@@ -306,9 +306,9 @@ class Trainer:
         return rate
 
     def _check_loss(self, loss: float = 0.0) -> None:
-        """Raise a UserError rather than replace good weights by bad ones."""
+        """Raise a UserError rather than overwrite good weights with bad ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
-            raise UserError(f"the loss is no number at step {self.progress.step}: lower --learning-rate")
+            raise UserError(f"the loss is not finite at step {self.progress.step}: lower --learning-rate")
 
     def _agree(self, interrupted: bool, out_of_time: bool) -> int:
         """Whether to stop and why: the same answer in every process."""

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 
-from tasks.language_model.config import PRESETS
+from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import draw_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
+from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least, check_text
-from tasks.runs.run_directory import config_to_dict, write_json
-from tasks.runs.threads import use_threads
+from tasks.runs.run_directory import config_to_dict
 from tasks.syntax_eval.evaluation import Unknown, compare
 from tasks.syntax_eval.normalize import normalize
 from tasks.syntax_eval.pairs import Pair, read_pairs, spread
@@ -34,11 +33,9 @@ from tasks.syntax_eval.report import (
 )
 from tasks.syntax_eval.scoring import word_log_probabilities
 
-DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
-
 
 @dataclass
-class EvaluateConfig:
+class EvaluateConfig(ResultsConfig):
     """Compare the probabilities of minimal pairs (Marvin and Linzen's, BLiMP): how often is the grammatical
     sentence the more probable one?"""
 
@@ -58,10 +55,6 @@ class EvaluateConfig:
     """Pairs of each construction, if they are drawn."""
     seed: int = 1
     """Seed of drawn pairs."""
-    threads: int | None = None
-    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
-    json: Path | None = None
-    """Also write the results to this file."""
     output: Path | None = None
     """Also write the results to this HTML file."""
 
@@ -96,19 +89,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or pairs.
     """
-    use_threads(config)
+    config.set_up()
     config.check()
     models = dict(zip(column_names(config.checkpoint), map(load_model, config.checkpoint), strict=True))
     pairs = _get_pairs(config, list(models.values()))
     chosen = spread(pairs, config.limit)
     start = time.perf_counter()
-    tallies = compare(
-        list(models.values()),
-        chosen,
-        unknown=config.unknown,
-        include_end=config.end,
-        device="cuda" if torch.cuda.is_available() else "cpu",
-    )
+    tallies = compare(list(models.values()), chosen, unknown=config.unknown, include_end=config.end)
     seconds = time.perf_counter() - start
     names = list(models)
     lines = lines_of(tallies, names)
@@ -121,8 +108,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     }
     results["notes"] = _notes(config, lines, len(pairs), len(chosen), seconds)
     print(results_text(results))
-    if config.json is not None:
-        write_json(config.json, results)
+    config.write(results)
     if config.output is not None:
         write_page(config.output, results)
         print(f"page: {config.output}")
@@ -171,7 +157,7 @@ def column_names(checkpoints: Sequence[Path]) -> list[str]:
 
 
 def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
-    """From the file, or drawn as the sentences were that the models learnt from."""
+    """Pairs of the file, or drawn from the grammar that the models were trained on."""
     if config.pairs is not None:
         return read_pairs(config.pairs)
     for path, trained in zip(config.checkpoint, models, strict=True):

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 
 from tasks.language_model.model import Trained
 from tasks.runs.errors import UserError
@@ -50,7 +49,7 @@ class Tally(NamedTuple):
         pairs: all.
         covered: those whose words are all in every vocabulary.
         scored: those that accuracy is over.
-        right: for each model, how many of the scored pairs it gets right.
+        right: for each model, the number of scored pairs that it gets right.
     """
 
     pairs: int
@@ -79,7 +78,6 @@ def compare(
     *,
     unknown: Unknown = "skip",
     include_end: bool = True,
-    device: torch.device | str = "cpu",
 ) -> dict[Key, Tally]:
     """Count the pairs that models get right.
 
@@ -88,7 +86,6 @@ def compare(
         pairs: what to compare.
         unknown: "skip" pairs with words that a vocabulary lacks, or "score" the words as `<unk>`.
         include_end: whether the end of a sentence counts as a word.
-        device: where to run the models.
     Returns:
         The counts of each key, in the order of the keys' first pairs.
     Raises:
@@ -105,8 +102,7 @@ def compare(
     encoded = [_encode(trained, candidates) for trained in models]
     scored = [one for one in candidates if all(table[one.better] != table[one.worse] for table in encoded)]
     right = [
-        _right(trained, table, scored, include_end, device)
-        for trained, table in zip(models, encoded, strict=True)
+        _right(trained, table, scored, include_end) for trained, table in zip(models, encoded, strict=True)
     ]
     count_all = Counter(one.key for one in comparisons)
     count_covered = Counter(one.key for one in comparisons if one.better in covered and one.worse in covered)
@@ -150,12 +146,11 @@ def _right(
     encoded: Mapping[Sentence, list[int]],
     scored: Sequence[Comparison],
     include_end: bool,
-    device: torch.device | str,
 ) -> Counter[Key]:
-    """How many pairs of each key a model gets right."""
+    """The number of pairs of each key that a model gets right."""
     numbers = {sentence: i for i, sentence in enumerate(dict.fromkeys(s for one in scored for s in one[1:]))}
     totals = log_probabilities(
-        trained.model.to(device),
+        trained.model,
         [encoded[sentence] for sentence in numbers],
         trained.vocabulary.end,
         include_end=include_end,

@@ -26,7 +26,7 @@ Sentence = tuple[str, ...]
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
 SUFFIXES = (".jsonl", ".jsonl.gz")
 MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
-"""The most bytes of a line, and of a file, unpacked."""
+"""Maximum size of a line and of a file in bytes, unpacked."""
 
 
 class Pair(NamedTuple):
@@ -108,7 +108,7 @@ def _read_file(path: Path) -> Iterator[Pair]:
 
 
 def _lines(file: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
-    """The lines of a file, unless there is too much of one or of all."""
+    """The lines of a file; refuses lines and files that are too long."""
     left = MAX_BYTES
     number = 1
     while line := file.readline(MAX_LINE + 1):

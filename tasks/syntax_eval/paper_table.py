@@ -51,32 +51,24 @@ def _both(stem: str) -> tuple[str, str]:
     return f"{stem}_anim", f"{stem}_inanim"
 
 
+def _agree(section: str, name: str, cases: tuple[str, ...], published: tuple[float, float]) -> Row:
+    return Row(section, AGREEMENT, name, cases, published=published)
+
+
 PAPER_ROWS = (
-    Row(SHORT, AGREEMENT, "Simple", ("simple_agrmt",), published=(0.99, 1.00)),
-    Row(SHORT, AGREEMENT, "In a sentential complement", ("sent_comp",), published=(0.95, 0.98)),
-    Row(SHORT, AGREEMENT, "Short VP coordination", ("vp_coord",), published=(0.89, 0.92)),
-    Row(SHORT, AGREEMENT, "In an object relative clause", _both("obj_rel_within"), published=(0.84, 0.88)),
-    Row(
-        SHORT,
-        AGREEMENT,
-        "In an object relative clause, no that",
-        _both("obj_rel_no_comp_within"),
-        published=(0.78, 0.81),
-    ),
+    _agree(SHORT, "Simple", ("simple_agrmt",), (0.99, 1.00)),
+    _agree(SHORT, "In a sentential complement", ("sent_comp",), (0.95, 0.98)),
+    _agree(SHORT, "Short VP coordination", ("vp_coord",), (0.89, 0.92)),
+    _agree(SHORT, "In an object relative clause", _both("obj_rel_within"), (0.84, 0.88)),
+    _agree(SHORT, "In an object relative clause, no that", _both("obj_rel_no_comp_within"), (0.78, 0.81)),
     Row(SHORT, REFLEXIVES, "Simple", ("simple_reflexives",), published=(0.89, 0.82)),
     Row(SHORT, REFLEXIVES, "In a sentential complement", ("reflexive_sent_comp",), published=(0.86, 0.80)),
     *_polarity(SHORT, "Simple", _both("simple_npi"), [(0.18, 1.00), (0.50, 0.01), (0.07, 0.63)]),
-    Row(LONG, AGREEMENT, "Long VP coordination", ("long_vp_coord",), published=(0.74, 0.74)),
-    Row(LONG, AGREEMENT, "Across a prepositional phrase", _both("prep"), published=(0.67, 0.68)),
-    Row(LONG, AGREEMENT, "Across a subject relative clause", ("subj_rel",), published=(0.66, 0.60)),
-    Row(LONG, AGREEMENT, "Across an object relative clause", _both("obj_rel_across"), published=(0.57, 0.52)),
-    Row(
-        LONG,
-        AGREEMENT,
-        "Across an object relative clause, no that",
-        _both("obj_rel_no_comp_across"),
-        published=(0.54, 0.51),
-    ),
+    _agree(LONG, "Long VP coordination", ("long_vp_coord",), (0.74, 0.74)),
+    _agree(LONG, "Across a prepositional phrase", _both("prep"), (0.67, 0.68)),
+    _agree(LONG, "Across a subject relative clause", ("subj_rel",), (0.66, 0.60)),
+    _agree(LONG, "Across an object relative clause", _both("obj_rel_across"), (0.57, 0.52)),
+    _agree(LONG, "Across an object relative clause, no that", _both("obj_rel_no_comp_across"), (0.54, 0.51)),
     Row(LONG, REFLEXIVES, "Across a relative clause", ("reflexives_across",), published=(0.57, 0.58)),
     *_polarity(
         LONG, "Across a relative clause", _both("npi_across"), [(0.59, 0.95), (0.20, 0.00), (0.11, 0.04)]

@@ -27,9 +27,9 @@ from onlstm.layer import State
 Indices = NDArray[np.int64]
 
 BLOCK_SIZE = 8_192
-"""The most sentences whose prefixes are read together: at most twice as many states are kept."""
+"""Maximum number of sentences whose prefixes are read together; at most twice as many states are kept."""
 CHUNK_SIZE = 512
-"""The most prefixes in a batch, each with V logits."""
+"""Maximum number of prefixes in a batch, each with V logits."""
 
 
 @torch.inference_mode()

@@ -278,9 +278,9 @@ def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before():
     optimization = AveragedSGD(build(ON_LSTM), options(patience=2))
     # The fourth and fifth are compared with the first one and two only; the sixth is above the third.
     for loss in (5.0, 4.0, 3.0, 3.5, 3.9, 3.1):
-        assert optimization.average is None
+        assert optimization.average.averaged is None
         optimization.end_epoch(loss, -loss)
-    assert optimization.average is not None
+    assert optimization.average.averaged is not None
 
 
 def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_asgd():
@@ -424,6 +424,7 @@ def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, ca
     text.write_text("the dog sleeps\n")
     assert main(["evaluate", "--checkpoint", str(checkpoint), "--text", str(text), "--json", str(out)]) == 0
     model, vocabulary, _ = load_model(checkpoint)
+    model.cpu()
     words = torch.tensor([0, *vocabulary.encode(["the", "dog", "sleeps"], ""), 0]).unsqueeze(1)
     with torch.no_grad():
         expected = cross_entropy(model(words[:-1]).logits.squeeze(1), words[1:, 0])

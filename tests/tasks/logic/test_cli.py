@@ -9,8 +9,9 @@ from typing import get_args
 
 import pytest
 
+from tasks.classifiers.encoders import GIVEN_TREES
 from tasks.logic.__main__ import main
-from tasks.logic.config import GIVEN_TREES, ModelName, presets_of
+from tasks.logic.config import ModelName, presets_of
 from tasks.logic.data import write_directory
 from tasks.logic.generator import generate
 

@@ -192,7 +192,7 @@ def test_a_batch_of_trees_numbers_every_node_once(groups):
     trees = batch.trees
     clauses = [pair.left for pair in pairs[::-1]] + [pair.right for pair in pairs[::-1]]
     words = [word for clause in clauses for word in words_of(decode(clause))]
-    assert decode(trees.words.tolist()) == words
+    assert decode(batch.tokens.flatten()[trees.words].tolist()) == words
     built = list(range(len(words)))
     for left, right in zip(trees.left, trees.right, strict=True):
         new = [(built[i], built[j]) for i, j in zip(left.tolist(), right.tolist(), strict=True)]

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tasks.classifiers.encoders import GIVEN_TREES
 from tasks.classifiers.evaluation import Evaluation, evaluate, read
-from tasks.logic.config import GIVEN_TREES, LogicConfig
+from tasks.classifiers.tree_models import TREE_MODELS
+from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.formulas import IDS, decode, parse, words_of
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
 from tasks.logic.task import LEFT_OUT, LOGIC
 from tasks.logic.transformers import PairTransformer, sinusoids
-from tasks.logic.tree_models import TREE_MODELS
 
 SMALL = LogicConfig(
     embedding_size=6,
@@ -50,7 +51,7 @@ def test_levels_at_once_equal_one_node_at_a_time(name, pairs):
     model = TREE_MODELS[name](6, 8, 0.0).double()
     embedding = torch.nn.Embedding(20, 6).double()
     batch = Dataset(pairs, trees=True).batch(range(len(pairs)))
-    at_once = model(embedding(batch.trees.words), batch.trees)
+    at_once = model(embedding(batch.tokens.flatten()[batch.trees.words]), batch.trees)
     clauses = [decode(pair.left) for pair in pairs] + [decode(pair.right) for pair in pairs]
     one_by_one = torch.cat(
         [model.summary(recurse(model, embedding, parse(c).tree, words_of(c))) for c in clauses]

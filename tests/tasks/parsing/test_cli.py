@@ -135,6 +135,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
         (["--layer", "0"], "--layer must lie in 1..2, the model's layers, got 0"),
         (["--temperature", "0"], "--temperature must lie in [1e-06, 1e+06], got 0.0"),
         (["--temperature", "nan"], "--temperature must lie in [1e-06, 1e+06], got nan"),
+        (["--json", "no/such.json"], "--json no/such.json: there is no directory no"),
         (["--max-words", "0"], "--max-words must be at least 1, got 0"),
         (["--max-words", "2"], "--max-words 2 leaves none of 3 sentences"),
         (["--treebank", "none"], "none: no such file or directory"),

@@ -51,6 +51,52 @@ def test_svg_has_every_word_and_branch():
     assert svg.count('class="branch"') == 4
 
 
+def test_terminal_tree_has_the_labels_of_its_nodes():
+    labels = {(0, 0): "-", (1, 1): "+", (0, 1): "--", (0, 2): "0"}
+    assert draw_tree(((0, 1), 2), ["not", "good", "."], labels).splitlines() == [
+        "         0",
+        "     ┌───┴────┐",
+        "     --       │",
+        " ┌───┴───┐    │",
+        " -       +    │",
+        "not     good  .",
+    ]
+    assert draw_tree(0, ["good"], {(0, 0): "+"}).split() == ["+", "│", "good"]
+    assert draw_tree((0, 1), ["a", "b"], {}).split() == ["·", "┌───┴───┐", "│", "│", "a", "b"]
+    assert "incomprehensibility" in draw_tree((0, 1), ["incomprehensibility", "."], labels)
+
+
+def test_svg_leaves_fit_their_words():
+    words = ["an", "incomprehensible", "and", "disappointing", "misfire", "."]
+    places = [float(x) for x in re.findall(r'<text class="leaf" x="([\d.]*)"', tree_svg(balanced(6), words))]
+    lefts = [x - 7.3 * len(word) / 2 for x, word in zip(places, words, strict=True)]
+    rights = [x + 7.3 * len(word) / 2 for x, word in zip(places, words, strict=True)]
+    assert lefts[0] >= 0
+    assert all(left - right >= 4 for left, right in zip(lefts[1:], rights, strict=False))
+
+
+def test_svg_says_the_sentiment_of_every_node():
+    values = {(0, 0): -0.5, (1, 1): 0.9, (2, 2): -0.001, (0, 1): -0.42, (0, 2): -1}
+    svg = tree_svg(((0, 1), 2), ["not", "<good>", "."], sentiment=values)
+    found = re.findall(r'class="node (\w+)" style="--strength:(\d+)%"><title>([^<]*)</title><circle', svg)
+    assert found == [
+        ("negative", "50", "-0.50: not"),
+        ("positive", "90", "+0.90: &lt;good&gt;"),
+        ("negative", "0", "+0.00: ."),
+        ("negative", "42", "-0.42: not &lt;good&gt;"),
+        ("negative", "100", "-1.00: not &lt;good&gt; ."),
+    ]
+    assert svg.count("<circle") == 5
+    assert svg.count("<text") == 3
+
+
+@pytest.mark.parametrize("value", [None, 1.1, float("nan")])
+def test_a_node_without_sentiment_is_an_error(value):
+    values = {(0, 0): 0.0, (1, 1): value, (0, 1): 0.0}
+    with pytest.raises(ValueError, match=rf"sentiment of \(1, 1\) \('good'\) .* got {value}"):
+        tree_svg((0, 1), ["not", "good"], sentiment=values)
+
+
 def test_heat_map_has_the_root_slot_at_the_bottom():
     attention = np.zeros((4, 3))
     attention[:, 2] = 1.0
@@ -101,6 +147,17 @@ def test_wrong_constituents_are_marked_and_right_trees_said_to_be_right():
     page = render(report(examples=[example(predicted_tree=left_branching(4))]))
     assert 'class="branch wrong"' not in page
     assert "as the true one" in page
+
+
+def test_sentiment_is_drawn_on_either_tree_with_a_legend():
+    values = {(i, j): 0.5 for i in range(4) for j in range(i, 4)}
+    for changes in ({"sentiment": values}, {"gold_sentiment": values}):
+        page = render(report(examples=[example(), example(**changes)]))
+        assert page.count("<circle") == 7
+        assert page.count('<span class="scale">') == 1
+    page = render(report())
+    assert "<circle" not in page
+    assert '<span class="scale">' not in page
 
 
 def test_a_model_without_trees_and_long_sentences_are_shown_as_text():

@@ -135,7 +135,7 @@ def test_weights_that_are_not_finite(run, capsys):
     weights["output.bias"][0] = math.nan
     save_file(weights, path, {"json": json.dumps(metadata)})
     assert listops(["evaluate", "--checkpoint", str(path)]) == 2
-    assert "best.safetensors: output.bias has numbers that are not finite" in message(capsys)
+    assert "best.safetensors: output.bias has values that are not finite" in message(capsys)
 
 
 def test_weights_in_place_of_a_state_and_the_reverse(run, capsys):
@@ -170,7 +170,7 @@ def test_a_missing_checkpoint_names_the_command_that_makes_it(tmp_path, capsys, 
     directory = "runs/language_model/demo-onlstm-1"
     error = message(capsys)
     assert f"{directory}/best.safetensors: no such checkpoint; python -m tasks.language_model train" in error
-    assert f"--preset demo --run-dir {directory} --resume makes it" in error
+    assert f"--preset demo --run-dir {directory} --resume creates it" in error
 
 
 @pytest.mark.parametrize("words", [None, ["<eos>", 3], ["a", "b"], ["<eos>", "a", "a"], "text", {"a": 1}])

@@ -13,7 +13,7 @@ from torch import distributed
 import tasks.__main__
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.runs.command_line import EXIT_INTERRUPTED, Verb, parse, run
-from tasks.runs.errors import is_lost_process
+from tasks.runs.processes import is_lost_process
 
 ROOT = Path(__file__).parents[3]
 TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/__main__.py"))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.runs.files import atomic_path, remove_leftovers, write_atomically
+from tasks.runs.errors import UserError
+from tasks.runs.files import atomic_path, check_writable_file, remove_leftovers, write_atomically
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
@@ -25,6 +26,18 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
         interrupted()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path, monkeypatch):
+    for path in (None, tmp_path / "new.json", Path("/dev/stdout")):
+        check_writable_file("--json", path)
+    with pytest.raises(UserError, match=f"^--json {tmp_path}: is a directory$"):
+        check_writable_file("--json", tmp_path)
+    with pytest.raises(UserError, match=f"^--json {tmp_path}/a/b: there is no directory {tmp_path}/a$"):
+        check_writable_file("--json", tmp_path / "a" / "b")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="no permission to write"):
+        check_writable_file("--json", Path("new.json"))
 
 
 def leftover(directory, name=".file.0123456789abcdef.part"):

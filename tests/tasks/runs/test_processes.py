@@ -63,6 +63,12 @@ def uninterrupted(tmp_path_factory):
     return outcome(directory)
 
 
+def test_an_error_that_all_processes_find_is_told_once(tmp_path):
+    result = train(tmp_path / "run", "--learning-rate", "1e30")
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.count("the loss is not finite") == 1
+
+
 @pytest.mark.parametrize(
     ("number", "rank", "status"),
     [
@@ -81,10 +87,10 @@ def test_a_stopped_run_of_two_processes_goes_on_as_if_it_had_not(
     assert result.returncode == status, result.stderr
     if status == 130:
         assert "last.safetensors has step 3" in result.stderr
-        assert result.stderr.count("to go on: python -m tasks.listops train") == 1
+        assert result.stderr.count("to resume: python -m tasks.listops train") == 1
         assert "Traceback" not in result.stderr
     assert not (tmp_path / "run" / "results.json").exists()
     result = train(tmp_path / "run", "--resume")
     assert result.returncode == 0, result.stderr
-    assert "going on from step" in result.stdout
+    assert "resuming from step" in result.stdout
     assert outcome(tmp_path / "run") == uninterrupted

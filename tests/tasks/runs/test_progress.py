@@ -62,7 +62,7 @@ def test_why_a_run_is_over(options, progress, reason):
     assert text == f"finished: {reason}; best epoch 1"
 
 
-def test_an_interrupted_run_says_what_is_saved_and_how_to_go_on(tmp_path, monkeypatch, capfd):
+def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monkeypatch, capfd):
     batch = Classification.training_batch
     calls = 0
 
@@ -78,12 +78,12 @@ def test_an_interrupted_run_says_what_is_saved_and_how_to_go_on(tmp_path, monkey
         patch.setattr(Classification, "training_batch", interrupting)
         assert main(words) == 130
     notice, saved, command = capfd.readouterr().err.strip().splitlines()
-    assert notice == "stopping after this step, with a checkpoint; again to stop at once"
+    assert notice == "stopping after this step and saving a checkpoint; interrupt again to stop at once"
     assert saved == f"interrupted; {tmp_path}/a run/last.safetensors has step 3"
-    assert command.startswith(f"to go on: python -m tasks.listops train --run-dir '{tmp_path}/a run'")
+    assert command.startswith(f"to resume: python -m tasks.listops train --run-dir '{tmp_path}/a run'")
     assert command.endswith(" --resume")
     assert main([*words, "--resume"]) == 0
-    assert "going on from step 3 in epoch 1" in capfd.readouterr().out
+    assert "resuming from step 3 in epoch 1" in capfd.readouterr().out
     assert main([*words, "--resume"]) == 0
     assert "finished: 2 epochs (--epochs); best epoch" in capfd.readouterr().out
 
@@ -109,7 +109,7 @@ def test_a_second_interrupt_stops_at_once_and_names_the_checkpoint_that_there_is
         assert "last.safetensors has step 2\n" in error
     else:
         assert "nothing was saved" in error
-        assert "to go on" not in error
+        assert "to resume" not in error
 
 
 def test_curves_have_points_within_epochs(tmp_path):

@@ -113,6 +113,7 @@ def test_score(checkpoints, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--json", "no/such.json"], "--json no/such.json: there is no directory no"),
         (["--limit", "-1"], "--limit must not be negative, got -1"),
         (["--count", "0"], "--count must be at least 1, got 0"),
         (["--seed", "-3"], "--seed must not be negative, got -3"),

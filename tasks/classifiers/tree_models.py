@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.cells import GatedRecursiveCell
-from tasks.logic.tree_batching import TreeBatch
+from tasks.classifiers.tree_batching import TreeBatch
 
 
 class TreeModel(nn.Module):
-    """Composes words into formulas along given trees; a subclass says how."""
+    """Composes words into sentences along given trees; a subclass says how."""
 
     def leaf(self, words: Tensor) -> Tensor:
         """The nodes of words.
@@ -37,7 +37,7 @@ class TreeModel(nn.Module):
         raise NotImplementedError
 
     def summary(self, nodes: Tensor) -> Tensor:
-        """The representations of formulas.
+        """The representations of sentences.
 
         Args:
             nodes: the roots, (B, ·).
@@ -47,11 +47,11 @@ class TreeModel(nn.Module):
         return nodes
 
     def forward(self, words: Tensor, trees: TreeBatch) -> Tensor:
-        """Summaries of formulas, from their words up, every height at once.
+        """Summaries of sentences, from their words up, every height at once.
 
         Args:
             words: embedded, (W, E), in the order of `trees.words`.
-            trees: of B formulas.
+            trees: of B sentences.
         Returns:
             (B, D).
         """

@@ -1,0 +1,231 @@
+"""The verbs `logic` and `sst`: what a training step and an answer cost, for every model of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tasks.benchmark.config import MeasurementConfig
+from tasks.benchmark.contender import ModuleContender
+from tasks.benchmark.figures import contender_figures, tables
+from tasks.benchmark.machine import describe, machine_line
+from tasks.benchmark.measure import interleave
+from tasks.benchmark.workloads import spread_batches
+from tasks.classifiers.classification import Indices, LabelledData
+from tasks.classifiers.encoders import EncoderConfig
+from tasks.logic import config as logic_config
+from tasks.logic.data import Dataset
+from tasks.logic.generator import generate
+from tasks.logic.model import LogicModel
+from tasks.runs.errors import UserError
+from tasks.runs.optimization import PlateauAdam
+from tasks.runs.options import check_at_least
+from tasks.sst import config as sst_config
+from tasks.sst.dataset import PhraseData
+from tasks.sst.embedding import WordEmbedding
+from tasks.sst.grammar import draw_treebank
+from tasks.sst.model import SentimentModel
+from tasks.sst.treebank import phrases, read_directory
+
+
+@dataclass
+class ClassifierModelsConfig(MeasurementConfig):
+    """The models and their batches."""
+
+    batches: int = 4
+    """Batches, evenly spread over the lengths of a training epoch."""
+    batch_size: int = 128
+    """Examples in a batch."""
+    slot_size: int = 200
+    """Hidden size of every model, slot size of Ordered Memory."""
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    """Floating-point precision; bf16-mixed computes under autocast."""
+
+    unit = "examples"
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "batches", "batch_size", "slot_size")
+        if not self.names:
+            raise UserError("--models must name at least one model")
+        for model in self.names:
+            self.model_config(model).check()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The models to time."""
+        raise NotImplementedError
+
+    def model_config(self, model: str) -> EncoderConfig:
+        """The configuration of one of the models.
+
+        Args:
+            model: as named by `--model` of the task.
+        """
+        raise NotImplementedError
+
+    def data(self) -> LabelledData:
+        """Training data, with true trees."""
+        raise NotImplementedError
+
+    def build(self, model: str, data: Any) -> nn.Module:
+        """One of the models, with random weights.
+
+        Args:
+            model: as named by `--model` of the task.
+            data: that it will read.
+        """
+        raise NotImplementedError
+
+
+@dataclass
+class LogicModelsConfig(ClassifierModelsConfig):
+    """Time a training step (optimizer included) and the answers of every model of the logic task, at the
+    paper's sizes, on drawn pairs of at most 6 operations."""
+
+    models: tuple[logic_config.ModelName, ...] = get_args(logic_config.ModelName)
+    """Models to time."""
+    pairs: int = 60_000
+    """Pairs to draw, so that a batch has like lengths as in training."""
+
+    unit = "pairs"
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "pairs")
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.models
+
+    def model_config(self, model: str) -> logic_config.LogicConfig:
+        chosen: Any = model
+        return logic_config.LogicConfig(
+            model=chosen, seed=self.seed, slot_size=self.slot_size, embedding_size=self.slot_size
+        )
+
+    def data(self) -> Dataset:
+        train, _ = generate(400 if self.quick else self.pairs, seed=self.seed)
+        return Dataset([pair for group in train[:7] for pair in group], trees=True)
+
+    def build(self, model: str, data: Dataset) -> LogicModel:
+        return LogicModel(self.model_config(model))
+
+
+@dataclass
+class SentimentModelsConfig(ClassifierModelsConfig):
+    """Time a training step (optimizer included) and the answers of every model of the sentiment task, at the
+    paper's sizes, on phrases, each once, over random vectors."""
+
+    models: tuple[sst_config.ModelName, ...] = get_args(sst_config.ModelName)
+    """Models to time."""
+    slot_size: int = 300
+    """Hidden size of every model, slot size of Ordered Memory."""
+    vector_size: int = 300
+    """Features of the vector of a word."""
+    classes: Literal[2, 5] = 2
+    """2 classes leave out neutral phrases."""
+    data_dir: Path | None = None
+    """Directory with the treebank; None to draw sentences."""
+
+    unit = "phrases"
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "vector_size")
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.models
+
+    def model_config(self, model: str) -> sst_config.SentimentConfig:
+        chosen: Any = model
+        return replace(
+            sst_config.PRESETS["paper"],
+            model=chosen,
+            seed=self.seed,
+            slot_size=self.slot_size,
+            classes=self.classes,
+        )
+
+    def data(self) -> PhraseData:
+        if self.data_dir is None:
+            treebank = draw_treebank(60 if self.quick else 6_000, self.seed)
+        else:
+            treebank = read_directory(self.data_dir)
+        return PhraseData(treebank.train, phrases(treebank.train, self.classes, merge=True), given_trees=True)
+
+    def build(self, model: str, data: PhraseData) -> SentimentModel:
+        vocabulary = sorted({word.lower() for tree in data.trees for word in tree.words})
+        embedding = WordEmbedding(vocabulary, self.vector_size)
+        torch.nn.init.normal_(embedding.weight)
+        return SentimentModel(self.model_config(model), embedding)
+
+
+def run_classifier_models(config: ClassifierModelsConfig) -> None:
+    """Time the models, print the tables, and write the results where asked.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: a bad option, or more batches than an epoch has.
+    """
+    config.set_up()
+    if config.quick:
+        config = replace(config, batches=2, batch_size=4, slot_size=80)
+    data = config.data()
+    lengths = data.sentence_lengths.sum(1).tolist()
+    chosen = spread_batches(lengths, config.batch_size, config.batches, config.seed)
+    contenders = {name: _contender(config, name, data, chosen) for name in config.names}
+    times = interleave(contenders, len(chosen), repeats=config.repeats, device=config.device)
+    epoch = len(lengths) / config.batch_size / config.batches  # the batches timed are as many of an epoch's
+    details = {
+        name: {
+            "parameters": sum(parameter.numel() for parameter in contender.module.parameters()),
+            "epoch_s": sum(times[name].train) * epoch / 1000,
+        }
+        for name, contender in contenders.items()
+    }
+    figures = contender_figures(times, config.unit, config.batches * config.batch_size, details)
+    machine = describe(config)
+    print(
+        machine_line(
+            machine, f"{len(chosen)} x {config.batch_size} {config.unit}, {config.precision}, random weights"
+        )
+    )
+    print(tables(figures, config.unit, lstm="lstm"))
+    config.write({**machine, "contenders": figures})
+
+
+def _contender(
+    config: ClassifierModelsConfig, name: str, data: LabelledData, batches: Sequence[Indices]
+) -> ModuleContender[Any]:
+    """One model, trained as the task trains it."""
+    of_model = config.model_config(name)
+    torch.manual_seed(config.seed)
+    model = config.build(name, data).to(config.device)
+    optimizer = PlateauAdam(model, of_model).optimizer
+
+    def answer(batch: Any) -> torch.Tensor:
+        with torch.autocast(config.device.split(":")[0], torch.bfloat16, config.precision == "bf16-mixed"):
+            logits: torch.Tensor = model(batch).logits
+        return logits.float()
+
+    def finish() -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), of_model.gradient_clip)
+        optimizer.step()
+
+    return ModuleContender(
+        model,
+        [move_data_to_device(data.batch(indices), torch.device(config.device)) for indices in batches],
+        loss=lambda batch: cross_entropy(answer(batch), batch.labels),
+        forward=answer,
+        finish=finish,
+    )

@@ -1,0 +1,78 @@
+"""Several runs of a classifier that differ in their seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from tasks.classifiers.encoders import EncoderConfig
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
+from tasks.runs.run_directory import RunDirectory, read_json
+
+
+@dataclass
+class ClassifierConfig(EncoderConfig):
+    """Several runs."""
+
+    seeds: int = 1
+    """Number of runs, with consecutive seeds from --seed on; several report mean and standard deviation."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "seeds")
+
+
+Config = TypeVar("Config", bound=ClassifierConfig)
+
+
+def train_seeds(train: Callable[[Config], None], config: Config) -> None:
+    """Train once for each seed; print mean and standard deviation of the results of several seeds.
+
+    Args:
+        train: one run.
+        config: `seeds` runs with the seeds from `seed` on; `run_dir`, if given, holds a directory for each of
+            several. With `resume`, finished runs are not trained again.
+    """
+    if config.seeds == 1:
+        train(config)
+        return
+    config.check()
+    runs = []
+    for seed in range(config.seed, config.seed + config.seeds):
+        place = None if config.run_dir is None else config.run_dir / f"seed-{seed}"
+        one = replace(config, seed=seed, seeds=1, run_dir=place)
+        if not (config.resume and RunDirectory(one.directory).read_results()):
+            train(one)
+        runs.append(one.directory)
+    try:
+        print(_seeds_text(runs))
+    except (LookupError, TypeError) as error:
+        raise UserError(
+            f"the results.json of one of {', '.join(map(str, runs))} is damaged: {error}"
+        ) from None
+
+
+def _seeds_text(runs: Sequence[Path]) -> str:
+    """Mean and sample standard deviation of several runs, as text."""
+    results = [read_json(RunDirectory(run).results) for run in runs]
+    lines = [f"{len(results)} seeds: mean ± standard deviation"]
+
+    def line(name: str, values: Sequence[float]) -> str:
+        deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
+        each = " ".join(f"{value:.4f}" for value in values)
+        return f"{name:>40}  {np.mean(values):.4f} ± {deviation:.4f}  ({each})"
+
+    lines.append(line("accuracy", [result["accuracy"] for result in results]))
+    for title, rows in results[0]["accuracy_by"].items():
+        for name in rows:
+            of_each = [result["accuracy_by"][title].get(name) for result in results]
+            lines.append(line(f"{title} {name}", [found[0] for found in of_each if found is not None]))
+    for convention in results[0]["span_f1"]:
+        values = [result["span_f1"][convention]["model"] for result in results]
+        lines.append(line(f"F1, {convention.split(',')[0]}", values))
+    return "\n".join(lines)

@@ -1,0 +1,33 @@
+"""The benchmark's verbs `logic` and `sst`."""
+
+import json
+
+import pytest
+
+from tasks.benchmark.__main__ import main
+
+
+@pytest.mark.parametrize(
+    ("verb", "unit", "models"), [("logic", "pairs", 8), ("sst", "phrases", 7)], ids=["logic", "sst"]
+)
+def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, verb, unit, models):
+    target = tmp_path / "speed.json"
+    assert main([verb, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
+    rows = json.loads(target.read_text())["contenders"]
+    assert len(rows) == models
+    for row in rows.values():
+        assert row[f"train_{unit}_per_s"] > 0
+        assert row[f"infer_{unit}_per_s"] > 0
+        assert row["parameters"] > 0
+        assert row["epoch_s"] > sum(row["train_ms_per_batch"]) / 1000
+    out = capsys.readouterr().out
+    assert all(name in out for name in rows)
+    assert "× LSTM" in out
+    assert "epoch s" in out
+    assert "× floor" not in out
+
+
+def test_more_batches_than_there_are(capsys):
+    options = ["--batches", "900", "--batch-size", "4", "--models", "lstm", "--pairs", "400"]
+    assert main(["logic", *options]) == 2
+    assert "--batches 900: there are only" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Adam with a plateau, its average of the weights, and learning rates of submodules."""
+
+import pytest
+import torch
+
+from tasks.runs.config import AdamConfig
+from tasks.runs.optimization import PlateauAdam
+
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 2)
+        self.second = torch.nn.Linear(2, 1)
+        self.second.bias.requires_grad_(False)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def steps(model, optimization, count):
+    for seed in range(count):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        optimization.optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimization.optimizer.step()
+        optimization.end_step()
+        yield [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_the_average_is_that_of_the_formula():
+    model = Two()
+    optimization = PlateauAdam(model, AdamConfig(average_decay=0.7))
+    assert optimization.evaluated(model) is model
+    expected = None
+    for n, weights in enumerate(steps(model, optimization, 20)):
+        decay = min(0.7, (n + 1) / (n + 10))
+        expected = (
+            weights
+            if n == 0
+            else [decay * old + (1 - decay) * new for old, new in zip(expected, weights, strict=True)]
+        )
+        for found, wanted in zip(optimization.evaluated(model).parameters(), expected, strict=True):
+            torch.testing.assert_close(found.detach(), wanted)
+
+
+def test_the_average_survives_a_checkpoint():
+    model = Two()
+    optimization = PlateauAdam(model, AdamConfig(average_decay=0.9))
+    list(steps(model, optimization, 5))
+    again = PlateauAdam(model, AdamConfig(average_decay=0.9))
+    again.load_state_dict(optimization.state_dict())
+    for _ in steps(model, optimization, 1):
+        again.end_step()  # the same weights
+    for continued, whole in zip(
+        again.evaluated(model).parameters(), optimization.evaluated(model).parameters(), strict=True
+    ):
+        assert torch.equal(continued, whole)
+
+
+def test_without_a_decay_nothing_is_averaged():
+    model = Two()
+    optimization = PlateauAdam(model, AdamConfig())
+    list(steps(model, optimization, 2))
+    assert optimization.evaluated(model) is model
+    assert optimization.state_dict()["average"] is None
+
+
+def test_submodules_have_rates_of_their_own_and_frozen_weights_none():
+    model = Two()
+    groups = PlateauAdam(model, AdamConfig(learning_rate=0.1), {"second": 0.01}).optimizer.param_groups
+    assert [group["lr"] for group in groups] == [0.1, 0.01]
+    assert [len(group["params"]) for group in groups] == [2, 1]
+    assert groups[1]["params"][0] is model.second.weight
+
+
+def test_every_rate_falls_on_a_plateau():
+    config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5)
+    optimization = PlateauAdam(Two(), config, {"second": 0.01})
+    for score in (0.5, 0.4):
+        optimization.end_epoch(1.0, score)
+    assert [group["lr"] for group in optimization.optimizer.param_groups] == pytest.approx([0.05, 0.005])
