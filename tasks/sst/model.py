@@ -1,0 +1,68 @@
+"""From the words of a phrase to the probabilities of its sentiments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+from tasks.classifiers.classification import Prediction
+from tasks.classifiers.encoders import MeanOfTokens, build_encoder, encode, summary_size
+from tasks.sst.config import SentimentConfig
+from tasks.sst.contextual import Pieces
+from tasks.sst.dataset import Batch
+from tasks.sst.embedding import Embedding, WordEmbedding
+
+
+class SentimentModel(nn.Module):
+    """Vectors → dropout → encoder → classifier: linear → ELU → linear, with dropout before each.
+
+    The dropout of the vectors has one mask for all words of a phrase.
+
+    Args:
+        config: sizes, dropout and which encoder.
+        embedding: of the words.
+    Raises:
+        UserError: an option that the encoder refuses.
+    """
+
+    def __init__(self, config: SentimentConfig, embedding: Embedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+        size = embedding.embedding_size
+        self.input_dropout = config.input_dropout
+        self.encoder = build_encoder(config, size)
+        self.classifier = nn.Sequential(
+            nn.Dropout(config.output_dropout),
+            nn.Linear(summary_size(config, size), config.slot_size),
+            nn.ELU(),
+            nn.Dropout(config.output_dropout),
+            nn.Linear(config.slot_size, config.classes),
+        )
+
+    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+        """Read a batch.
+
+        Args:
+            batch: B phrases; with trees, for a model that is given them.
+            num_slots: for this call, where the encoder has slots; None for its own.
+        Returns:
+            Logits and attention.
+        """
+        embedded, sentences = self._embed(batch.words)
+        mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
+        if sentences is not None and isinstance(self.encoder, MeanOfTokens):
+            return Prediction(self.classifier(sentences * mask[:, 0]), None)
+        summary, attention = encode(
+            self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees
+        )
+        return Prediction(self.classifier(summary), attention)
+
+    def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
+        """The vectors of the words, and of whole sentences where the embedding has any."""
+        if isinstance(self.embedding, WordEmbedding):
+            return self.embedding(words), None
+        device = next(self.classifier.parameters()).device
+        pieces = Pieces(*(part.to(device) for part in self.embedding.tokenize(words)))
+        of_words, of_sentences = self.embedding(pieces)
+        return of_words, of_sentences

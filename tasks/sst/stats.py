@@ -1,0 +1,46 @@
+"""What a treebank holds, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from tasks.reporting.tables import table
+from tasks.sst.treebank import LABELS, LabelledTree, Treebank, phrases, sentences
+
+CLASSES: tuple[Literal[2, 5], ...] = (5, 2)
+
+
+def stats_text(treebank: Treebank) -> str:
+    """Sentences, their lengths, nodes, phrases and labels of each part, as a table.
+
+    Args:
+        treebank: official or drawn.
+    """
+    parts = {name: trees for name, trees in treebank._asdict().items() if trees is not None}
+    columns = [_figures(trees) for trees in parts.values()]
+    return table(["", *parts], [[name, *(column[name] for column in columns)] for name in columns[0]])
+
+
+def _figures(trees: Sequence[LabelledTree]) -> dict[str, str]:
+    lengths = [len(tree.words) for tree in trees]
+    labels = Counter(label for tree in trees for label in tree.labels.values())
+    roots = Counter(tree.label for tree in trees)
+    figures = {
+        "sentences": f"{len(trees):,}",
+        "words, shortest": f"{min(lengths)}",
+        "words, mean": f"{sum(lengths) / len(lengths):.1f}",
+        "words, longest": f"{max(lengths)}",
+        "vocabulary in lower case": f"{len({word.lower() for tree in trees for word in tree.words}):,}",
+        "nodes": f"{sum(labels.values()):,}",
+    }
+    for name in LABELS:
+        figures[f"sentences labelled {name}"] = f"{roots[int(name)]:,}"
+    for name in LABELS:
+        figures[f"nodes labelled {name}"] = f"{labels[int(name)]:,}"
+    for classes in CLASSES:
+        figures[f"sentences, {classes} classes"] = f"{len(sentences(trees, classes)):,}"
+        figures[f"phrases, {classes} classes"] = f"{len(phrases(trees, classes)):,}"
+        figures[f"phrases, {classes} classes, merged"] = f"{len(phrases(trees, classes, merge=True)):,}"
+    return figures

@@ -1,0 +1,259 @@
+"""The Stanford Sentiment Treebank: sentences with a sentiment at every node of their trees.
+
+A line is one tree, such as `(3 (2 It) (4 (2 's) (4 good)))`. Labels go from 0, very negative, over 2,
+neutral, to 4, very positive.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ordered_memory.trees import Span, Tree
+from tasks.classifiers.files import DataError
+
+FILES = ("train.txt", "dev.txt", "test.txt")
+OFFICIAL = dict(zip(FILES, (8_544, 1_101, 2_210), strict=True))
+"""Sentences of each file."""
+TOKENISED_AGAIN = dict(zip(FILES, (8_527, 1_095, 2_203), strict=True))
+"""Sentences of another edition, whose words and trees are other ones."""
+TRAIN_AND_DEV = OFFICIAL["train.txt"] + OFFICIAL["dev.txt"]
+
+LABELS = ("0", "1", "2", "3", "4")
+NEUTRAL = 2
+TOKEN = re.compile("[()]|[^() ]+")
+"""Words end at a blank and at nothing else: three of them contain a no-break space."""
+
+
+class LabelledTree(NamedTuple):
+    """A sentence with a sentiment at every node.
+
+    Args:
+        words: its n words as they are written.
+        tree: binary, over positions 0 … n - 1.
+        labels: 0 … 4 of each node by its first and last word, both inclusive, words (i, i) among them;
+            children before parents, left before right.
+    """
+
+    words: tuple[str, ...]
+    tree: Tree
+    labels: dict[Span, int]
+
+    @property
+    def label(self) -> int:
+        """Of the sentence."""
+        return self.labels[0, len(self.words) - 1]
+
+
+class Treebank(NamedTuple):
+    """The parts of the treebank.
+
+    Args:
+        train, validation: always there.
+        test: None where there is no such file.
+    """
+
+    train: list[LabelledTree]
+    validation: list[LabelledTree]
+    test: list[LabelledTree] | None
+
+
+class Phrase(NamedTuple):
+    """A node as an example.
+
+    Args:
+        sentence: number of its sentence, from 0.
+        first, last: its first and last word there, both inclusive.
+        label: 0 … 4 with five classes; with two, 0 is negative and 1 positive.
+        count: how many examples it stands for.
+    """
+
+    sentence: int
+    first: int
+    last: int
+    label: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
+
+
+def read_directory(directory: Path) -> Treebank:
+    """Read the official treebank.
+
+    Args:
+        directory: holds train.txt, dev.txt and, unless there is no test part, test.txt.
+    Raises:
+        DataError: a file is missing, another edition, or bad; names file and line.
+    """
+    if not directory.is_dir():
+        raise DataError(f"{directory}: no such directory; it should hold {', '.join(FILES)}")
+    paths = [directory / name for name in FILES if name != "test.txt" or (directory / name).exists()]
+    texts = [_lines(path) for path in paths]
+    for path, lines in zip(paths, texts, strict=True):
+        _check_edition(path, len(lines))
+    train, validation, *test = (_parse(path, lines) for path, lines in zip(paths, texts, strict=True))
+    return Treebank(train, validation, test[0] if test else None)
+
+
+def read_trees(path: Path) -> list[LabelledTree]:
+    """Read a file with one tree on each line.
+
+    Args:
+        path: of the file.
+    Raises:
+        DataError: no such file, empty, or a line that is not UTF-8 or not a binary tree with a label from 0
+            to 4 at every node and one word at every leaf; names the line.
+    """
+    return _parse(path, _lines(path))
+
+
+def phrases(trees: Sequence[LabelledTree], classes: Literal[2, 5], *, merge: bool = False) -> list[Phrase]:
+    """Every labelled node as an example; with two classes without the neutral ones.
+
+    Merged, phrases with the same words (in lower case) and the same class are one example, and `count` says
+    how many they were. The sum of count × loss is then the sum of the losses of all phrases, for every model
+    that reads words in lower case and nothing around the phrase.
+
+    Args:
+        trees: labelled.
+        classes: 2 or 5.
+        merge: whether the first of equal phrases stands for all.
+    Returns:
+        Phrases by sentence; within one children before parents, left before right.
+    """
+    found: list[Phrase] = []
+    places: dict[tuple[tuple[str, ...], int], int] = {}
+    for number, tree in enumerate(trees):
+        words = tuple(word.lower() for word in tree.words)
+        for (first, last), sentiment in tree.labels.items():
+            label = _class(sentiment, classes)
+            if label is None:
+                continue
+            place = places.setdefault((words[first : last + 1], label), len(found)) if merge else len(found)
+            if place < len(found):
+                found[place] = found[place]._replace(count=found[place].count + 1)
+            else:
+                found.append(Phrase(number, first, last, label, 1))
+    return found
+
+
+def sentences(trees: Sequence[LabelledTree], classes: Literal[2, 5]) -> list[Phrase]:
+    """Whole sentences as examples; with two classes without the neutral ones.
+
+    Args:
+        trees: labelled.
+        classes: 2 or 5.
+    """
+    labels = [_class(tree.label, classes) for tree in trees]
+    return [
+        Phrase(number, 0, len(tree.words) - 1, label, 1)
+        for number, (tree, label) in enumerate(zip(trees, labels, strict=True))
+        if label is not None
+    ]
+
+
+def _class(sentiment: int, classes: int) -> int | None:
+    if classes not in (2, 5):
+        raise ValueError(f"expected 2 or 5 classes, got {classes}")
+    if classes == 5:
+        return sentiment
+    return None if sentiment == NEUTRAL else int(sentiment > NEUTRAL)
+
+
+# ---- reading
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Lines end at a line feed only: characters that `str.splitlines` takes for line ends may be in words."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    if not content.strip():
+        raise DataError(f"{path}: the file is empty")
+    return content.removesuffix(b"\n").split(b"\n")
+
+
+def _check_edition(path: Path, count: int) -> None:
+    if count == OFFICIAL[path.name]:
+        return
+    edition = "not the known edition"
+    if path.name == "train.txt" and count == TRAIN_AND_DEV:
+        edition = f"train and dev in one file; the first {OFFICIAL[path.name]:,} lines are the training part"
+    elif count == TOKENISED_AGAIN[path.name]:
+        edition = "the edition that was tokenised again, which has other words and trees"
+    raise DataError(f"{path}: expected {OFFICIAL[path.name]:,} lines, got {count:,}: {edition}")
+
+
+def _parse(path: Path, lines: Sequence[bytes]) -> list[LabelledTree]:
+    trees = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            trees.append(_parse_line(line.decode("utf-8-sig").removesuffix("\r")))
+        except UnicodeDecodeError:
+            raise DataError(f"{path}, line {number}: not UTF-8 text") from None
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}: {error}") from None
+    return trees
+
+
+@dataclass
+class _Node:
+    """A bracket that is open: what stands in it so far."""
+
+    first: int
+    label: str | None = None
+    words: list[str] = field(default_factory=list)
+    children: list[Tree] = field(default_factory=list)
+
+
+def _parse_line(line: str) -> LabelledTree:
+    words: list[str] = []
+    labels: dict[Span, int] = {}
+    nodes: list[_Node] = []
+    root: Tree | None = None
+    for token in TOKEN.findall(line):
+        if root is not None:
+            raise ValueError(f"expected one tree, got {reprlib.repr(token)} after its end")
+        if token == "(":
+            if nodes and nodes[-1].label is None:
+                raise ValueError("expected a label from 0 to 4 after '(', got '('")
+            nodes.append(_Node(len(words)))
+        elif not nodes:
+            raise ValueError(f"expected '(', got {reprlib.repr(token)} outside of all brackets")
+        elif token == ")":
+            node = nodes.pop()
+            tree = _close(node, words)
+            labels[node.first, len(words) - 1] = int(node.label or "")
+            if nodes:
+                nodes[-1].children.append(tree)
+            else:
+                root = tree
+        elif nodes[-1].label is not None:
+            nodes[-1].words.append(token)
+        elif token in LABELS:
+            nodes[-1].label = token
+        else:
+            raise ValueError(f"expected a label from 0 to 4 after '(', got {reprlib.repr(token)}")
+    if nodes:
+        raise ValueError(f"expected matching brackets, got {len(nodes)} '(' that are never closed")
+    if root is None:
+        raise ValueError("expected a tree, got an empty line")
+    return LabelledTree(tuple(words), root, labels)
+
+
+def _close(node: _Node, words: list[str]) -> Tree:
+    """The tree of a finished bracket; adds its word, if it has one, to those of the sentence."""
+    if node.label is None:
+        raise ValueError("expected a label from 0 to 4 after '(', got ')'")
+    if len(node.words) == 1 and not node.children:
+        words.extend(node.words)
+        return node.first
+    if len(node.children) != 2 or node.words:
+        raise ValueError(
+            f"expected one word or two nodes in each bracket, got words {reprlib.repr(node.words)} and "
+            f"{len(node.children)} nodes in one that is labelled {node.label}"
+        )
+    return tuple(node.children)

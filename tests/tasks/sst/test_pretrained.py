@@ -1,0 +1,81 @@
+"""Models in 16 bits over one table of words, as the project ships them."""
+
+import pytest
+import torch
+
+from tasks.runs.checkpoints import read_metadata
+from tasks.runs.errors import UserError
+from tasks.sst.__main__ import main
+from tasks.sst.dataset import PhraseData
+from tasks.sst.embedding import WORDS
+from tasks.sst.grammar import draw
+from tasks.sst.pretrained import PRETRAINED, export
+from tasks.sst.task import SST
+from tasks.sst.treebank import sentences
+
+TINY = [
+    *("--generated", "60", "--epochs", "1", "--batch-size", "64", "--phrases", "sentences"),
+    *("--slot-size", "8", "--num-slots", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two models over the same vectors, and one over others."""
+    directory = tmp_path_factory.mktemp("runs")
+    words = sorted({word.lower() for tree in draw(60, 1) for word in tree.words})
+    for name, size in (("a.txt", 3), ("b.txt", 4)):
+        rows = torch.randn(len(words), size).tolist()
+        lines = [" ".join([word, *map(str, row)]) for word, row in zip(words, rows, strict=True)]
+        (directory / name).write_text("\n".join(lines) + "\n")
+    for name, options in {
+        "2": ["--classes", "2", "--vectors", str(directory / "a.txt")],
+        "5": ["--classes", "5", "--vectors", str(directory / "a.txt")],
+        "learned": ["--classes", "2", "--vectors", "none"],
+    }.items():
+        assert main(["train", "--run-dir", str(directory / name), *TINY, *options]) == 0
+    return {name: directory / name / "best.safetensors" for name in ("2", "5", "learned")}
+
+
+def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
+    export({2: runs["2"], 5: runs["5"]}, ("glove.txt",), tmp_path)
+    monkeypatch.setattr("tasks.sst.embedding.WORDS", tmp_path / "words.safetensors")
+    drawn = draw(30, 9)
+    batch = PhraseData(drawn, sentences(drawn, 5)).batch(range(30))
+    for classes in (2, 5):
+        before, _ = SST.load_model(runs[str(classes)])
+        after, config = SST.load_model(tmp_path / PRETRAINED[classes].name)
+        assert config.vectors == ("glove.txt",)
+        assert config.run_dir is None
+        with torch.inference_mode():
+            assert torch.allclose(before(batch).logits, after(batch).logits, atol=0.02)
+        assert before(batch).logits.shape == (30, classes)
+
+
+def test_learned_embeddings_are_not_shared(runs, tmp_path):
+    with pytest.raises(UserError, match="its vectors are not those of files"):
+        export({2: runs["learned"]}, ("glove.txt",), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "answer"),
+    [
+        ("neither bad nor dull", "+"),
+        ("it's not very funny, but the cast is wonderful", "+"),
+        ("the cast is wonderful, but it's not very funny", "-"),
+        ("a film without a single good idea", "-"),
+    ],
+)
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_shipped_models_answer_without_being_named(sentence, answer, classes, capsys):
+    assert main(["predict", sentence, "--classes", str(classes)]) == 0
+    assert capsys.readouterr().out.split()[0] in (answer, 2 * answer)
+
+
+def test_the_shipped_models_are_small_and_name_no_directory():
+    files = [WORDS, *PRETRAINED.values()]
+    assert sum(path.stat().st_size for path in files) <= 12_000_000
+    for path in PRETRAINED.values():
+        metadata = read_metadata(path)
+        assert metadata["run_dir"] is metadata["data_dir"] is None
+        assert not any("/" in name for name in metadata["vectors"])

@@ -1,0 +1,39 @@
+"""The numbers of a treebank."""
+
+from tasks.sst.stats import stats_text
+from tasks.sst.treebank import Treebank, read_trees
+
+
+def test_numbers_are_those_counted_by_hand(tmp_path):
+    (tmp_path / "train").write_text(
+        "(3 (2 It) (4 (2 's) (4 Good)))\n(0 (1 bad) (0 (2 's) (0 (0 bad) (1 bad))))\n"
+    )
+    (tmp_path / "dev").write_text("(4 good)\n")
+    treebank = Treebank(read_trees(tmp_path / "train"), read_trees(tmp_path / "dev"), None)
+    lines = stats_text(treebank).splitlines()
+    assert lines[0].split() == ["train", "validation"]
+    figures = {line[:30].strip(): line[30:].split() for line in lines[1:]}
+    assert figures == {
+        "sentences": ["2", "1"],
+        "words, shortest": ["3", "1"],
+        "words, mean": ["3.5", "1.0"],
+        "words, longest": ["4", "1"],
+        "vocabulary in lower case": ["4", "1"],
+        "nodes": ["12", "1"],
+        "sentences labelled 0": ["1", "0"],
+        "sentences labelled 1": ["0", "0"],
+        "sentences labelled 2": ["0", "0"],
+        "sentences labelled 3": ["1", "0"],
+        "sentences labelled 4": ["0", "1"],
+        "nodes labelled 0": ["4", "0"],
+        "nodes labelled 1": ["2", "0"],
+        "nodes labelled 2": ["3", "0"],
+        "nodes labelled 3": ["1", "0"],
+        "nodes labelled 4": ["2", "1"],
+        "sentences, 5 classes": ["2", "1"],
+        "phrases, 5 classes": ["12", "1"],
+        "phrases, 5 classes, merged": ["10", "1"],
+        "sentences, 2 classes": ["2", "1"],
+        "phrases, 2 classes": ["9", "1"],
+        "phrases, 2 classes, merged": ["7", "1"],
+    }
