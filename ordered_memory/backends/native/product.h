@@ -1,7 +1,5 @@
 /* Matrix products of REAL operands, of pairs of bfloat16 numbers, or by BLAS of bfloat16 ones; sums stay REAL. */
 
-enum { BLOCK = 256 }; /* rows that are packed at once for the gradient of a matrix */
-
 /* A row of hidden units or gates: where it is kept, or as REAL in `buffer`. */
 static const REAL *kept_row(const Share *s, const void *kept, int64_t row, REAL *restrict buffer) {
     int64_t size = 4 * s->p->D;
@@ -35,21 +33,28 @@ static void product(const Share *s, int m, int n, int k, const REAL *a, const RE
     }
 }
 
-/* `rows` rows of C += A' B by panels of B, which are packed here. */
+/* `rows` rows of C += A' B. A is packed in tiles of columns and B in panels, so that neither is read with a stride. */
 static void add_block_product(const Share *s, int m, int n, int64_t rows, const REAL *a, const REAL *b,
                               const bf16_t *bf16_b, REAL *c) {
+    int pairs = s->p->pairs;
+    int64_t k = pairs ? (rows + 1) / 2 : rows;
     REAL panel[BLOCK * WIDTH];
-    if (s->p->pairs) pair_rows(rows, m, a, m, (uint32_t *)s->bf16_a, m);
+    for (int64_t r = 0; r < m; r += TILE) {
+        int64_t width = m - r < TILE ? m - r : TILE;
+        REAL *tile = s->tiles + r * k;
+        if (pairs) pair_rows(rows, width, a + r, m, (uint32_t *)tile, TILE);
+        for (int64_t i = 0; !pairs && i < rows; i++) memcpy(tile + i * TILE, a + i * m + r, width * sizeof(REAL));
+    }
     for (int64_t j = 0; j < n; j += WIDTH) {
         int64_t width = n - j < WIDTH ? n - j : WIDTH;
-        if (!s->p->pairs) {
+        if (!pairs) {
             pack(rows, width, b + j, n, panel);
-            panel_product(0, m, width, rows, a, 1, m, panel, c + j, n, 1);
+            panel_product(0, m, width, k, s->tiles, 1, TILE, TILE * k, panel, c + j, n, 1);
             continue;
         }
         if (bf16_b) pair_bf16_rows(rows, width, bf16_b + j, n, (uint32_t *)panel, WIDTH);
         else pair_rows(rows, width, b + j, n, (uint32_t *)panel, WIDTH);
-        panel_product(1, m, width, (rows + 1) / 2, (const REAL *)s->bf16_a, 1, m, panel, c + j, n, 1);
+        panel_product(1, m, width, k, s->tiles, 1, TILE, TILE * k, panel, c + j, n, 1);
     }
 }
 

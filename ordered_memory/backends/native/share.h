@@ -8,6 +8,7 @@
 
 enum { PENDING = 2048 };   /* pairs whose weight gradients wait for one product */
 enum { BF16_ROWS = 1024 }; /* rows that are rounded to bfloat16 at once */
+enum { BLOCK = 256 };      /* rows that are packed at once for the gradient of a matrix */
 
 /* The matrices as products need them. Forwards those of the cell are transposed. */
 typedef struct {
@@ -35,6 +36,7 @@ typedef struct {
     int16_t *noise;                            /* (4D), rounded up to words of four */
     bf16_t *bf16_a, *bf16_b;                   /* (BF16_ROWS, 4D): operands */
     /* only in reverse */
+    REAL *tiles;                                    /* (BLOCK, 4D): an operand of the gradient of a matrix */
     REAL *d_memory, *d_candidate, *d_occupancy;     /* (R, N, D) twice, (R, N + 1) */
     REAL *d_forward, *d_composed;                   /* (R * N), (R, D) */
     REAL *d_gates, *d_hidden, *d_masked, *d_input;  /* pending pairs: 4D, 4D, 2D; (R, 2D) */
@@ -89,6 +91,7 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
     s->bf16_b = take(&at, p->bf16_gemm && reverse ? 2 * BF16_ROWS * 4 * D : 0);
     if (reverse) {
         int64_t pending = PENDING + R * N;
+        s->tiles = take(&at, p->bf16_gemm ? 0 : F * BLOCK * (4 * D + TILE));
         s->d_memory = take(&at, F * R * N * D);
         s->d_candidate = take(&at, F * R * N * D);
         s->d_occupancy = take(&at, F * R * (N + 1));

@@ -8,7 +8,7 @@
    Operands of bfloat16 come as pairs: two numbers that stand after one another along k take the place of one REAL. */
 
 #if defined(__AVX512F__)
-enum { VECTOR = 64 / sizeof(REAL), VECTORS = 3, TILE = 8 };
+enum { VECTOR = 64 / sizeof(REAL), VECTORS = 2, TILE = 12 };
 #elif defined(__AVX__)
 enum { VECTOR = 32 / sizeof(REAL), VECTORS = 2, TILE = 6 };
 #else
@@ -65,7 +65,7 @@ INLINE vector term(vector sum, REAL one, vector b, const int pairs) {
 INLINE void tile(const int rows, const int pairs, int64_t k, const REAL *a, int64_t lda, int64_t step, const REAL *b,
                  REAL *c, int64_t ldc, int add) {
     vector sum[TILE][VECTORS];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < VECTORS; v++)
@@ -73,14 +73,14 @@ INLINE void tile(const int rows, const int pairs, int64_t k, const REAL *a, int6
     for (int64_t i = 0; i < k; i++, b += WIDTH) {
 #pragma GCC unroll 3
         for (int v = 0; v < VECTORS; v++) __builtin_prefetch(b + AHEAD * WIDTH + v * VECTOR);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
             REAL one = *(const scalar *)(a + r * lda + i * step);
 #pragma GCC unroll 3
             for (int v = 0; v < VECTORS; v++) sum[r][v] = term(sum[r][v], one, *(const vector *)(b + v * VECTOR), pairs);
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < VECTORS; v++) *(vector *)(c + r * ldc + v * VECTOR) = sum[r][v];
@@ -99,23 +99,28 @@ INLINE void tiles(int rows, const int pairs, int64_t k, const REAL *a, int64_t l
 #if defined(__AVX512F__)
     case 7: tile(7, pairs, k, a, lda, step, b, c, ldc, add); break;
     case 8: tile(8, pairs, k, a, lda, step, b, c, ldc, add); break;
+    case 9: tile(9, pairs, k, a, lda, step, b, c, ldc, add); break;
+    case 10: tile(10, pairs, k, a, lda, step, b, c, ldc, add); break;
+    case 11: tile(11, pairs, k, a, lda, step, b, c, ldc, add); break;
+    case 12: tile(12, pairs, k, a, lda, step, b, c, ldc, add); break;
 #endif
     }
 }
 
-/* A panel's columns of C = A B or C += A B, `width` of them: see packed_product. */
+/* A panel's columns of C = A B or C += A B, `width` of them: see packed_product. Every TILE rows, A goes on `next`
+   numbers further. */
 INLINE void panel_product(const int pairs, int64_t m, int64_t width, int64_t k, const REAL *a, int64_t lda, int64_t step,
-                          const REAL *panel, REAL *c, int64_t ldc, int add) {
+                          int64_t next, const REAL *panel, REAL *c, int64_t ldc, int add) {
     REAL last[TILE * WIDTH];
-    for (int64_t r = 0; r < m; r += TILE) {
+    for (int64_t r = 0; r < m; r += TILE, a += next) {
         int rows = m - r < TILE ? m - r : TILE;
         REAL *to = c + r * ldc;
         if (width == WIDTH) {
-            tiles(rows, pairs, k, a + r * lda, lda, step, panel, to, ldc, add);
+            tiles(rows, pairs, k, a, lda, step, panel, to, ldc, add);
             continue;
         }
         for (int s = 0; add && s < rows; s++) memcpy(last + s * WIDTH, to + s * ldc, width * sizeof(REAL));
-        tiles(rows, pairs, k, a + r * lda, lda, step, panel, last, WIDTH, add);
+        tiles(rows, pairs, k, a, lda, step, panel, last, WIDTH, add);
         for (int s = 0; s < rows; s++) memcpy(to + s * ldc, last + s * WIDTH, width * sizeof(REAL));
     }
 }
@@ -124,14 +129,14 @@ INLINE void panel_product(const int pairs, int64_t m, int64_t width, int64_t k, 
 static void packed_product(int64_t m, int64_t n, int64_t k, const REAL *a, int64_t lda, const REAL *b, REAL *c,
                            int64_t ldc, int add) {
     for (int64_t j = 0; j < n; j += WIDTH, b += k * WIDTH)
-        panel_product(0, m, n - j < WIDTH ? n - j : WIDTH, k, a, lda, 1, b, c + j, ldc, add);
+        panel_product(0, m, n - j < WIDTH ? n - j : WIDTH, k, a, lda, 1, TILE * lda, b, c + j, ldc, add);
 }
 
 /* The same of k pairs. */
 static void packed_pair_product(int64_t m, int64_t n, int64_t k, const REAL *a, int64_t lda, const REAL *b, REAL *c,
                                 int64_t ldc, int add) {
     for (int64_t j = 0; j < n; j += WIDTH, b += k * WIDTH)
-        panel_product(1, m, n - j < WIDTH ? n - j : WIDTH, k, a, lda, 1, b, c + j, ldc, add);
+        panel_product(1, m, n - j < WIDTH ? n - j : WIDTH, k, a, lda, 1, TILE * lda, b, c + j, ldc, add);
 }
 
 /* The bits of a number as bfloat16, the nearest one, ties to even; NaN stays NaN. */
