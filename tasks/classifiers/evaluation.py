@@ -18,6 +18,10 @@ from tasks.reporting.induced_trees import Scores, score_trees
 from tasks.runs.progress import progress_bar
 
 Masks = Mapping[str, NDArray[np.bool_]]
+"""Which examples are in each group, (n,), by name."""
+
+CROSS = " × "
+"""Groups named `a × b` are shown as a table with a row for each a and a column for each b."""
 
 
 @dataclass

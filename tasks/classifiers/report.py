@@ -10,7 +10,7 @@ from torch import nn
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.encoders import EncoderConfig
-from tasks.classifiers.evaluation import Evaluation, read, spread
+from tasks.classifiers.evaluation import CROSS, Evaluation, read, spread
 from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import number, table
@@ -35,8 +35,9 @@ def results_text(results: Mapping[str, Any]) -> str:
     unit = results["unit"]
     lines = [f"{results['part']} accuracy {results['accuracy']:.4f} on {results['examples']:,} {unit}"]
     for title, rows in results["accuracy_by"].items():
-        cells = [[name, number(value, 4), f"{count:,}"] for name, (value, count) in rows.items()]
-        lines += ["", table([title, "accuracy", "count"], cells)]
+        found = _accuracy_table(title, rows)
+        cells = [[row[0], *(number(cell, 4) for cell in row[1:-1]), f"{row[-1]:,}"] for row in found.rows]
+        lines += ["", table(found.columns, cells)]
     if results["confusion"] is not None:
         short = [name.split()[0] for name in results["classes"]]
         rows = [
@@ -191,11 +192,29 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
 def _tables(results: Mapping[str, Any]) -> list[Table]:
     tables = [] if results["confusion"] is None else [confusion_table(results)]
     for title, rows in results["accuracy_by"].items():
-        tables.append(
-            Table(
-                title=f"Accuracy by {title}",
-                columns=[title, "accuracy", "count"],
-                rows=[[name, value, count] for name, (value, count) in rows.items()],
-            )
-        )
+        tables.append(_accuracy_table(title, rows))
     return tables + scores_tables(results["span_f1"], results["punctuation"])
+
+
+def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
+    """Accuracy and number of examples by group, two ways at once where the names say so; see `CROSS`."""
+    if not all(CROSS in name for name in rows):
+        columns, cells = ["accuracy"], {name: {"accuracy": found} for name, found in rows.items()}
+    else:
+        cells = {}
+        for name, found in rows.items():
+            line, column = name.split(CROSS)
+            cells.setdefault(line, {})[column] = found
+        columns = list(dict.fromkeys(column for line in cells.values() for column in line))
+    return Table(
+        title=f"Accuracy by {title}",
+        columns=[title, *columns, "count"],
+        rows=[
+            [
+                name,
+                *(line[column][0] if column in line else None for column in columns),
+                sum(count for _, count in line.values()),
+            ]
+            for name, line in cells.items()
+        ],
+    )

@@ -36,7 +36,8 @@ class ClassifierTask(Generic[Config]):
         config: its configuration.
         build: makes a model of a configuration; it takes a batch and `num_slots` and returns a `Prediction`.
         load: reads or draws the data of a run.
-        groups: which test examples to report the accuracy of together: by title, masks by name.
+        groups: which test examples to report the accuracy of together: by title, masks by name; see
+            `CROSS` for two ways at once.
         read_file: reads test data in the task's own format.
         draw: draws a harder test, given its name, a size and a seed.
         pretrained: the model that comes with the project.

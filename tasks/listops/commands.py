@@ -27,15 +27,18 @@ TestName = Literal[
     "900-1000",
     "10-args",
     "15-args",
+    "lra",
+    "operators",
 ]
 
 
 @dataclass
 class EvaluateConfig(commands.EvaluateConfig):
-    """Evaluate a trained model: accuracy by length and depth, span F1 with baselines."""
+    """Evaluate a trained model: accuracy by length, depth and operator, span F1 with baselines."""
 
     test: TestName = "standard"
-    """The test data of the model's run, or a generated test: of a range of tokens, or of more arguments."""
+    """The test data of the model's run, or a generated test: of a range of tokens; of more arguments; of 500
+    to 2,000 tokens and up to 10 arguments (lra); of one operator over 2 to 15 digits (operators)."""
 
 
 @dataclass(kw_only=True)

@@ -80,11 +80,15 @@ HARD_TESTS: dict[str, Limits] = {
     **{f"{low}-{low + 100}": Limits(min_length=low, max_length=low + 100) for low in range(200, 1000, 100)},
     "10-args": Limits(max_depth=9, max_args=10, min_length=100, max_length=1000),
     "15-args": Limits(max_depth=9, max_args=15, min_length=100, max_length=1000),
+    "lra": Limits(max_depth=10, max_args=10, min_length=501, max_length=1999),
+    "operators": Limits(max_depth=2, max_args=15, min_length=4, max_length=17),
 }
 """Tests of longer expressions and of more arguments than training has.
 
-Chowdhury and Caragea, *Beam Tree Recursive Cells* (ICML 2023), use them with about 2,000 examples each.
-A bound on the length includes both ends.
+Chowdhury and Caragea, *Beam Tree Recursive Cells* (ICML 2023), use the first ten with about 2,000 examples
+each. "lra" is the distribution of the ListOps task of Tay et al., *Long Range Arena* (ICLR 2021), whose
+generator leaves out expressions of exactly 500 and 2,000 tokens. "operators" has one operator over 2 to 15
+digits, every operator and every number equally likely. A bound on the length includes both ends.
 """
 
 

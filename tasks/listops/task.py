@@ -9,16 +9,17 @@ from typing import cast
 import numpy as np
 
 from tasks.classifiers.classification import LabelledData, Splits
-from tasks.classifiers.evaluation import Masks
+from tasks.classifiers.evaluation import CROSS, Masks
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
-from tasks.listops.expressions import DIGITS
+from tasks.listops.expressions import DIGITS, IDS, OPERATORS
 from tasks.listops.generator import hard_test
 from tasks.listops.model import PRETRAINED, ListOpsModel
 
 LENGTH_BUCKETS = ((1, 20), (21, 50), (51, 100), (101, 200), (201, 500), (501, 1000), (1001, 10**9))
+FLAT = "arguments × operator, flat expressions"
 
 
 def _load_splits(config: ListOpsConfig) -> Splits:
@@ -43,21 +44,32 @@ def _load_splits(config: ListOpsConfig) -> Splits:
     return Splits(splits.train, short, splits.test)
 
 
-def _groups(config: ListOpsConfig, dataset: LabelledData) -> Mapping[str, Masks]:
-    """Expressions by length and by depth of nested operators."""
-    lengths = dataset.sentence_lengths[:, 0]
-    depths = cast(Dataset, dataset).depths
-    return {
+def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
+    """Expressions by length and by depth; those of one operator by operator and number of arguments."""
+    dataset = cast(Dataset, data)
+    lengths, depths = dataset.lengths, dataset.depths
+    groups: dict[str, Masks] = {
         "tokens": {
             f"{low}–{high}" if high < 10**9 else f"≥ {low}": (lengths >= low) & (lengths <= high)
             for low, high in LENGTH_BUCKETS
         },
         "depth": {str(depth): depths == depth for depth in np.unique(depths)},
     }
+    flat = depths == 1
+    if flat.any():
+        operators, arguments = dataset.tokens[dataset.offsets[:-1]], lengths - 2
+        groups[FLAT] = {
+            f"{count}{CROSS}{operator.removeprefix('[')}": flat
+            & (arguments == count)
+            & (operators == IDS[operator])
+            for count in np.unique(arguments[flat])
+            for operator in OPERATORS
+        }
+    return groups
 
 
 def _draw(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
-    """A test of longer expressions or of more arguments."""
+    """A harder test."""
     return Dataset.from_expressions(hard_test(test, size, seed=seed))
 
 

@@ -42,7 +42,7 @@ class Table:
     Args:
         title: above it.
         columns: their heads.
-        rows: cells of each row; the first names the row.
+        rows: cells of each row; the first names the row, None is a cell without a value.
         note: under it, conventions for instance.
     """
 
@@ -200,7 +200,7 @@ def _cell(value: Any) -> str:
         return f"{value:.4f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value)
+    return "–" if value is None else str(value)
 
 
 _TEMPLATES = Environment(

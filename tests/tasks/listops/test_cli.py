@@ -100,6 +100,24 @@ def test_evaluating_a_harder_test_with_more_slots(run, capsys):
     assert "on 5 expressions" in capsys.readouterr().out
 
 
+def test_accuracy_by_operator_and_number_of_arguments_is_one_table(run, tmp_path, capsys):
+    target = tmp_path / "operators.json"
+    options = ["--test", "operators", "--size", "700", "--json", str(target)]
+    assert main(["evaluate", "--checkpoint", str(run / "best.safetensors"), *options]) == 0
+    cells = json.loads(target.read_text())["accuracy_by"]["arguments × operator, flat expressions"]
+    assert sum(count for _, count in cells.values()) == 700
+    text = capsys.readouterr().out.split("flat expressions")[1].split("\n\n")[0].splitlines()
+    assert text[0].split() == ["MIN", "MAX", "MED", "SM", "count"]
+    assert [line.split() for line in text[1:]] == [
+        [
+            str(number),
+            *(f"{cells[f'{number} × {operator}'][0]:.4f}" for operator in text[0].split()[:-1]),
+            str(sum(cells[f"{number} × {operator}"][1] for operator in text[0].split()[:-1])),
+        ]
+        for number in range(2, 16)
+    ]
+
+
 def test_generated_files_can_be_evaluated_and_trained_on(run, tmp_path):
     for name, size, seed in (("train_d20s.tsv", 300, 1), ("test_d20s.tsv", 50, 2)):
         assert main(["generate", str(tmp_path / name), "--size", str(size), "--seed", str(seed)]) == 0

@@ -11,6 +11,7 @@ import torch
 
 from tasks.listops import data, expressions, generator
 from tasks.listops.data import DataError, Dataset
+from tasks.listops.task import LISTOPS
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +205,35 @@ def test_hard_tests_cover_the_literature():
         *(f"{n}-{n + 100}" for n in range(200, 1000, 100)),
         "10-args",
         "15-args",
+        "lra",
+        "operators",
     ]
     with pytest.raises(ValueError, match="unknown test '20-args': expected one of 200-300, "):
         generator.hard_test("20-args", 1, seed=0)
+
+
+def test_the_test_of_operators_has_every_operator_and_number_of_arguments_equally_often():
+    drawn = [words(expression) for expression in generator.hard_test("operators", 5_600, seed=0)]
+    assert {expressions.parse(tokens).depth for tokens in drawn} == {1}
+    counts = Counter((tokens[0], len(tokens) - 2) for tokens in drawn)
+    assert set(counts) == {(operator, n) for operator in expressions.OPERATORS for n in range(2, 16)}
+    # Of two digits there are 100 a cell, and none is drawn twice.
+    assert all(counts[operator, 2] <= 100 for operator in expressions.OPERATORS)
+    assert all(60 < count < 145 for (_, n), count in counts.items() if n > 2)  # 100 ± 4.5 deviations
+
+
+def test_groups_are_by_length_depth_and_for_flat_expressions_by_operator_and_arguments():
+    texts = ["[MAX 1 2 ]", "[MAX 3 4 ]", "[SM 1 2 3 ]", "[MIN 1 [MED 1 2 ] ]", "7"]
+    groups = {
+        title: {name: np.flatnonzero(mask).tolist() for name, mask in masks.items() if mask.any()}
+        for title, masks in LISTOPS.groups(LISTOPS.config(), Dataset.from_texts(texts)).items()
+    }
+    assert groups == {
+        "tokens": {"1–20": [0, 1, 2, 3, 4]},
+        "depth": {"0": [4], "1": [0, 1, 2], "2": [3]},
+        "arguments × operator, flat expressions": {"2 × MAX": [0, 1], "3 × SM": [2]},
+    }
+    assert list(LISTOPS.groups(LISTOPS.config(), Dataset.from_texts(texts[3:]))) == ["tokens", "depth"]
 
 
 def test_too_many_to_exist_is_an_error():

@@ -1,0 +1,36 @@
+"""Tables of accuracy by group."""
+
+from tasks.classifiers.report import results_text
+
+
+def results(accuracy_by):
+    return {
+        "part": "test",
+        "unit": "pairs",
+        "accuracy": 0.5,
+        "examples": 8,
+        "accuracy_by": accuracy_by,
+        "confusion": None,
+        "span_f1": {},
+        "punctuation": "",
+    }
+
+
+def test_groups_are_rows():
+    text = results_text(results({"depth": {"1": [0.25, 4], "2": [1.0, 1_200]}}))
+    assert text.splitlines()[2:] == [
+        "depth  accuracy  count",
+        "1        0.2500      4",
+        "2        1.0000  1,200",
+    ]
+
+
+def test_groups_of_two_names_are_rows_and_columns_with_gaps_where_there_is_no_example():
+    text = results_text(
+        results({"size × colour": {"2 × red": [0.5, 4], "2 × blue": [1.0, 3], "3 × blue": [0.0, 1]}})
+    )
+    assert [line.split() for line in text.splitlines()[2:]] == [
+        ["size", "×", "colour", "red", "blue", "count"],
+        ["2", "0.5000", "1.0000", "7"],
+        ["3", "–", "0.0000", "1"],
+    ]
