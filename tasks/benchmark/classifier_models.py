@@ -19,7 +19,7 @@ from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.classification import Indices, LabelledData
-from tasks.classifiers.encoders import EncoderConfig
+from tasks.classifiers.encoders import EncoderConfig, ModelName
 from tasks.logic import config as logic_config
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
@@ -90,7 +90,7 @@ class LogicModelsConfig(ClassifierModelsConfig):
     """Time a training step (optimizer included) and the answers of every model of the logic task, at the
     paper's sizes, on drawn pairs of at most 6 operations."""
 
-    models: tuple[logic_config.ModelName, ...] = get_args(logic_config.ModelName)
+    models: tuple[ModelName, ...] = get_args(ModelName)
     """Models to time."""
     pairs: int = 60_000
     """Pairs to draw, so that a batch has like lengths as in training."""
@@ -124,7 +124,7 @@ class SentimentModelsConfig(ClassifierModelsConfig):
     """Time a training step (optimizer included) and the answers of every model of the sentiment task, at the
     paper's sizes, on phrases, each once, over random vectors."""
 
-    models: tuple[sst_config.ModelName, ...] = get_args(sst_config.ModelName)
+    models: tuple[ModelName, ...] = get_args(ModelName)
     """Models to time."""
     slot_size: int = 300
     """Hidden size of every model, slot size of Ordered Memory."""

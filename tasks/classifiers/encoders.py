@@ -14,24 +14,40 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.classifiers.tree_models import TREE_MODELS, TreeModel
 from tasks.runs.config import AdamConfig
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction
 
+ModelName = Literal[
+    "ordered-memory",
+    "lstm",
+    "onlstm",
+    "transformer",
+    "universal-transformer",
+    "mean",
+    "gold-tree-lstm",
+    "gold-tree-rnn",
+    "gold-tree-cell",
+]
+"""Encoders that every task offers."""
 GIVEN_TREES = tuple(TREE_MODELS)
 """Encoders that are given the true tree."""
 BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
 """Encoders that can read in both directions."""
+TRANSFORMERS = ("transformer", "universal-transformer")
+"""Encoders with layers and attention heads."""
 
 
 @dataclass
 class EncoderConfig(AdamConfig):
     """The model: sizes, dropout, and how it is computed."""
 
-    model: str = "ordered-memory"
-    """Encoder of the sequences."""
+    model: ModelName = "ordered-memory"
+    """Encoder of the sequences; `gold-tree-` encoders are given the true trees, `mean` is the mean of the
+    embedded tokens."""
     bidirectional: bool = False
     """Read in both directions: ordered-memory, lstm and onlstm."""
     embedding_size: int = 128
@@ -48,6 +64,10 @@ class EncoderConfig(AdamConfig):
     """Cell that composes two slots."""
     chunk_size: int = 10
     """Chunk size of ON-LSTM: units per master-gate entry."""
+    layers: int = 6
+    """Layers of a transformer, or steps of the universal one."""
+    heads: int = 8
+    """Attention heads of a transformer."""
     cell_dropout: float = 0.1
     """Dropout before each linear map of the cell, or in the layers of a transformer."""
     attention_dropout: float = 0.3
@@ -67,7 +87,7 @@ class EncoderConfig(AdamConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
-        check_at_least(1, self, "recompute_every", "chunk_size")
+        check_at_least(1, self, "recompute_every", "chunk_size", "layers", "heads")
         check_fraction(
             self,
             "occupancy_threshold",
@@ -84,6 +104,11 @@ class EncoderConfig(AdamConfig):
             raise UserError(
                 f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"
             )
+        if self.model in TRANSFORMERS and (self.slot_size % self.heads or self.slot_size % 2):
+            raise UserError(
+                f"--slot-size must be even and a multiple of --heads for a transformer, got {self.slot_size} "
+                f"and {self.heads} heads"
+            )
 
     @property
     def model_name(self) -> str:
@@ -97,6 +122,7 @@ DEMO: dict[str, Any] = {
     "epochs": 1_000,  # the minutes end it
     "embedding_size": 64,
     "slot_size": 64,
+    "chunk_size": 8,
     "learning_rate": 2e-3,
     "patience": 1,
     "adam_betas": (0.9, 0.999),
@@ -149,6 +175,9 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
     size = config.slot_size
     if config.model in TREE_MODELS:
         return TREE_MODELS[config.model](input_size, size, config.cell_dropout)
+    if config.model in TRANSFORMERS:
+        shared = config.model == "universal-transformer"
+        return Transformer(input_size, size, config.layers, config.heads, config.cell_dropout, shared=shared)
     if config.model == "mean":
         return MeanOfTokens()
     if config.model == "lstm":

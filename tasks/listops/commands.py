@@ -71,7 +71,7 @@ def run_parse(config: ParseConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or expression.
     """
-    data = Dataset.from_texts([config.expression])
+    data = Dataset.from_texts([config.expression]).with_trees()
     reading, *_ = read_example(LISTOPS, config, data)
     answer, value = int(reading.probabilities.argmax()), int(data.labels[0])
     verdict = "right" if answer == value else f"wrong, it is {value}"

@@ -31,8 +31,8 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
 
     preset: Literal["demo", "paper"] = "paper"
     """Defaults of the other options: `paper` has those of the paper, `demo` learns on a laptop in minutes."""
-    model: Literal["ordered-memory", "lstm"] = "ordered-memory"
-    """Encoder of the expression."""
+    chunk_size: int = 8
+    """Chunk size of ON-LSTM: units per master-gate entry."""
 
     def check(self) -> None:
         super().check()

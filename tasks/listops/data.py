@@ -16,6 +16,7 @@ from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.files import DataError, read_lines
+from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, PADDING, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
@@ -33,11 +34,13 @@ class Batch(NamedTuple):
         tokens: (B, T) int64 token ids, padded with 0 on the right.
         lengths: (B,) int64, in tokens.
         labels: (B,) int64, 0..9.
+        trees: the true trees over all tokens; None unless asked for.
     """
 
     tokens: torch.Tensor
     lengths: torch.Tensor
     labels: torch.Tensor
+    trees: TreeBatch | None = None
 
 
 class Dataset:
@@ -47,6 +50,7 @@ class Dataset:
         tokens: (sum of lengths,) uint8 token ids.
         offsets: (n + 1,) int64; expression i is `tokens[offsets[i]:offsets[i + 1]]`.
         labels: (n,) int64, 0..9.
+        given_trees: let batches carry the true trees.
     Raises:
         ValueError: the three do not fit together.
 
@@ -61,7 +65,12 @@ class Dataset:
     part = "test"
 
     def __init__(
-        self, tokens: NDArray[np.uint8], offsets: NDArray[np.int64], labels: NDArray[np.int64]
+        self,
+        tokens: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        labels: NDArray[np.int64],
+        *,
+        given_trees: bool = False,
     ) -> None:
         if offsets.shape != (len(labels) + 1,) or offsets[0] != 0 or offsets[-1] != len(tokens):
             raise ValueError(
@@ -71,6 +80,8 @@ class Dataset:
         self.tokens = tokens
         self.offsets = offsets
         self.labels = labels
+        self.given_trees = given_trees
+        self._nodes: dict[int, TreeNodes] = {}
 
     @classmethod
     def from_expressions(cls, expressions: Sequence[Expression]) -> "Dataset":
@@ -154,7 +165,12 @@ class Dataset:
         """
         chosen = self._indices(which)
         tokens, lengths = self._gather(chosen)
-        return Dataset(tokens, np.concatenate([[0], np.cumsum(lengths)]), self.labels[chosen])
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return Dataset(tokens, offsets, self.labels[chosen], given_trees=self.given_trees)
+
+    def with_trees(self) -> "Dataset":
+        """The same expressions, whose batches carry the true trees."""
+        return Dataset(self.tokens, self.offsets, self.labels, given_trees=True)
 
     def batch(self, indices: ArrayLike) -> Batch:
         """Pad some expressions to a common length.
@@ -168,9 +184,22 @@ class Dataset:
         tokens, lengths = self._gather(chosen)
         padded = np.full((chosen.size, lengths.max(initial=0)), PADDING, dtype=np.int64)
         padded[np.arange(padded.shape[1]) < lengths[:, None]] = tokens
+        trees = None
+        if self.given_trees:
+            trees = batch_trees([self._nodes_of(index) for index in chosen.tolist()], padded.shape[1])
         return Batch(
-            torch.from_numpy(padded), torch.from_numpy(lengths), torch.from_numpy(self.labels[chosen])
+            torch.from_numpy(padded),
+            torch.from_numpy(lengths),
+            torch.from_numpy(self.labels[chosen]),
+            trees,
         )
+
+    def _nodes_of(self, index: int) -> TreeNodes:
+        """The tree of an expression as arrays, made once."""
+        if index not in self._nodes:
+            tokens = self.tokens_of(index)
+            self._nodes[index] = tree_nodes(parse(tokens).tree, range(len(tokens)))
+        return self._nodes[index]
 
     def _indices(self, which: ArrayLike) -> NDArray[np.int64]:
         chosen = np.asarray(which)

@@ -40,13 +40,15 @@ class ListOpsModel(nn.Module):
         """Read a batch.
 
         Args:
-            batch: B expressions.
+            batch: B expressions; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
             Logits and attention.
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
-        summary, attention = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots)
+        summary, attention = encode(
+            self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees
+        )
         return Prediction(self.output(self.output_dropout(summary)), attention)
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from tasks.classifiers.classification import LabelledData, Splits
+from tasks.classifiers.encoders import GIVEN_TREES
 from tasks.classifiers.evaluation import CROSS, Masks
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
@@ -41,7 +42,12 @@ def _load_splits(config: ListOpsConfig) -> Splits:
     )
     validation = splits.validation
     short = validation.select(validation.lengths <= config.max_train_length)
-    return Splits(splits.train, short, splits.test)
+    return Splits(*(_for_model(config, part) for part in (splits.train, short, splits.test)))
+
+
+def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
+    """With trees, for a model that is given them."""
+    return dataset.with_trees() if config.model in GIVEN_TREES else dataset
 
 
 def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
@@ -70,12 +76,12 @@ def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
 
 def _draw(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
     """A harder test."""
-    return Dataset.from_expressions(hard_test(test, size, seed=seed))
+    return _for_model(config, Dataset.from_expressions(hard_test(test, size, seed=seed)))
 
 
 def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
     """Test data in the official format."""
-    return data.read_tsv(path)
+    return _for_model(config, data.read_tsv(path))
 
 
 LISTOPS = ClassifierTask(

@@ -9,22 +9,7 @@ from typing import Literal
 from tasks.classifiers.encoders import DEMO as DEMO_MODEL
 from tasks.classifiers.seeds import ClassifierConfig
 from tasks.logic.data import SplitName
-from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
-
-ModelName = Literal[
-    "ordered-memory",
-    "lstm",
-    "onlstm",
-    "gold-tree-lstm",
-    "gold-tree-rnn",
-    "gold-tree-cell",
-    "transformer",
-    "universal-transformer",
-]
-
-TRANSFORMERS = ("transformer", "universal-transformer")
-"""Models that read both formulas at once."""
 
 
 @dataclass
@@ -45,22 +30,10 @@ class LogicConfig(DataConfig, ClassifierConfig):
 
     preset: Literal["demo", "paper"] = "paper"
     """Defaults of the other options: `paper` has those of the paper, `demo` learns drawn pairs in minutes."""
-    model: ModelName = "ordered-memory"
-    """Encoder of the formulas; `gold-tree-` encoders are given the true trees."""
-    layers: int = 6
-    """Layers of a transformer, or steps of the universal one."""
-    heads: int = 8
-    """Attention heads of a transformer."""
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "layers", "heads")
         check_at_least(0, self, "generated")
-        if self.model in TRANSFORMERS and (self.slot_size % self.heads or self.slot_size % 2):
-            raise UserError(
-                f"--slot-size must be even and a multiple of --heads for a transformer, got {self.slot_size} "
-                f"and {self.heads} heads"
-            )
 
     @property
     def directory(self) -> Path:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from tasks.classifiers.classification import Prediction
-from tasks.classifiers.encoders import build_encoder, encode, summary_size
-from tasks.logic.config import TRANSFORMERS, LogicConfig
+from tasks.classifiers.encoders import TRANSFORMERS, build_encoder, encode, summary_size
+from tasks.classifiers.transformers import PairTransformer
+from tasks.logic.config import LogicConfig
 from tasks.logic.data import Batch
 from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
-from tasks.logic.transformers import PairTransformer
 from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")

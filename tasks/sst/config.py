@@ -7,19 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasks.classifiers.encoders import DEMO as DEMO_MODEL
+from tasks.classifiers.encoders import ModelName
 from tasks.classifiers.seeds import ClassifierConfig
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive
-
-ModelName = Literal[
-    "ordered-memory",
-    "lstm",
-    "onlstm",
-    "mean",
-    "gold-tree-lstm",
-    "gold-tree-rnn",
-    "gold-tree-cell",
-]
 
 
 @dataclass
@@ -91,6 +82,7 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
 PAPER: dict[str, Any] = {
     "slot_size": 300,
     "num_slots": 15,
+    "heads": 4,
     "cell_dropout": 0.2,
     "attention_dropout": 0.2,
     "input_dropout": 0.3,

@@ -87,6 +87,16 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     assert "no slots" in capsys.readouterr().out
 
 
+def test_a_model_that_is_given_trees_trains_and_answers_on_any_data(tmp_path, capsys):
+    assert main(["--run-dir", str(tmp_path / "run"), *TINY, "--model", "gold-tree-cell"]) == 0
+    checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]
+    assert main(["parse", "[MAX 2 9 ]", *checkpoint]) == 0
+    assert main(["evaluate", "--test", "200-300", "--size", "3", *checkpoint]) == 0
+    write_tsv(tmp_path / "file.tsv", Dataset.from_texts(["[MAX 2 9 ]", "3"]))
+    assert main(["evaluate", "--file", str(tmp_path / "file.tsv"), *checkpoint]) == 0
+    assert "on 2 expressions" in capsys.readouterr().out
+
+
 def test_evaluating_the_run_again_gives_its_results(run, tmp_path, capsys):
     options = ["--checkpoint", str(run / "best.safetensors"), "--json", str(tmp_path / "again.json")]
     assert main(["evaluate", *options, "--batch-size", "7"]) == 0

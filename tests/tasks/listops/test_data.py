@@ -299,7 +299,8 @@ def test_selecting_by_indices_and_by_mask(dataset):
 def test_batches_are_padded_on_the_right_with_nothing_else(dataset):
     indices = np.array([5, 250, 3, 3])
     batch = dataset.batch(indices)
-    assert {tensor.dtype for tensor in batch} == {torch.int64}
+    assert {tensor.dtype for tensor in batch[:3]} == {torch.int64}
+    assert batch.trees is None
     assert batch.tokens.shape == (4, dataset.lengths[indices].max())
     assert torch.equal(batch.lengths, torch.from_numpy(dataset.lengths[indices]))
     assert torch.equal(batch.labels, torch.from_numpy(dataset.labels[indices]))

@@ -1,11 +1,12 @@
 """The models of the logic task: batched trees against recursion, nobody sees padding or batch-mates."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
-from tasks.classifiers.encoders import GIVEN_TREES
+from tasks.classifiers.encoders import GIVEN_TREES, TRANSFORMERS, ModelName
 from tasks.classifiers.evaluation import Evaluation, evaluate, read
 from tasks.classifiers.tree_models import TREE_MODELS
 from tasks.logic.config import LogicConfig
@@ -14,7 +15,6 @@ from tasks.logic.formulas import IDS, decode, parse, words_of
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
 from tasks.logic.task import LEFT_OUT, LOGIC
-from tasks.logic.transformers import PairTransformer, sinusoids
 
 SMALL = LogicConfig(
     embedding_size=6,
@@ -29,7 +29,7 @@ SMALL = LogicConfig(
     input_dropout=0.0,
     output_dropout=0.0,
 )
-MODELS = ["ordered-memory", "lstm", "onlstm", *GIVEN_TREES, "transformer", "universal-transformer"]
+MODELS = get_args(ModelName)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_every_weight_learns(name, pairs):
         assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
 
 
-@pytest.mark.parametrize("name", ["transformer", "universal-transformer"])
+@pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_transformer_tells_left_from_right_and_order(name, pairs):
     model = LogicModel(replace(SMALL, model=name)).eval()
     batch = Dataset(pairs).batch([len(pairs) - 1])
@@ -123,22 +123,6 @@ def test_a_transformer_tells_left_from_right_and_order(name, pairs):
     reversed_left = batch.tokens.clone()
     reversed_left[0, :length] = reversed_left[0, :length].flip(0)
     assert not torch.allclose(model(batch).logits, model(batch._replace(tokens=reversed_left)).logits)
-
-
-def test_a_universal_transformer_has_one_layer_whatever_its_steps():
-    sizes = [
-        sum(p.numel() for p in PairTransformer(8, layers, 2, 0.0, shared=True).parameters())
-        for layers in (1, 4)
-    ]
-    assert sizes[0] == sizes[1]
-
-
-def test_sinusoids():
-    table = sinusoids(torch.arange(5), 6)
-    for position in range(5):
-        for k in range(3):
-            angle = torch.tensor(position / 10_000 ** (2 * k / 6))
-            assert torch.allclose(table[position, [k, k + 3]], torch.stack([angle.sin(), angle.cos()]))
 
 
 def test_evaluation_puts_everything_in_its_place(pairs):

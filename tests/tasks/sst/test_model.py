@@ -1,11 +1,12 @@
 """The sentiment model: words of any batch, every encoder, vectors that are fixed or learned."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
-from tasks.classifiers.encoders import BIDIRECTIONAL, GIVEN_TREES
+from tasks.classifiers.encoders import BIDIRECTIONAL, ModelName
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData, given_words
@@ -20,13 +21,15 @@ SMALL = SentimentConfig(
     slot_size=8,
     num_slots=4,
     chunk_size=2,
+    layers=2,
+    heads=2,
     cell_dropout=0.0,
     attention_dropout=0.0,
     input_dropout=0.0,
     output_dropout=0.0,
 )
 MODELS = [
-    *((name, False) for name in ("ordered-memory", "lstm", "onlstm", "mean", *GIVEN_TREES)),
+    *((name, False) for name in get_args(ModelName)),
     *((name, True) for name in BIDIRECTIONAL),
 ]
 

@@ -1,0 +1,60 @@
+"""Transformers of single sequences and of pairs."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tasks.classifiers.transformers import PairTransformer, Transformer, sinusoids
+
+
+def test_sinusoids():
+    table = sinusoids(torch.arange(5), 6)
+    for position in range(5):
+        for k in range(3):
+            angle = torch.tensor(position / 10_000 ** (2 * k / 6))
+            assert torch.allclose(table[position, [k, k + 3]], torch.stack([angle.sin(), angle.cos()]))
+
+
+def test_a_universal_transformer_has_one_layer_whatever_its_steps():
+    sizes = [
+        sum(p.numel() for p in Transformer(3, 8, layers, 2, 0.0, shared=True).parameters())
+        for layers in (1, 4)
+    ]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_summary_is_that_of_one_sequence_without_masks(shared):
+    """[summary; W x + b + position] through plain layers; the universal one is told position and step."""
+    model = Transformer(5, 8, 2, 2, 0.0, shared=shared).double()
+    x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 1, 4])
+    together = model(x, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        positions = sinusoids(torch.arange(length), 8).double()
+        tokens = torch.cat([model.summary[None], model.projection(x[row, :length]) + positions])
+        for step in range(2):
+            if shared:
+                told = torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
+                tokens = tokens + told + sinusoids(torch.tensor([step]), 8).double()
+            tokens = model.layers[0 if shared else step](tokens[None])[0]
+        assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
+
+
+def test_the_order_of_tokens_counts():
+    model = Transformer(5, 8, 1, 2, 0.0, shared=False)
+    x, lengths = torch.randn(1, 4, 5), torch.tensor([4])
+    assert not torch.allclose(model(x, lengths), model(x.flip(1), lengths))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_sequence_may_be_longer_than_any_of_training(shared):
+    model = Transformer(5, 8, 1, 2, 0.0, shared=shared).eval()
+    with torch.inference_mode():
+        assert model(torch.randn(2, 1_500, 5), torch.tensor([1_500, 3])).isfinite().all()
+
+
+def test_the_parameters_of_pairs_are_named_as_in_saved_models():
+    names = {name for name, _ in PairTransformer(8, 1, 2, 0.0, shared=False).named_parameters()}
+    assert {name for name in names if not name.startswith("layers.0.")} == {
+        *("norm.weight", "norm.bias", "summary", "formulas"),
+    }

@@ -1,0 +1,81 @@
+"""The models of ListOps: nobody sees padding or batch-mates, true trees reach those that are given them."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import torch
+
+from tasks.classifiers.encoders import GIVEN_TREES, ModelName
+from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.listops.data import Dataset
+from tasks.listops.expressions import parse
+from tasks.listops.generator import generate
+from tasks.listops.model import ListOpsModel
+from tasks.runs.errors import UserError
+
+SMALL = ListOpsConfig(
+    embedding_size=6,
+    slot_size=8,
+    num_slots=4,
+    chunk_size=2,
+    layers=2,
+    heads=2,
+    cell_dropout=0.0,
+    attention_dropout=0.0,
+    input_dropout=0.0,
+    output_dropout=0.0,
+)
+MODELS = get_args(ModelName)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Dataset.from_expressions(generate(12, seed=3, max_length=30)).with_trees()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_neither_padding_nor_batch_mates_change_an_answer(name, data):
+    model = ListOpsModel(replace(SMALL, model=name)).double().eval()
+    together = model(data.batch(range(len(data)))).logits
+    for index in range(len(data)):
+        assert torch.allclose(model(data.batch([index])).logits[0], together[index], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_weight_learns(name, data):
+    model = ListOpsModel(replace(SMALL, model=name))
+    batch = data.batch(range(len(data)))
+    torch.nn.functional.cross_entropy(model(batch).logits, batch.labels).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+
+
+@pytest.mark.parametrize("name", GIVEN_TREES)
+def test_the_true_tree_is_composed_node_by_node(name, data):
+    model = ListOpsModel(replace(SMALL, model=name)).double().eval()
+    chosen = data.select([0, 5, 7])
+    logits = model(chosen.batch(range(3))).logits
+
+    def node(tree, embedded):
+        if isinstance(tree, int):
+            return model.encoder.leaf(embedded[tree : tree + 1])
+        return model.encoder.compose(*(node(part, embedded) for part in tree))
+
+    for index in range(3):
+        tree = parse(chosen.tokens_of(index)).tree
+        embedded = model.embedding(chosen.batch([index]).tokens[0])
+        summary = model.encoder.summary(node(tree, embedded))
+        assert torch.allclose(model.output(summary)[0], logits[index])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", MODELS)
+def test_presets_fit_every_model(name, preset):
+    replace(PRESETS[preset], model=name).check()
+
+
+def test_heads_that_do_not_divide_the_features_are_refused():
+    with pytest.raises(UserError, match="a multiple of --heads for a transformer, got 8 and 3 heads"):
+        replace(SMALL, model="transformer", heads=3).check()
