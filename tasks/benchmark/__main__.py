@@ -1,4 +1,4 @@
-"""`python -m tasks.benchmark [compare|onlstm|logic|sst|scaling] --option value`; see `--help` of each."""
+"""`python -m tasks.benchmark [VERB] --option value`: see `--help`, and `--help` of each verb."""
 
 import sys
 
@@ -10,6 +10,7 @@ from tasks.benchmark.classifier_models import (
 )
 from tasks.benchmark.compare import run_compare
 from tasks.benchmark.config import CompareConfig, ScalingConfig
+from tasks.benchmark.language_model import LanguageModelBenchmarkConfig, run_language_model
 from tasks.benchmark.ordered_neurons import OnlstmConfig, run_onlstm
 from tasks.benchmark.scaling import run_scaling
 from tasks.runs.command_line import Verb, run
@@ -19,6 +20,7 @@ VERBS = {
     "onlstm": Verb(OnlstmConfig, run_onlstm),
     "logic": Verb(LogicModelsConfig, run_classifier_models),
     "sst": Verb(SentimentModelsConfig, run_classifier_models),
+    "language-model": Verb(LanguageModelBenchmarkConfig, run_language_model),
     "scaling": Verb(ScalingConfig, run_scaling),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from tasks.benchmark.released import (
     execute,
     largest_difference,
 )
-from tasks.benchmark.workloads import Sizes, Workload, build_workload
+from tasks.benchmark.workloads import Sizes, Workload, build_single, build_workload
 
 
 def run_compare(config: CompareConfig) -> None:
@@ -52,17 +52,25 @@ def run_compare(config: CompareConfig) -> None:
     if config.checkpoint is not None:
         trained_sizes(config.checkpoint)
     results = []
-    for name in config.config:
-        workload = build_workload(
-            name,
-            batches=config.batches,
-            seed=config.seed,
-            max_length=config.max_length,
-            quick=config.quick,
-        )
+    for workload in _workloads(config):
         results.append(compare(workload, config))
         print(_text(results[-1]), end="\n\n", flush=True)
         config.write(results)
+
+
+def _workloads(config: CompareConfig) -> Iterator[Workload]:
+    """What to measure."""
+    for name in config.config:
+        for length in config.single:
+            yield build_single(name, length, seed=config.seed, quick=config.quick)
+        if not config.single:
+            yield build_workload(
+                name,
+                batches=config.batches,
+                seed=config.seed,
+                max_length=config.max_length,
+                quick=config.quick,
+            )
 
 
 def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:

@@ -77,6 +77,9 @@ class CompareConfig(MemoryConfig):
     """Number of memory slots, if not that of the configuration or the checkpoint."""
     occupancy_threshold: float | None = None
     """Slot occupancies below this fraction count as empty; by default 1e-5 or the checkpoint's own."""
+    single: tuple[int, ...] = ()
+    """Instead of batches, one expression, pair or sentence of each of these numbers of tokens, by itself: the
+    time from call to answer."""
     batches: int = 4
     """Batches of each configuration, evenly spread over the lengths of a training epoch."""
     max_length: int = 100
@@ -88,6 +91,8 @@ class CompareConfig(MemoryConfig):
             raise UserError("--config must name at least one configuration")
         check_at_least(1, self, "num_slots", "batches", "max_length")
         check_fraction(self, "occupancy_threshold")
+        if any(length < 4 for length in self.single):
+            raise UserError(f"--single must be at least 4, got {min(self.single)}")
         strangers = [name for name in self.config if name not in ("listops", "long")]
         if self.checkpoint is not None and strangers:
             raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {strangers[0]}")

@@ -65,6 +65,15 @@ class Workload(NamedTuple):
     checkpoints: bool = False
 
 
+_LISTOPS = Sizes(128, 21, 0.1, 0.3, 128, len(TOKENS))
+_WITHOUT_BATCHES = {
+    "listops": Workload("listops", _LISTOPS, [], left_padded=True),
+    "logic": Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), []),
+    "sst": Workload("sst", Sizes(300, 15, 0.2, 0.2, 300, 10_000), []),
+    "long": Workload("long", _LISTOPS, [], left_padded=True, checkpoints=True),
+}
+
+
 def build_workload(
     name: str, *, batches: int = 4, seed: int = 1, max_length: int = 100, quick: bool = False
 ) -> Workload:
@@ -79,10 +88,37 @@ def build_workload(
     Returns:
         The workload.
     """
-    workload = _BUILDERS[name](batches, seed, min(max_length, 12) if quick else max_length, quick)
+    drawn = _BATCHES[name](batches, seed, min(max_length, 12) if quick else max_length, quick)
+    return _empty(name, quick)._replace(batches=drawn)
+
+
+def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) -> Workload:
+    """The sizes of a configuration with one example by itself: an expression, a pair of clauses, a sentence.
+
+    Args:
+        name: "listops", "logic", "sst" or "long".
+        length: tokens, at least 4; clauses are those of many that come closest to it.
+        seed: random seed.
+        quick: whether to use tiny sizes, for tests.
+    Returns:
+        The workload.
+    """
+    workload = _empty(name, quick)
+    rng = np.random.default_rng(seed)
+    if name == "logic":
+        clauses = [logic_clause(rng, operators) for operators in range(length // 2) for _ in range(10)]
+        sequences = sorted(clauses, key=lambda clause: abs(len(clause) - length))[:2]
+    elif name == "sst":
+        sequences = [rng.integers(1, workload.sizes.vocabulary + 1, size=length).tolist()]
+    else:
+        sequences = [nested_expression(rng, length, 5)]
+    return workload._replace(name=f"{name}, one of {length} tokens", batches=[pad(sequences)])
+
+
+def _empty(name: str, quick: bool) -> Workload:
+    workload = _WITHOUT_BATCHES[name]
     if quick:
-        sizes = workload.sizes._replace(slot_size=8, input_size=8, num_slots=3)
-        workload = workload._replace(sizes=sizes)
+        return workload._replace(sizes=workload.sizes._replace(slot_size=8, input_size=8, num_slots=3))
     return workload
 
 
@@ -191,18 +227,16 @@ def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> lis
     return [pad([sequences[i] for i in batch]) for batch in chosen]
 
 
-def _listops(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+def _listops(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
     batch_size = 4 if quick else 128
     if quick:
         expressions = generate(60, seed=seed, max_length=max_length)
     else:
         expressions = standard(seed, max_train_length=max_length).train
-    sequences = [list(expression.tokens) for expression in expressions]
-    sizes = Sizes(128, 21, 0.1, 0.3, 128, len(TOKENS))
-    return Workload("listops", sizes, _spread(sequences, batch_size, batches, seed), left_padded=True)
+    return _spread([list(expression.tokens) for expression in expressions], batch_size, batches, seed)
 
 
-def _logic(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+def _logic(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
     """Pairs of clauses; the larger has up to 6 operators as in training, mostly 4 to 6."""
     pairs, most = (4, 2) if quick else (128, 6)
     rng = np.random.default_rng(seed)
@@ -213,30 +247,26 @@ def _logic(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
         drawn.append((logic_clause(rng, larger), logic_clause(rng, smaller)))
     longest = [max(len(first), len(second)) for first, second in drawn]
     chosen = spread_batches(longest, pairs, batches, seed)
-    sides = [pad([drawn[i][side] for side in range(2) for i in batch]) for batch in chosen]
-    return Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), sides)
+    return [pad([drawn[i][side] for side in range(2) for i in batch]) for batch in chosen]
 
 
-def _sst(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+def _sst(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
     """Sentences of 5 to 50 words, 19 on average as in the treebank; which words they are does not matter."""
-    batch_size, vocabulary = (4, 20) if quick else (128, 10_000)
+    batch_size, vocabulary = (4 if quick else 128), _WITHOUT_BATCHES["sst"].sizes.vocabulary
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.normal(19, 9, size=batch_size * 50).round(), 5, 50).astype(int)
     sequences = [rng.integers(1, vocabulary + 1, size=length).tolist() for length in lengths]
-    sizes = Sizes(300, 15, 0.2, 0.2, 300, vocabulary)
-    return Workload("sst", sizes, _spread(sequences, batch_size, batches, seed))
+    return _spread(sequences, batch_size, batches, seed)
 
 
-def _long(batches: int, seed: int, max_length: int, quick: bool) -> Workload:
+def _long(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
     """One batch of the longest of many ListOps expressions of at most 1,000 tokens."""
     batch_size, count, length = (2, 20, 30) if quick else (8, 400, 1000)
     drawn = generate(count, seed=seed, min_length=length * 9 // 10, max_length=length)
-    longest = sorted((list(expression.tokens) for expression in drawn), key=len)[-batch_size:]
-    sizes = Sizes(128, 21, 0.1, 0.3, 128, len(TOKENS))
-    return Workload("long", sizes, [pad(longest)], left_padded=True, checkpoints=True)
+    return [pad(sorted((list(expression.tokens) for expression in drawn), key=len)[-batch_size:])]
 
 
-_BUILDERS: dict[str, Callable[[int, int, int, bool], Workload]] = {
+_BATCHES: dict[str, Callable[[int, int, int, bool], list[TokenBatch]]] = {
     "listops": _listops,
     "logic": _logic,
     "sst": _sst,

@@ -30,7 +30,14 @@ from tasks.benchmark.floor import Floor, count, products
 from tasks.benchmark.measure import Times, interleave
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import FILE, REPOSITORY, execute, largest_difference, released_weights
-from tasks.benchmark.workloads import Sizes, build_workload, logic_clause, nested_expression, pad
+from tasks.benchmark.workloads import (
+    Sizes,
+    build_single,
+    build_workload,
+    logic_clause,
+    nested_expression,
+    pad,
+)
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.expressions import decode
 from tasks.listops.expressions import parse as parse_expression
@@ -248,6 +255,8 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
         (["--batches", 0], "--batches must be at least 1, got 0"),
         (["--max-length", 0], "--max-length must be at least 1, got 0"),
         (["--num-slots", 0], "--num-slots must be at least 1, got 0"),
+        (["--single", 20, 3], "--single must be at least 4, got 3"),
+        (["language-model", "--vocabulary", 1], "--vocabulary must be at least 2, got 1"),
         (["--device", "abacus"], "--device 'abacus' cannot be used here"),
         (["--json", "no/such/file.json"], "--json no/such/file.json: there is no directory no/such"),
         (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
@@ -307,6 +316,33 @@ def test_every_configuration_runs_and_is_written_down(tmp_path, capsys):
     every = {values["recompute_every"] for values in results[-1]["contenders"].values()} - {None}
     (batch,) = results[-1]["batches"]
     assert every == {balanced_checkpoints(batch["T"])}
+
+
+def test_one_example_by_itself(tmp_path):
+    path = tmp_path / "times.json"
+    words = ["--quick", "--no-memory", "--repeats", "1", "--json", str(path), "--single", "8", "15"]
+    assert main([*words, "--config", "listops", "sst"]) == 0
+    results = json.loads(path.read_text())
+    assert [result["config"] for result in results] == [
+        f"{name}, one of {length} tokens" for name in ("listops", "sst") for length in (8, 15)
+    ]
+    assert [(batch["B"], batch["T"]) for result in results for batch in result["batches"]] == [
+        (1, 8),
+        (1, 15),
+    ] * 2
+    pair = build_single("logic", 20).batches[0]
+    assert np.abs(pair.lengths - 20).max() <= 2
+    for clause, length in zip(pair.tokens.T, pair.lengths, strict=True):
+        parse(decode_formula(clause[:length].tolist()))
+
+
+def test_the_language_model_beside_its_parts(tmp_path, capsys):
+    path = tmp_path / "times.json"
+    words = ["language-model", "--quick", "--vocabulary", "50", "--json", str(path)]
+    assert main(words) == 0
+    parts = {"of both: output layer, loss", "of both: clipping, SGD"}
+    assert set(json.loads(path.read_text())["contenders"]) == {"ON-LSTM", "nn.LSTM"} | parts
+    assert "× LSTM" in capsys.readouterr().out
 
 
 def test_a_score_that_the_authors_lack_is_said_to_differ(checkout, tmp_path, capsys):

@@ -1,0 +1,125 @@
+"""The verb `language-model`: a step of the language model with ON-LSTM and with nn.LSTM, and parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tasks.benchmark.config import MeasurementConfig
+from tasks.benchmark.contender import LSTM, Contender, ModuleContender
+from tasks.benchmark.figures import contender_figures, tables
+from tasks.benchmark.machine import describe, machine_line
+from tasks.benchmark.measure import interleave
+from tasks.language_model.config import PRESETS
+from tasks.language_model.model import build_model
+from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.task import LanguageModelling, Text
+from tasks.runs.options import check_at_least
+
+
+@dataclass
+class LanguageModelBenchmarkConfig(MeasurementConfig):
+    """Time a training step (clipping and optimizer included) and a forward pass of the language model with
+    ON-LSTM and with nn.LSTM, and what both spend outside the recurrent layers."""
+
+    preset: Literal["small", "paper"] = "paper"
+    """Sizes, dropout and batch of this preset of the task."""
+    vocabulary: int = 10_000
+    """Number of words."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(2, self, "vocabulary")
+
+
+def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
+    """Print the tables, and write the results where asked.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: a bad option.
+    """
+    config.set_up()
+    options = replace(PRESETS[config.preset], seed=config.seed)
+    if config.quick:
+        options = replace(options, embedding_size=20, hidden_size=20, bptt=6, batch_size=2)
+    torch.manual_seed(config.seed)
+    shape = options.bptt, options.batch_size
+    tokens, targets = torch.randint(config.vocabulary, (2, *shape), device=config.device)
+    text = Text(tokens, targets, first=True)
+    contenders: dict[str, Contender] = {}
+    for name, model in (("ON-LSTM", "onlstm"), (LSTM, "lstm")):
+        chosen: Any = model
+        of_model = replace(options, model=chosen)
+        network = build_model(of_model, config.vocabulary).to(config.device)
+        contenders[name] = _step(network, LanguageModelling(of_model, tokens, tokens), text, of_model)
+    contenders["of both: output layer, loss"] = _output_layer(
+        options.embedding_size, config.vocabulary, targets, config.device
+    )
+    contenders["of both: clipping, SGD"] = _Optimizer(network, options)
+    times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
+    figures = contender_figures(times, "tokens", tokens.numel())
+    machine = describe(config)
+    sizes = f"{options.embedding_size} → {options.hidden_size}, {options.num_layers} layers"
+    print(f"language model: {sizes}, {config.vocabulary:,} words, T={shape[0]} B={shape[1]}")
+    print(machine_line(machine, "random weights"))
+    print(tables(figures, "tokens"))
+    config.write({**machine, "preset": config.preset, "contenders": figures})
+
+
+def _step(model: nn.Module, task: LanguageModelling, text: Text, config: Any) -> ModuleContender[Text]:
+    """A step as the task takes it."""
+    optimizer = AveragedSGD(model, config).optimizer
+
+    def loss(batch: Text) -> Tensor:
+        found = task.losses(model, batch)
+        assert found.penalty is not None
+        return found.loss.mean() + found.penalty
+
+    def finish() -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
+        optimizer.step()
+
+    return ModuleContender(
+        model, [text], loss=loss, forward=lambda batch: task.losses(model, batch), finish=finish
+    )
+
+
+def _output_layer(size: int, vocabulary: int, targets: Tensor, device: str) -> ModuleContender[Tensor]:
+    """The product with the embedding's weights and the cross-entropy."""
+    layer = nn.Linear(size, vocabulary, device=device)
+    hidden = torch.randn(targets.numel(), size, device=device)
+
+    def loss(x: Tensor) -> Tensor:
+        return F.cross_entropy(layer(x), targets.flatten(), reduction="none").mean()
+
+    return ModuleContender(
+        layer, [hidden], loss=loss, forward=loss, prepare=lambda x: x.detach().requires_grad_()
+    )
+
+
+class _Optimizer:
+    """Clipping and a step of SGD on random gradients; nothing in evaluation."""
+
+    def __init__(self, model: nn.Module, config: Any) -> None:
+        self.model, self.clip = model, config.gradient_clip
+        self.optimizer = AveragedSGD(model, config).optimizer
+
+    def training_step(self, index: int) -> Callable[[], None]:
+        for parameter in self.model.parameters():
+            parameter.grad = torch.randn_like(parameter) / 100
+
+        def run() -> None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+            self.optimizer.step()
+
+        return run
+
+    def evaluation(self, index: int) -> Callable[[], None]:
+        return lambda: None
