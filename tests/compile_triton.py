@@ -1,10 +1,11 @@
-"""Compile the kernels as a recurrence would ask for them, for an H100 or H200, on a machine without one.
+"""Compile the kernels as a recurrence would ask for them, for a GPU that this machine need not have.
 
     python -m tests.compile_triton '{"size": 128, "precision": "bfloat16"}'
-    python -m tests.compile_triton '{"model": "onlstm", "hidden_size": 1150, "chunk_size": 10}'
+    python -m tests.compile_triton '{"model": "onlstm", "hidden_size": 1150, "capability": 100}'
 
 prints for each kernel its shared memory, registers, spills, their share of the instructions of the innermost
-loops that multiply, and the number of instructions for the matrix units.
+loops that multiply, the number of instructions for the matrix units, and the share of a multiprocessor's 64
+warps that can be there at once. The compute capability is 90 (H100, H200) or 100 (B200).
 """
 
 import json
@@ -23,14 +24,20 @@ from ordered_memory.backends import triton
 from ordered_memory.backends.triton import kernels, kernels_backward
 from ordered_memory.memory import initial_state
 
+REGISTERS, SHARED, WARPS = 65_536, 227 * 1024, 64
+"""What a multiprocessor of either has for the kernels on it."""
 
-class Hopper:
+
+class Driver:
     """A driver that only says what to compile for."""
+
+    def __init__(self, capability):
+        self.capability = capability
 
     def get_current_target(self):
         from triton.backends.compiler import GPUTarget
 
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self):
         return 0
@@ -53,13 +60,20 @@ class Compiled:
 
 
 def compile_recurrence(
-    size=128, slots=21, batch=32, precision="ieee", score="normalized", dropout=0.1, gradients=True
+    size=128,
+    slots=21,
+    batch=32,
+    precision="ieee",
+    score="normalized",
+    dropout=0.1,
+    gradients=True,
+    capability=90,
 ):
     """The forward kernel, and with gradients the reverse one."""
     from triton.runtime.driver import driver
 
     found = []
-    driver.set_active(Hopper())
+    driver.set_active(Driver(capability))
     kernels.forward_kernel = Compiled(kernels.forward_kernel, found)
     kernels_backward.backward_kernel = Compiled(kernels_backward.backward_kernel, found)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -80,12 +94,12 @@ def compile_recurrence(
     return found
 
 
-def compile_onlstm(hidden_size=1150, chunk_size=10):
+def compile_onlstm(hidden_size=1150, chunk_size=10, capability=90):
     """Both kernels of ON-LSTM."""
     from triton.runtime.driver import driver
 
     found = []
-    driver.set_active(Hopper())
+    driver.set_active(Driver(capability))
     triton_steps.why_no_triton = lambda tensor: None
     for name in ("forward_kernel", "backward_kernel"):
         setattr(onlstm_kernels, name, Compiled(getattr(onlstm_kernels, name), found))
@@ -95,27 +109,32 @@ def compile_onlstm(hidden_size=1150, chunk_size=10):
     return found
 
 
-def describe(kernel):
+def describe(kernel, capability):
     """What ptxas says of a kernel, and what stands in its machine code."""
     from triton import knobs
 
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as source:
         source.write(kernel.asm["ptx"])
         source.flush()
-        said = run(knobs.nvidia.ptxas, "-v", "--gpu-name=sm_90a", source.name, "-o", "/dev/null").stderr
+        ptxas = knobs.nvidia.ptxas_blackwell if capability >= 100 else knobs.nvidia.ptxas
+        said = run(ptxas, "-v", f"--gpu-name=sm_{capability}a", source.name, "-o", "/dev/null").stderr
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(kernel.asm["cubin"])
         binary.flush()
         instructions, loops = read_code(run(knobs.nvidia.nvdisasm, "-c", binary.name).stdout)
     products = [loop for loop in loops if count(loop, "HMMA|FFMA") >= 4]
+    warps, shared = kernel.metadata.num_warps, kernel.metadata.shared
+    registers = int(re.search(r"Used (\d+) registers", said)[1])
+    programs = min(REGISTERS // (registers * 32 * warps), SHARED // max(shared, 1), WARPS // warps)
     return {
         "name": kernel.metadata.name,
-        "warps": kernel.metadata.num_warps,
-        "shared": kernel.metadata.shared,
-        "registers": int(re.search(r"Used (\d+) registers", said)[1]),
+        "warps": warps,
+        "shared": shared,
+        "registers": registers,
+        "occupancy": programs * warps / WARPS,
         "spill_bytes": int(re.search(r"(\d+) bytes spill stores", said)[1]),
         "spill_share": max((count(loop, "STL|LDL") / len(loop) for loop in products), default=0.0),
-        "matrix_instructions": count(instructions, "HMMA"),
+        "matrix_instructions": count(instructions, "HMMA|UTC.MMA|OMMA"),
     }
 
 
@@ -150,4 +169,5 @@ if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
     compile_model = compile_onlstm if arguments.pop("model", None) == "onlstm" else compile_recurrence
     kernels = compile_model(**arguments)
-    print(json.dumps([describe(kernel) for kernel in kernels]))
+    capability = arguments.get("capability", 90)
+    print(json.dumps([describe(kernel, capability) for kernel in kernels]))

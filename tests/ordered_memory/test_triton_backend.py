@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
@@ -22,7 +23,7 @@ from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
 from ordered_memory.backends import contract, triton
 from ordered_memory.backends.contract import DropoutSampler, StepMasks
-from ordered_memory.backends.triton import kernels
+from ordered_memory.backends.triton import kernels, kernels_backward
 from ordered_memory.cells import CellMasks
 from ordered_memory.memory import initial_state, run_recurrence
 from tests.tolerances import assert_close
@@ -112,6 +113,41 @@ def assert_equals_the_definition(case, lengths=None, masks=None):
     assert actual.keys() == expected.keys()
     for name in expected:
         assert_close(actual[name], expected[name], name)
+
+
+class Launches(TorchDispatchMode):
+    """Counts PyTorch's operations that compute something; on a GPU each launches a kernel or more."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.count += not function.is_view
+        return function(*arguments, **(options or {}))
+
+
+@RUNS
+@BOTH_SCORES
+def test_the_number_of_launches_depends_on_neither_length_nor_slots(score, monkeypatch):
+    kernels_run = []
+    for module, name in ((kernels, "forward_kernel"), (kernels_backward, "backward_kernel")):
+        kernel = getattr(module, name)
+
+        def get(grid, kernel=kernel, name=name):
+            kernels_run.append(name)
+            return kernel[grid]
+
+        counted = type("Counted", (), {"__getitem__": lambda self, grid, get=get: get(grid)})
+        monkeypatch.setattr(module, name, counted())
+    counts = []
+    for steps, slots in ((2, 2), (5, 2), (2, 4)):
+        case = Case(score, slots=slots, batch=2, steps=steps, dropout=0.2)
+        with Launches() as launches:
+            case.run(triton.run_recurrence, masks=case.direction.dropout_sampler(case.inputs[0], slots))
+        counts.append(launches.count)
+    assert kernels_run == ["forward_kernel", "backward_kernel"] * 3
+    assert counts[0] == counts[1] == counts[2]
 
 
 @RUNS
