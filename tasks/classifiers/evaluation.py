@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,13 +12,16 @@ from lightning_fabric.utilities.apply_func import move_data_to_device
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ordered_memory.trees import Tree
-from tasks.classifiers.classification import LabelledData, batches_of
-from tasks.reporting.induced_trees import Scores, score_trees
+from ordered_memory.trees import Span, Tree
+from tasks.classifiers.classification import LabelledData, Sentence, batches_of
+from tasks.reporting.induced_trees import Scores, score_trees, valid_fractions
 from tasks.runs.progress import progress_bar
 
 Masks = Mapping[str, NDArray[np.bool_]]
 """Which examples are in each group, (n,), by name."""
+
+ValidSpans = Callable[[Sentence], set[Span]]
+"""The constituents that a tree over a sentence may have if it is to compute what the true tree does."""
 
 CROSS = " × "
 """Groups named `a × b` are shown as a table with a row for each a and a column for each b."""
@@ -80,13 +83,32 @@ class Evaluation:
         """
         if self.trees is None:
             return {}
-        induced, true = [], []
-        for index, trees in enumerate(self.trees):
-            for sentence, tree in zip(self.data.sentences(index), trees, strict=True):
-                if len(sentence.words) >= shortest:
-                    induced.append(tree)
-                    true.append(sentence.tree)
-        return score_trees(induced, true)
+        scored = self._scored_trees(shortest)
+        return score_trees([tree for _, tree in scored], [sentence.tree for sentence, _ in scored])
+
+    def valid_trees(self, shortest: int, valid_spans: ValidSpans | None) -> dict[str, float]:
+        """How many of the induced trees, and of the baselines, compute what the true ones do.
+
+        Args:
+            shortest: sentences of fewer words are left out.
+            valid_spans: the constituents that such a tree may have; None for no such report.
+        Returns:
+            Fractions by name; empty if the model induces no trees, or without `valid_spans`.
+        """
+        if valid_spans is None:
+            return {}
+        scored = self._scored_trees(shortest)
+        valid = [valid_spans(sentence) for sentence, _ in scored]
+        return valid_fractions([tree for _, tree in scored], valid)
+
+    def _scored_trees(self, shortest: int) -> list[tuple[Sentence, Tree]]:
+        """The sentences of at least so many words, each with its induced tree."""
+        return [
+            (sentence, tree)
+            for index, trees in enumerate(self.trees or ())
+            for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
+            if len(sentence.words) >= shortest
+        ]
 
 
 class Reading(NamedTuple):

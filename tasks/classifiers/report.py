@@ -45,7 +45,7 @@ def results_text(results: Mapping[str, Any]) -> str:
             for name, row in zip(short, results["confusion"], strict=True)
         ]
         lines += ["", CONFUSION, table(["", *short], rows)]
-    lines += scores_text(results["span_f1"], results["punctuation"])
+    lines += scores_text(results["span_f1"], results.get("valid_trees", {}), results["punctuation"])
     return "\n".join(lines)
 
 
@@ -193,7 +193,7 @@ def _tables(results: Mapping[str, Any]) -> list[Table]:
     tables = [] if results["confusion"] is None else [confusion_table(results)]
     for title, rows in results["accuracy_by"].items():
         tables.append(_accuracy_table(title, rows))
-    return tables + scores_tables(results["span_f1"], results["punctuation"])
+    return tables + scores_tables(results["span_f1"], results["valid_trees"], results["punctuation"])
 
 
 def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:

@@ -75,4 +75,6 @@ def _seeds_text(runs: Sequence[Path]) -> str:
     for convention in results[0]["span_f1"]:
         values = [result["span_f1"][convention]["model"] for result in results]
         lines.append(line(f"F1, {convention.split(',')[0]}", values))
+    if results[0].get("valid_trees"):
+        lines.append(line("valid trees", [result["valid_trees"]["model"] for result in results]))
     return "\n".join(lines)

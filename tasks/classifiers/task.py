@@ -13,7 +13,7 @@ from torch import nn
 
 from tasks.classifiers.classification import Classification, LabelledData, Splits
 from tasks.classifiers.encoders import EncoderConfig
-from tasks.classifiers.evaluation import Evaluation, Masks, evaluate
+from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
 from tasks.classifiers.report import NodeValues, results_text, write_run_report
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import Prepared, load_trained, run_experiment
@@ -43,6 +43,7 @@ class ClassifierTask(Generic[Config]):
         pretrained: the model that comes with the project.
         punctuation: which tokens are leaves of the scored trees, in a sentence.
         shortest_tree: the fewest words of a sentence whose tree is scored.
+        valid_spans: the constituents of trees that compute what the true one does; None for no such report.
         confusion: whether to report which classes are taken for which.
         initial: makes the model to train from the data of the run, where the options alone do not tell.
         describe: what a checkpoint must say of a model beside its options, JSON by name.
@@ -66,6 +67,7 @@ class ClassifierTask(Generic[Config]):
     pretrained: Path
     punctuation: str
     shortest_tree: int = 1
+    valid_spans: ValidSpans | None = None
     confusion: bool = False
     initial: Callable[[Config, Splits], nn.Module] | None = None
     describe: Callable[[Any], dict[str, Any]] | None = None
@@ -140,6 +142,7 @@ class ClassifierTask(Generic[Config]):
             "classes": list(classes),
             "confusion": evaluation.confusion(len(classes)) if self.confusion else None,
             "span_f1": evaluation.span_f1(self.shortest_tree),
+            "valid_trees": evaluation.valid_trees(self.shortest_tree, self.valid_spans),
             "punctuation": self.punctuation,
         }
 

@@ -28,6 +28,7 @@ from tasks.logic.download import fetch
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import PRETRAINED, LogicModel
+from tasks.logic.valid_trees import valid_spans
 
 LONGER = range(MAX_OPERATIONS + 1, 21)
 """Operations of the pairs of the longer test."""
@@ -103,5 +104,6 @@ LOGIC = ClassifierTask(
     pretrained=PRETRAINED,
     punctuation="parentheses are read but dropped from both trees; formulas of one word are left out",
     shortest_tree=2,
+    valid_spans=lambda sentence: valid_spans(sentence.tree, sentence.words),
     confusion=True,
 )

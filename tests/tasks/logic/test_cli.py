@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 def test_every_model_trains_and_reports(model, tmp_path, capsys):
     assert train(tmp_path / "run", "--model", model) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["span_f1"] == {}
+    assert results["span_f1"] == results["valid_trees"] == {}
     assert "<h1>Logic: " + model in (tmp_path / "run" / "report.html").read_text()
     assert "true class (rows)" in capsys.readouterr().out
 
@@ -48,6 +48,8 @@ def test_a_run_leaves_everything_and_resumes_to_the_same(run, tmp_path, capsys):
     left_out = "operations, pairs left out by C"
     assert set(results["accuracy_by"][left_out]) <= {"0–6", "7–12", "0–12"}
     assert len(results["span_f1"]) == 2
+    assert all(list(scores) == list(results["valid_trees"]) for scores in results["span_f1"].values())
+    assert '<th scope="col">valid trees</th>' in (run / "report.html").read_text()
     again = tmp_path / "run"
     assert train(again, "--split", "C") == 0
     assert json.loads((again / "results.json").read_text()) == results
@@ -68,7 +70,9 @@ def test_evaluate(run, tmp_path, capsys):
     path = tmp_path / "pairs"
     path.write_text("<\ta\t( a ( or b ) )\n")
     assert main(["evaluate", *checkpoint, "--file", str(path)]) == 0
-    assert "on 1 pairs" in capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "on 1 pairs" in found
+    assert found.rpartition("valid trees;")[2].count("1.0000") == 5  # both trees over `a or b` are
     assert main(["evaluate", *checkpoint, "--size", "0"]) == 2
     assert "--size must be at least 1, got 0" in capsys.readouterr().err
 
