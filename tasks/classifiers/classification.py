@@ -29,10 +29,14 @@ class Prediction(NamedTuple):
         logits: (B, C), of the classes.
         attention: p of every token, (k B, T, N), the first sentences of all examples first; None for a model
             without slots.
+        merges: which neighbours the model joined, step after step, (k B, T - 1) int64: i joins nodes i and
+            i + 1 of those that are left. A sequence of n tokens has n - 1 such steps, and what follows has no
+            meaning. None for a model that joins no neighbours.
     """
 
     logits: Tensor
-    attention: Tensor | None
+    attention: Tensor | None = None
+    merges: Tensor | None = None
 
 
 class Sentence(NamedTuple):
@@ -72,7 +76,7 @@ class LabelledData(Protocol):
         Args:
             indices: of the examples, (B,).
         Returns:
-            A named tuple with `labels`, (B,) int64, on the CPU.
+            A named tuple with `labels`, (B,) int64, and `lengths`, (k B,) int64, on the CPU.
         """
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
@@ -82,14 +86,14 @@ class LabelledData(Protocol):
             index: of the example, in [0, n).
         """
 
-    def induced_trees(self, attention: Tensor, batch: Any) -> list[Tree]:
-        """The trees over words that a model's attention stands for.
+    def word_trees(self, trees: list[Tree], batch: Any) -> list[Tree]:
+        """The trees over words that trees over tokens leave.
 
         Args:
-            attention: (k B, T, N), fractions.
-            batch: from `batch`, that the attention is over.
+            trees: over all tokens, one for each of the k B sentences.
+            batch: from `batch`, that they are of.
         Returns:
-            One tree for each of the k B sentences.
+            As many trees over the words alone.
         """
 
 

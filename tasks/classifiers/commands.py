@@ -108,7 +108,7 @@ def read_example(
     Returns:
         Answer, trees and attention; the model; the configuration of its run.
     Raises:
-        UserError: an option out of range.
+        UserError: an option out of range, or a picture of the attention of a model that has none.
     """
     check_at_least(1, config, "num_slots")
     if config.heat_map is not None:
@@ -121,7 +121,10 @@ def read_example(
     model, trained = task.load_model(config.checkpoint or task.pretrained)
     if task.adapt is not None:
         task.adapt(trained, model, data)
-    return read(model, data, 0, config.num_slots or trained.test_num_slots), model, trained
+    reading = read(model, data, 0, config.num_slots or trained.test_num_slots)
+    if config.heat_map is not None and reading.attention is None:
+        raise UserError(f"--heat-map draws attention over slots, and {trained.model} has none")
+    return reading, model, trained
 
 
 def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None:
@@ -132,21 +135,20 @@ def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None
         data: one example.
         reading: what a model makes of it.
     """
-    if reading.trees is None or reading.attention is None:
-        print("this model has no slots and so induces no trees")
+    if reading.trees is None:
+        print("this model induces no trees")
         return
-    for sentence, tree, attention in zip(data.sentences(0), reading.trees, reading.attention, strict=True):
+    for place, (sentence, tree) in enumerate(zip(data.sentences(0), reading.trees, strict=True)):
         of = f" of the {sentence.name}" if sentence.name else ""
         same = set(spans(tree)) == set(spans(sentence.tree))
         print(f"\n{_drawn(tree, sentence.words)}")
         print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
         if not same:
             print(f"\n{_drawn(sentence.tree, sentence.words)}")
-        if config.heat_map is not None:
-            suffix = "" if sentence == data.sentences(0)[0] else f"-{sentence.name.split()[0]}"
-            draw_heat_map(
-                config.heat_map.with_stem(config.heat_map.stem + suffix), attention, sentence.tokens
-            )
+        if config.heat_map is not None and reading.attention is not None:
+            suffix = f"-{sentence.name.split()[0]}" if place else ""
+            path = config.heat_map.with_stem(config.heat_map.stem + suffix)
+            draw_heat_map(path, reading.attention[place], sentence.tokens)
 
 
 def draw_heat_map(path: Path, attention: NDArray[Any], tokens: list[str]) -> None:

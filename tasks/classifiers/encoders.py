@@ -140,10 +140,12 @@ class Encoded(NamedTuple):
     Args:
         summary: (B, H), one vector for each sequence.
         attention: p of every token, (B, T, N), of the forward direction; None without slots.
+        merges: which neighbours were joined, (B, T - 1) int64, as in `Prediction`; None without such steps.
     """
 
     summary: Tensor
     attention: Tensor | None = None
+    merges: Tensor | None = None
 
 
 class MeanOfTokens(nn.Module):

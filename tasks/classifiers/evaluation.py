@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Sentence, batches_of
+from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import Scores, score_trees, valid_fractions
 from tasks.runs.progress import progress_bar
 
@@ -137,7 +138,7 @@ def evaluate(
     """Read a data set in evaluation mode, with a progress bar in a terminal.
 
     Args:
-        model: takes a batch and `num_slots`; returns `logits` and `attention`. On `device`.
+        model: takes a batch and `num_slots`; returns a `Prediction`. On `device`.
         data: examples of any length.
         batch_size: the most examples in a batch.
         num_slots: slots for this call; None for the model's own.
@@ -152,8 +153,9 @@ def evaluate(
         for indices, batch in batches_of(data, batch_size):
             prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
             predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
-            if prediction.attention is not None:
-                read = data.induced_trees(prediction.attention.float().cpu(), batch)
+            induced = read_trees(prediction, batch.lengths)
+            if induced is not None:
+                read = data.word_trees(induced, batch)
                 sides = (read[start : start + len(indices)] for start in range(0, len(read), len(indices)))
                 trees.update(zip(indices.tolist(), zip(*sides, strict=True), strict=True))
             bar.update(len(indices))
@@ -175,15 +177,12 @@ def read(model: nn.Module, data: LabelledData, index: int, num_slots: int | None
     batch = data.batch([index])
     prediction = model.eval()(batch, num_slots)
     probabilities = prediction.logits.float().softmax(-1)[0]
-    if prediction.attention is None:
-        return Reading(probabilities, None, None)
-    lengths = [len(sentence.tokens) for sentence in data.sentences(index)]
-    attention = prediction.attention.float()
-    return Reading(
-        probabilities,
-        tuple(data.induced_trees(attention, batch)),
-        [rows[:length].numpy() for rows, length in zip(attention, lengths, strict=True)],
-    )
+    induced, attention = read_trees(prediction, batch.lengths), None
+    if prediction.attention is not None:
+        rows = zip(prediction.attention.float(), batch.lengths.tolist(), strict=True)
+        attention = [of_tokens[:length].numpy() for of_tokens, length in rows]
+    trees = None if induced is None else tuple(data.word_trees(induced, batch))
+    return Reading(probabilities, trees, attention)
 
 
 def spread(data: LabelledData, shortest: int, longest: int, count: int) -> list[int]:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.files import DataError, read_lines
@@ -137,9 +136,9 @@ class Dataset:
         tokens = self.tokens_of(index)
         return (Sentence(tokens, tokens, self.parsed[index].tree),)
 
-    def induced_trees(self, attention: torch.Tensor, batch: Batch) -> list[Tree]:
-        """The trees that Algorithm 2 reads off the attention; see `LabelledData.induced_trees`."""
-        return from_attention(attention, batch.lengths, batch_first=True)
+    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
+        """The same trees: every token is a leaf; see `LabelledData.word_trees`."""
+        return trees
 
     def tokens_of(self, index: int) -> list[str]:
         """Give one expression as words.

@@ -43,13 +43,12 @@ class ListOpsModel(nn.Module):
             batch: B expressions; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
-            Logits and attention.
+            Logits, and what the encoder has of attention and merges.
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
-        summary, attention = encode(
-            self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees
-        )
-        return Prediction(self.output(self.output_dropout(summary)), attention)
+        encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
+        logits = self.output(self.output_dropout(encoded.summary))
+        return Prediction(logits, encoded.attention, encoded.merges)
 
 
 def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[ListOpsModel, ListOpsConfig]:

@@ -17,7 +17,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.files import DataError, read_lines
@@ -149,10 +148,8 @@ class Dataset:
             Sentence(tokens, words_of(tokens), self.trees[clause], name) for name, clause, tokens in words
         )
 
-    def induced_trees(self, attention: Tensor, batch: Batch) -> list[Tree]:
-        """The trees over words: Algorithm 2 over all tokens, parentheses dropped afterwards; see
-        `LabelledData.induced_trees`."""
-        trees = from_attention(attention, batch.lengths, batch_first=True)
+    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
+        """The trees without the parentheses; see `LabelledData.word_trees`."""
         is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
         return [
             keep_leaves(tree, torch.nonzero(row).flatten().tolist())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.classifiers.classification import Prediction
-from tasks.classifiers.encoders import TRANSFORMERS, build_encoder, encode, summary_size
+from tasks.classifiers.encoders import TRANSFORMERS, Encoded, build_encoder, encode, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Batch
@@ -59,16 +59,17 @@ class LogicModel(nn.Module):
             batch: B pairs; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
-            Logits and attention.
+            Logits, and what the encoder has of attention and merges.
         """
-        summary, attention = self._read(batch, num_slots)
-        return Prediction(self.classifier(summary if self.joint else _compare(summary)), attention)
+        encoded = self._read(batch, num_slots)
+        summary = encoded.summary if self.joint else _compare(encoded.summary)
+        return Prediction(self.classifier(summary), encoded.attention, encoded.merges)
 
-    def _read(self, batch: Batch, num_slots: int | None) -> tuple[Tensor, Tensor | None]:
-        """What the encoder makes of the formulas or pairs, and its attention."""
+    def _read(self, batch: Batch, num_slots: int | None) -> Encoded:
+        """What the encoder makes of the formulas or pairs."""
         embedded = self.input_dropout(self.embedding(batch.tokens))
         if self.joint:
-            return self.encoder(embedded, batch.lengths), None
+            return Encoded(self.encoder(embedded, batch.lengths))
         return encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
 
 

@@ -86,8 +86,8 @@ def run_predict(config: PredictConfig) -> None:
     print(classes[int(reading.probabilities.argmax())])
     for name, probability in zip(classes, reading.probabilities.tolist(), strict=True):
         print(f"  {name:<16}  {probability:.4f}")
-    if reading.trees is None or reading.attention is None:
-        print("this model has no slots and so induces no tree")
+    if reading.trees is None:
+        print("this model induces no tree")
         return
     if len(words) > LONGEST_DRAWN:
         print(f"the tree has {len(words):,} words and is not drawn: at most {LONGEST_DRAWN} are")
@@ -96,7 +96,7 @@ def run_predict(config: PredictConfig) -> None:
         values = node_values(model, sentence, reading.trees[0])
         print(f"\n{draw_tree(reading.trees[0], words, _signs(values))}")
         print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
-    if config.heat_map is not None:
+    if config.heat_map is not None and reading.attention is not None:
         draw_heat_map(config.heat_map, reading.attention[0], words)
 
 

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ordered_memory.tree_recovery import from_attention
 from ordered_memory.trees import Span, Tree, keep_leaves, spans
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, subtree_nodes, tree_nodes
@@ -126,9 +125,9 @@ class PhraseData:
         }
         return (Sentence(words, words, self.tree_of(index), values=values or None),)
 
-    def induced_trees(self, attention: Tensor, batch: Batch) -> list[Tree]:
-        """The trees that Algorithm 2 reads off the attention; see `LabelledData.induced_trees`."""
-        return from_attention(attention, batch.lengths, batch_first=True)
+    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
+        """The same trees: every token is a word; see `LabelledData.word_trees`."""
+        return trees
 
 
 class _SentenceNodes(NamedTuple):

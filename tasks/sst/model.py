@@ -47,16 +47,14 @@ class SentimentModel(nn.Module):
             batch: B phrases; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
-            Logits and attention.
+            Logits, and what the encoder has of attention and merges.
         """
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
-            return Prediction(self.classifier(sentences * mask[:, 0]), None)
-        summary, attention = encode(
-            self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees
-        )
-        return Prediction(self.classifier(summary), attention)
+            return Prediction(self.classifier(sentences * mask[:, 0]))
+        encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
+        return Prediction(self.classifier(encoded.summary), encoded.attention, encoded.merges)
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
         """The vectors of the words, and of whole sentences where the embedding has any."""

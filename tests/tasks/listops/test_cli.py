@@ -84,7 +84,9 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     assert "<svg" not in (tmp_path / "lstm" / "report.html").read_text()
     checkpoint = str(tmp_path / "lstm" / "best.safetensors")
     assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
-    assert "no slots" in capsys.readouterr().out
+    assert "induces no trees" in capsys.readouterr().out
+    error = fails(capsys, "parse", "[MAX 2 9 ]", "--checkpoint", checkpoint, "--heat-map", "map.png")
+    assert error == "--heat-map draws attention over slots, and lstm has none"
 
 
 def test_a_model_that_is_given_trees_trains_and_answers_on_any_data(tmp_path, capsys):

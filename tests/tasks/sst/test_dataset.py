@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 from ordered_memory.trees import keep_leaves, leaves, spans
 from tasks.classifiers.tree_batching import tree_nodes
 from tasks.sst.dataset import PhraseData, given_words
 from tasks.sst.grammar import draw
-from tasks.sst.treebank import LabelledTree, phrases, sentences
+from tasks.sst.treebank import phrases, sentences
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +50,3 @@ def test_a_phrase_reads_alike_alone_and_in_its_sentence(trees):
     alone = given_words(["not", "good"], (0, 1), [(0, 1), (1, 1)])
     assert alone.batch([0, 1]).words == [["not", "good"], ["good"]]
     assert alone.sentences(0)[0].values is None
-
-
-def test_induced_trees_are_over_the_words():
-    tree = LabelledTree(("a", "b", "c"), (0, (1, 2)), {(0, 2): 3})
-    data = PhraseData([tree], phrases([tree], 5))
-    # The second token points at slot 2 of 2 and joins nothing; the third closes both.
-    attention = torch.tensor([[[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
-    [induced] = data.induced_trees(attention, data.batch([0]))
-    assert leaves(induced) == [0, 1, 2]
