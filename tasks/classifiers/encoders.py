@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
 from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.classifiers.tree_models import TREE_MODELS, TreeModel
@@ -27,6 +28,7 @@ ModelName = Literal[
     "onlstm",
     "transformer",
     "universal-transformer",
+    "gumbel-tree-lstm",
     "mean",
     "gold-tree-lstm",
     "gold-tree-rnn",
@@ -180,6 +182,8 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
     if config.model in TRANSFORMERS:
         shared = config.model == "universal-transformer"
         return Transformer(input_size, size, config.layers, config.heads, config.cell_dropout, shared=shared)
+    if config.model == "gumbel-tree-lstm":
+        return GumbelTreeLSTM(input_size, size, config.cell_dropout)
     if config.model == "mean":
         return MeanOfTokens()
     if config.model == "lstm":
@@ -253,6 +257,9 @@ def encode(
         if trees is None:
             raise ValueError("trees must be given to an encoder that is told them, got None")
         return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
+    if isinstance(encoder, GumbelTreeLSTM):
+        summary, merges = encoder(embedded, lengths)
+        return Encoded(summary, merges=merges)
     if isinstance(encoder, nn.LSTM | ONLSTM):
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         _, (hidden, _) = encoder(packed)

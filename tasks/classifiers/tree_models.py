@@ -5,6 +5,8 @@ W is the number of words in a batch, D the features of a node, n the nodes of a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -113,8 +115,8 @@ class TreeRNN(TreeModel):
 class TreeLSTM(TreeModel):
     """The binary Tree-LSTM of Tai et al. (2015), §3.2, with N = 2 and words at the leaves alone.
 
-    i, f_l, f_r, o = σ(…), u = tanh(…) of U [h_l; h_r] + b; c = i u + f_l c_l + f_r c_r; h = o tanh c. At
-    a word, which has no children, c = i u with i, o, u of W x + b. A node is [h; c].
+    A node is [h; c], and one with children is that of `compose_tree_lstm`. At a word, which has no children,
+    c = i u and h = o tanh c with i, o, u of W x + b.
 
     Args:
         input_size: features of an embedded word.
@@ -135,15 +137,30 @@ class TreeLSTM(TreeModel):
         return _lstm_node(output_gate, input_gate * torch.tanh(update))
 
     def compose(self, left: Tensor, right: Tensor) -> Tensor:
-        (h_left, c_left), (h_right, c_right) = left.chunk(2, dim=-1), right.chunk(2, dim=-1)
-        units = self.composition(self.dropout(torch.cat([h_left, h_right], dim=-1)))
-        gates, update = units.split((4 * self.size, self.size), dim=-1)
-        input_gate, forget_left, forget_right, output_gate = torch.sigmoid(gates).chunk(4, dim=-1)
-        c = input_gate * torch.tanh(update) + forget_left * c_left + forget_right * c_right
-        return _lstm_node(output_gate, c)
+        return compose_tree_lstm(left, right, lambda h: self.composition(self.dropout(h)))
 
     def summary(self, nodes: Tensor) -> Tensor:
         return nodes[..., : self.size]
+
+
+def compose_tree_lstm(left: Tensor, right: Tensor, units: Callable[[Tensor], Tensor]) -> Tensor:
+    """The parents of pairs of nodes [h; c] in a binary Tree-LSTM.
+
+    i, f_l, f_r, o = σ(…), u = tanh(…) of U [h_l; h_r] + b; c = i u + f_l c_l + f_r c_r; h = o tanh c.
+
+    Args:
+        left: children, (…, 2D).
+        right: children, (…, 2D).
+        units: the linear map of [h_l; h_r] to the five units in this order, (…, 2D) → (…, 5D).
+    Returns:
+        (…, 2D).
+    """
+    (h_left, c_left), (h_right, c_right) = left.chunk(2, dim=-1), right.chunk(2, dim=-1)
+    size = h_left.shape[-1]
+    gates, update = units(torch.cat([h_left, h_right], dim=-1)).split((4 * size, size), dim=-1)
+    input_gate, forget_left, forget_right, output_gate = torch.sigmoid(gates).chunk(4, dim=-1)
+    c = input_gate * torch.tanh(update) + forget_left * c_left + forget_right * c_right
+    return _lstm_node(output_gate, c)
 
 
 def _lstm_node(output_gate: Tensor, c: Tensor) -> Tensor:

@@ -89,6 +89,15 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     assert error == "--heat-map draws attention over slots, and lstm has none"
 
 
+def test_the_trees_of_a_gumbel_tree_lstm_are_scored_and_drawn(tmp_path, capsys):
+    assert main(["--run-dir", str(tmp_path / "run"), *TINY, "--model", "gumbel-tree-lstm"]) == 0
+    assert "span F1" in capsys.readouterr().out
+    assert (tmp_path / "run" / "report.html").read_text().count("<svg") == 24
+    checkpoint = str(tmp_path / "run" / "best.safetensors")
+    assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
+    assert "the tree is" in capsys.readouterr().out
+
+
 def test_a_model_that_is_given_trees_trains_and_answers_on_any_data(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "run"), *TINY, "--model", "gold-tree-cell"]) == 0
     checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]

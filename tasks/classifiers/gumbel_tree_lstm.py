@@ -1,0 +1,100 @@
+"""Gumbel Tree-LSTM: a Tree-LSTM that learns from the task alone which neighbours to join.
+
+B is the batch, T the longest sequence in it, E the features of an embedded token, D those of a summary, M the
+nodes that are left.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gumbel_softmax, one_hot
+
+from tasks.classifiers.tree_models import compose_tree_lstm
+
+
+class GumbelTreeLSTM(nn.Module):
+    """Choi, Yoo and Lee (2018), "Learning to Compose Task-Specific Tree Structures", with the leaf LSTM.
+
+    The leaves come from an LSTM over the tokens; a node is r = [h; c]:
+
+        r_i = LSTM(x_i, r_{i-1}),  r_0 = 0                                    (13)
+
+    Then, until one node is left, the parents of all neighbours are candidates, a query vector q scores them,
+    and one of them replaces its children:
+
+        r̃_i = Tree-LSTM(r_i, r_{i+1})                                         (1–3)
+        v_i = exp(q · h̃_i) / Σ_j exp(q · h̃_j)                                (12)
+        r_j ← r_j (j < i),  r̃_j (j = i),  r_{j+1} (j > i)                      (11)
+
+    In evaluation i = argmax v. In training i is sampled: y = softmax((log v + g) / τ) with Gumbel noise g and
+    τ = 1 (8), i = argmax y (9), and gradients are those of y in place of the one-hot vector of i
+    (straight-through). The h of the last node is the summary.
+
+    A sequence with one node left keeps it while others are joined. Each of the T - 1 steps computes all M - 1
+    candidates, so the cost grows with T².
+
+    Args:
+        input_size: E.
+        slot_size: D.
+        dropout: before the linear map of the Tree-LSTM.
+    """
+
+    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+        super().__init__()
+        self.leaf = nn.LSTMCell(input_size, slot_size)
+        self.composition = nn.Linear(2 * slot_size, 5 * slot_size)
+        self.dropout = nn.Dropout(dropout)
+        self.query = nn.Parameter(torch.empty(slot_size))
+        nn.init.normal_(self.query, std=0.01)
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Read a batch of sequences.
+
+        Args:
+            embedded: (B, T, E), padded on the right.
+            lengths: (B,) int64, at least 1.
+        Returns:
+            Summaries, (B, D), and merges, (B, T - 1) int64: i of each step. A sequence of n tokens has n - 1
+            steps, and what follows has no meaning.
+        """
+        nodes = self._leaves(embedded)
+        steps = embedded.shape[1] - 1
+        counts = lengths.to(nodes.device).unsqueeze(1)
+        merges = counts.new_zeros(len(nodes), steps)
+        for step in range(steps):
+            left, right = nodes[:, :-1], nodes[:, 1:]
+            parents = compose_tree_lstm(left, right, lambda h: self.composition(self.dropout(h)))
+            exists = torch.arange(steps - step, device=nodes.device) < counts - 1 - step
+            chosen = self._choose(parents.chunk(2, dim=-1)[0], exists)
+            merges[:, step] = chosen.argmax(-1)
+            chosen = chosen.unsqueeze(-1)
+            up_to = chosen.cumsum(1)  # 1 from the chosen place on; 0 everywhere where one node is left
+            nodes = (1 - up_to) * left + chosen * parents + (up_to - chosen) * right
+        return nodes[:, 0].chunk(2, dim=-1)[0], merges
+
+    def _leaves(self, embedded: Tensor) -> Tensor:
+        """(B, T, E) → (B, T, 2D)."""
+        state, nodes = None, []
+        for token in embedded.unbind(1):
+            state = self.leaf(token, state)
+            nodes.append(torch.cat(state, dim=-1))
+        return torch.stack(nodes, dim=1)
+
+    def _choose(self, hidden: Tensor, exists: Tensor) -> Tensor:
+        """One of the candidates, one-hot.
+
+        Args:
+            hidden: h̃, (B, M - 1, D).
+            exists: which candidates have both children, (B, M - 1) bool.
+        Returns:
+            (B, M - 1), zero where no candidate exists.
+        """
+        # log v is this but for a constant, which changes neither softmax nor argmax.
+        scores = (hidden * self.query).sum(-1)
+        scores = scores.masked_fill(~exists, torch.finfo(scores.dtype).min)
+        if self.training:
+            chosen = gumbel_softmax(scores, tau=1.0, hard=True)
+        else:
+            chosen = one_hot(scores.argmax(-1), scores.shape[-1])
+        return chosen * exists
