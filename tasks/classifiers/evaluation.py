@@ -80,11 +80,11 @@ class Evaluation:
         Args:
             shortest: sentences of fewer words are left out.
         Returns:
-            Scores by convention; empty if the model induces no trees.
+            Scores by convention; empty if the model induces no trees, or all sentences are left out.
         """
-        if self.trees is None:
-            return {}
         scored = self._scored_trees(shortest)
+        if not scored:
+            return {}
         return score_trees([tree for _, tree in scored], [sentence.tree for sentence, _ in scored])
 
     def valid_trees(self, shortest: int, valid_spans: ValidSpans | None) -> dict[str, float]:
@@ -94,7 +94,7 @@ class Evaluation:
             shortest: sentences of fewer words are left out.
             valid_spans: the constituents that such a tree may have; None for no such report.
         Returns:
-            Fractions by name; empty if the model induces no trees, or without `valid_spans`.
+            Fractions by name; empty where `span_f1` is, or without `valid_spans`.
         """
         if valid_spans is None:
             return {}
