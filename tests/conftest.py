@@ -23,6 +23,29 @@ def _same_seed():
     torch.manual_seed(20191026)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _reports_have_no_pictures():
+    """Drawing those of one report takes ten times as long as the tiny run that it is about."""
+
+    def attention_figure(attention, tokens):
+        assert len(attention) == len(tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.reporting.report.attention_figure", attention_figure)
+        patch.setattr("tasks.reporting.report.curves_figure", lambda *_: None)
+        patch.setattr("tasks.reporting.report.figure_img", lambda *_: "")
+        yield
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Reports have their pictures."""
+    from tasks.reporting import drawing
+
+    for name in ("attention_figure", "curves_figure", "figure_img"):
+        monkeypatch.setattr(f"tasks.reporting.report.{name}", getattr(drawing, name))
+
+
 @pytest.fixture(scope="session")
 def small_runs(tmp_path_factory):
     """A tiny finished run of each task, to be read only: see `tests.hostile_files.make_runs`."""

@@ -56,6 +56,7 @@ def fails(capsys, *words):
     return error.removeprefix("python -m tasks.parsing: error: ").strip()
 
 
+@pytest.mark.usefixtures("pictures")
 def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory, tmp_path, capsys):
     outputs = ["--output", str(tmp_path / "new" / "page.html"), "--json", str(tmp_path / "results.json")]
     options = [
@@ -78,7 +79,7 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
     assert results["groups"]["all"]["labels"]["NP"] == 6
     assert [len(results["rows"]), results["groups"]["short"]["sentences"]] == [12, 2]
     page = (tmp_path / "new" / "page.html").read_text()
-    assert page.count("<article>") == 3
+    assert page.count("<article>") == page.count("<img") == 3
     assert "Recall by label" in page
     assert "src=" not in page.replace('src="data:', "")
     assert "http" not in page

@@ -8,6 +8,9 @@ import pytest
 from ordered_memory.baseline_trees import balanced, left_branching
 from tasks.reporting.drawing import attention_figure, draw_tree, save_attention, tree_svg
 from tasks.reporting.report import Curve, Example, Report, Table, render, write_report
+from tests.hostile_files import MAIN, TINY
+
+pytestmark = pytest.mark.usefixtures("pictures")
 
 WORDS = ["[MAX", "2", "9", "]"]
 
@@ -173,3 +176,26 @@ def test_an_empty_report_is_a_page():
     page = render(Report("t", "s"))
     assert "<h2>" not in page
     assert render(report(curves=[Curve("loss", "nats", {"train": []})]))
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (
+            "listops",
+            ["accuracy by epoch", "loss by epoch", "accuracy by depth", *["attention over 3 slots"] * 2],
+        ),
+        (
+            "logic",
+            ["accuracy by epoch", "loss by epoch", "accuracy by operations", *["attention over 5 slots"] * 2],
+        ),
+        ("sst", ["accuracy by epoch", "loss by epoch", *["attention over 5 slots"] * 2]),
+        ("language_model", ["loss by epoch", "perplexity by epoch"]),
+    ],
+)
+def test_the_report_of_a_run_has_its_pictures(tmp_path, monkeypatch, task, expected):
+    monkeypatch.setattr("tasks.classifiers.report.NUM_EXAMPLES", 2)
+    assert MAIN[task](["train", *TINY[task].split(), "--run-dir", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    pictures = re.findall(r'<img width="\d+" alt="([^"]*)" src="data:image/png;base64,', page)
+    assert [re.split("; | for ", alt)[0] for alt in pictures] == expected
