@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import os
@@ -226,6 +227,7 @@ def _default(field: dataclasses.Field[Any], default: Any) -> Any:
     return dataclasses.field(default=field.default, default_factory=field.default_factory)
 
 
+@functools.cache
 def _documents(cls: type[Any]) -> dict[str, str]:
     """The docstring of each field of a dataclass, in one line."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body

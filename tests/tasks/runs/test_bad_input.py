@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tasks.language_model.__main__ import main as language_model
 from tasks.listops.__main__ import main as listops
 from tasks.runs.checkpoints import read_metadata
+from tasks.runs.run_directory import RunDirectory
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -59,6 +60,11 @@ def test_bad_options(tmp_path, capsys, words, expected):
     assert listops(["train", "--run-dir", str(tmp_path / "run"), *TINY, *words]) == 2
     assert expected in message(capsys)
     assert not (tmp_path / "run" / "last.safetensors").exists()
+    RunDirectory(tmp_path / "run").check_free()
+
+
+def test_after_bad_options_the_directory_can_be_trained_in(tmp_path, capsys):
+    assert listops(["train", "--run-dir", str(tmp_path / "run"), *TINY, "--slot-size", "99999999999"]) == 2
     assert listops(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 0
 
 
@@ -188,6 +194,7 @@ class Finder(importlib.abc.MetaPathFinder):
         if name == "torch":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 sys.argv = ["-m"]  # as `python -m` has it while it looks for the module
 runpy.run_module("tasks.listops", run_name="__main__")
 """

@@ -17,27 +17,30 @@ OPTIONS = [
     *("--devices", "2", "--strategy", "ddp", "--accelerator", "cpu"),
 ]
 
-# `python -m tasks.listops` that sends itself a signal after a step; its second process starts as usual.
-STOPS = """
+# `python -m tasks.listops` that draws little, and sends itself a signal after a step if it is told to.
+SCRIPT = """
 import os, sys
+from tasks.classifiers import report
+from tasks.listops.__main__ import main
 from tasks.runs.trainer import Trainer
-step, number = int(os.environ["STOP_AT"]), int(os.environ["STOP_BY"])
+step, number, rank = (int(os.environ.get(name, "-1")) for name in ("STOP_AT", "STOP_BY", "STOP_RANK"))
 train_batch = Trainer._train_batch
 def stopping(self, batch):
     found = train_batch(self, batch)
-    if self.progress.step + 1 == step and self.fabric.global_rank == int(os.environ["STOP_RANK"]):
+    if self.progress.step + 1 == step and self.fabric.global_rank == rank:
         os.kill(os.getpid(), number)
     return found
 Trainer._train_batch = stopping
-from tasks.listops.__main__ main
+report.NUM_EXAMPLES = 1
 sys.exit(main())
-""".replace("__main__ main", "__main__ import main")
+"""
 
 
-def train(directory, *options, script=None, **environment):
-    start = ["-m", "tasks.listops"] if script is None else [str(script)]
+def train(directory, *options, **environment):
+    script = directory.with_suffix(".py")
+    script.write_text(SCRIPT)
     return subprocess.run(
-        [sys.executable, *start, "train", "--run-dir", str(directory), *OPTIONS, *options],
+        [sys.executable, str(script), "train", "--run-dir", str(directory), *OPTIONS, *options],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -80,10 +83,8 @@ def test_an_error_that_all_processes_find_is_told_once(tmp_path):
 def test_a_stopped_run_of_two_processes_goes_on_as_if_it_had_not(
     tmp_path, uninterrupted, number, rank, status
 ):
-    script = tmp_path / "stops.py"
-    script.write_text(STOPS)
     stop = {"STOP_AT": "3", "STOP_BY": str(int(number)), "STOP_RANK": str(rank)}
-    result = train(tmp_path / "run", script=script, **stop)
+    result = train(tmp_path / "run", **stop)
     assert result.returncode == status, result.stderr
     if status == 130:
         assert "last.safetensors has step 3" in result.stderr
