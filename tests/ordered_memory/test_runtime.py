@@ -4,6 +4,7 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,32 +55,35 @@ def cache(tmp_path, monkeypatch):
     load.cache_clear()
 
 
-@pytest.fixture
-def source(tmp_path, cache):
-    source = write(tmp_path)
-    try:
-        build._compiled(source, torch.float32)  # not loaded, so that it may be damaged
-    except RuntimeError as error:
-        pytest.skip(str(error))
-    return source
-
-
-def write(directory):
-    source = directory / "a" / "b" / "c" / "scale.c"
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A source, and the file it was compiled into: once, as most tests begin with a cache that has it."""
+    source = tmp_path_factory.mktemp("source") / "a" / "b" / "c" / "scale.c"
     source.parent.mkdir(parents=True)
     source.write_text(CODE)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        try:
+            return source, build._compiled(source, torch.float32)
+        except RuntimeError as error:
+            pytest.skip(str(error))
+
+
+@pytest.fixture
+def source(compiled, cache):
+    """The source, with a cache of its own that holds a copy: not loaded, so that it may be damaged."""
+    source, file = compiled
+    shutil.copy(file, build._cache_directory())
     return source
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """Compiled once, for what does not concern the cache."""
+def library(compiled):
+    """Loaded once, for what does not concern the cache."""
+    source, file = compiled
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        found = load(write(tmp_path_factory.mktemp("source")), torch.float32)
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+        monkeypatch.setenv("XDG_CACHE_HOME", str(file.parents[1]))
+        return load(source, torch.float32)
 
 
 def again(source) -> Library | str:
@@ -118,8 +122,12 @@ def test_it_is_compiled_once_for_a_dtype(source, cache, dtype):
 
 
 def test_another_source_is_another_file(source, cache):
-    (source.parent / "more.h").write_text("/* included or not */")
-    again(source)
+    more = source.with_name("more.h")
+    more.write_text("/* included or not */")
+    try:
+        again(source)
+    finally:
+        more.unlink()
     assert len(list(cache.iterdir())) == 2
 
 
