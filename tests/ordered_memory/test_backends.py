@@ -319,8 +319,7 @@ def test_it_equals_the_definition_on_tensors_that_are_not_contiguous(backend, st
 
 
 @EVERY_BACKEND
-@BOTH_SCORES
-@BOTH_CELLS
+@pytest.mark.parametrize(("score", "cell"), [("normalized", "gated"), ("additive", "tree-rnn")])
 def test_gradients_agree_with_finite_differences(backend, score, cell):
     case = Case(3, 2, 3, 3, [3, 2], score=score, cell=cell, cell_dropout=0.3, attention_dropout=0.3)
     function = case.backend(backend)
@@ -492,12 +491,12 @@ def run_layer(layer, x, *arguments, upstream=None, **named):
 def test_layers_of_all_backends_are_the_same(backend, score, cell, bidirectional):
     layers = make(backend, score=score, cell=cell, bidirectional=bidirectional)
     x = torch.randn(3, 6, 3, dtype=F64)
-    for slots in (5, 8, 1):
+    for slots in (8, 1, 5):
         actual, expected = (run_layer(m, x, lengths=[6, 2, 3], num_slots=slots) for m in layers)
         assert_same(actual, expected)
-        state = OrderedMemoryState(*(expected[name].detach() for name in OrderedMemoryState._fields))
-        actual, expected = (run_layer(m, x, state, [5, 6, 1], num_slots=slots) for m in layers)
-        assert_same(actual, expected)
+    state = OrderedMemoryState(*(expected[name].detach() for name in OrderedMemoryState._fields))
+    actual, expected = (run_layer(m, x, state, [5, 6, 1]) for m in layers)
+    assert_same(actual, expected)
 
 
 @EVERY_BACKEND
@@ -680,7 +679,7 @@ def test_drawn_dropout_has_the_distribution_of_the_definition(backend, score, of
 @BOTH_CELLS
 def test_the_reverse_pass_drops_what_the_forward_pass_dropped(backend, score, cell):
     dropout = {"cell_dropout": 0.4, "attention_dropout": 0.3}
-    case = Case(6, 30, 4, 5, [6] * 10 + [1, 3, 5, 0] * 5, score=score, cell=cell, **dropout)
+    case = Case(3, 30, 4, 5, [3] * 10 + [1, 3, 2, 0] * 5, score=score, cell=cell, **dropout)
     case.masks = case.drawer
     function = case.backend(backend)
     leaves = case.leaves()

@@ -223,10 +223,10 @@ def test_scripting_is_refused_in_one_line():
             torch.jit.script(make())
 
 
-@pytest.mark.parametrize("lengths", [None, [5, 2], torch.tensor([5, 2])])
+@pytest.mark.parametrize("lengths", [None, [2, 1], torch.tensor([2, 1])])
 def test_the_layer_itself_breaks_no_graph(lengths):
     layer = make(bidirectional=True, backend="reference")
-    x = torch.randn(2, 5, 4, dtype=F64)
+    x = torch.randn(2, 2, 4, dtype=F64)  # short: the trace has every step of either direction
     torch._dynamo.reset()
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
     for actual, expected in zip(

@@ -74,16 +74,16 @@ def carried_state(layer):
 
 @QUIET
 @pytest.mark.parametrize(
-    "arguments",
+    ("bidirectional", "arguments"),
     [
-        lambda layer: {},
-        lambda layer: {"lengths": LENGTHS},
-        lambda layer: {"lengths": LENGTHS.tolist()},
-        lambda layer: {"lengths": LENGTHS, "state": OrderedMemoryState(*carried_state(layer))},
+        (False, lambda layer: {}),
+        (True, lambda layer: {"lengths": LENGTHS}),
+        (False, lambda layer: {"lengths": LENGTHS.tolist()}),
+        (False, lambda layer: {"state": OrderedMemoryState(*carried_state(layer))}),
+        (True, lambda layer: {"lengths": LENGTHS, "state": OrderedMemoryState(*carried_state(layer))}),
     ],
-    ids=["whole", "ragged", "ragged list", "carried state"],
+    ids=["whole", "ragged both ways", "ragged list", "carried state", "all"],
 )
-@pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_compiled_layer_is_the_eager_one(bidirectional, arguments):
     layer = make(bidirectional=bidirectional)
     x, given = tokens(), arguments(layer)
@@ -200,8 +200,7 @@ def operator_arguments(layer, x, **arguments):
 
 
 @QUIET
-@pytest.mark.parametrize("score", ["normalized", "additive"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(("score", "dropout"), [("normalized", 0.0), ("normalized", 0.3), ("additive", 0.3)])
 def test_opcheck(score, dropout):
     layer = make("native", score=score, cell_dropout=dropout, attention_dropout=dropout)
     forward, backward = operator_arguments(layer, tokens(), lengths=LENGTHS if dropout else None)
