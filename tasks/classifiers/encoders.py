@@ -77,7 +77,7 @@ class EncoderConfig(AdamConfig):
     input_dropout: float = 0.1
     """Dropout on embedded tokens."""
     output_dropout: float = 0.2
-    """Dropout before each linear map of the classifier."""
+    """Dropout before each linear map after the encoder."""
     occupancy_threshold: float = 1e-5
     """A slot whose occupancy is below this fraction counts as empty; larger is faster and less exact."""
     recompute_every: int | None = None

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import TRANSFORMERS, Encoded, build_encoder, encode, summary_size
+from tasks.classifiers.head import build_head
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Batch
@@ -20,10 +21,10 @@ PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 
 
 class LogicModel(nn.Module):
-    """Embedding → dropout → encoder → classifier.
+    """Embedding → dropout → encoder → head.
 
-    An encoder of single formulas gives h1 and h2, and the classifier reads [h1; h2; h1 ∘ h2; |h1 - h2|]:
-    linear → ELU → linear, with dropout before each. A transformer gives one vector for the pair.
+    An encoder of single formulas gives h1 and h2, and the head reads [h1; h2; h1 ∘ h2; |h1 - h2|]. A
+    transformer gives one vector for the pair.
 
     Args:
         config: sizes, dropout and which encoder.
@@ -44,13 +45,8 @@ class LogicModel(nn.Module):
         self.encoder = (
             _build_transformer(config) if self.joint else build_encoder(config, config.embedding_size)
         )
-        self.classifier = nn.Sequential(
-            nn.Dropout(config.output_dropout),
-            nn.Linear(size if self.joint else 4 * summary_size(config, embedding_size), size),
-            nn.ELU(),
-            nn.Dropout(config.output_dropout),
-            nn.Linear(size, len(RELATIONS)),
-        )
+        features = size if self.joint else 4 * summary_size(config, embedding_size)
+        self.classifier = build_head(config, features, len(RELATIONS))
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.

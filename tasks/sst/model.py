@@ -8,6 +8,7 @@ from torch.nn.functional import dropout
 
 from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, encode, summary_size
+from tasks.classifiers.head import build_head
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import Pieces
 from tasks.sst.dataset import Batch
@@ -15,7 +16,7 @@ from tasks.sst.embedding import Embedding, WordEmbedding
 
 
 class SentimentModel(nn.Module):
-    """Vectors → dropout → encoder → classifier: linear → ELU → linear, with dropout before each.
+    """Vectors → dropout → encoder → head.
 
     The dropout of the vectors has one mask for all words of a phrase.
 
@@ -32,13 +33,7 @@ class SentimentModel(nn.Module):
         size = embedding.embedding_size
         self.input_dropout = config.input_dropout
         self.encoder = build_encoder(config, size)
-        self.classifier = nn.Sequential(
-            nn.Dropout(config.output_dropout),
-            nn.Linear(summary_size(config, size), config.slot_size),
-            nn.ELU(),
-            nn.Dropout(config.output_dropout),
-            nn.Linear(config.slot_size, config.classes),
-        )
+        self.classifier = build_head(config, summary_size(config, size), config.classes)
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.

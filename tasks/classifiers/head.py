@@ -1,0 +1,26 @@
+"""What classifiers put on the summary of what they have read."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from tasks.classifiers.encoders import EncoderConfig
+
+
+def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Sequential:
+    """Linear → ELU → linear, with dropout before each linear map.
+
+    Args:
+        config: hidden size (`slot_size`) and dropout.
+        input_size: features of a summary.
+        classes: C, number of classes.
+    Returns:
+        A module from (B, input_size) to logits (B, C).
+    """
+    return nn.Sequential(
+        nn.Dropout(config.output_dropout),
+        nn.Linear(input_size, config.slot_size),
+        nn.ELU(),
+        nn.Dropout(config.output_dropout),
+        nn.Linear(config.slot_size, classes),
+    )
