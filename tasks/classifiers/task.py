@@ -24,6 +24,9 @@ Config = TypeVar("Config", bound=EncoderConfig)
 Accuracies = dict[str, dict[str, list[float]]]
 MoreAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
 
+EMBEDDING = "embedding"
+"""The key of what `describe_embedding` says in the metadata of a checkpoint."""
+
 
 @dataclass(frozen=True)
 class ClassifierTask(Generic[Config]):
@@ -34,7 +37,8 @@ class ClassifierTask(Generic[Config]):
         unit: what its examples are called, in the plural.
         classes: names of the answers, in the order of the labels.
         config: its configuration.
-        build: makes a model of a configuration; it takes a batch and `num_slots` and returns a `Prediction`.
+        build: makes a model of a configuration and, where there is `describe_embedding`, of what that said;
+            the model takes a batch and `num_slots` and returns a `Prediction`.
         load: reads or draws the data of a run.
         groups: which test examples to report the accuracy of together: by title, masks by name; see
             `CROSS` for two ways at once.
@@ -46,8 +50,7 @@ class ClassifierTask(Generic[Config]):
         valid_spans: the constituents of trees that compute what the true one does; None for no such report.
         confusion: whether to report which classes are taken for which.
         initial: makes the model to train from the data of the run, where the options alone do not tell.
-        describe: what a checkpoint must say of a model beside its options, JSON by name.
-        beside: these names; `build` is given the values by keyword when a checkpoint is loaded.
+        describe_embedding: what a checkpoint says of a model's embedding beside options and weights, as JSON.
         rates: learning rates of submodules that are not that of the configuration, by name.
         adapt: called with a model from a checkpoint before it reads other data than its run had.
         more_accuracies: accuracies by group that need other answers than those on the test data, as
@@ -70,8 +73,7 @@ class ClassifierTask(Generic[Config]):
     valid_spans: ValidSpans | None = None
     confusion: bool = False
     initial: Callable[[Config, Splits], nn.Module] | None = None
-    describe: Callable[[Any], dict[str, Any]] | None = None
-    beside: tuple[str, ...] = ()
+    describe_embedding: Callable[[Any], Any] | None = None
     rates: Callable[[Config], Mapping[str, float]] | None = None
     adapt: Callable[[Config, Any, LabelledData], None] | None = None
     more_accuracies: MoreAccuracies[Config] | None = None
@@ -87,7 +89,11 @@ class ClassifierTask(Generic[Config]):
             UserError: no such file, or not a checkpoint of this task.
         """
         return load_trained(
-            path, self.config, self.build, beside=self.beside, occupancy_threshold=occupancy_threshold
+            path,
+            self.config,
+            self.build,
+            beside=None if self.describe_embedding is None else EMBEDDING,
+            occupancy_threshold=occupancy_threshold,
         )
 
     def test(
@@ -174,7 +180,7 @@ class ClassifierTask(Generic[Config]):
                 ),
                 test=lambda run, fabric: self._test(config, run, splits.test, fabric),
                 results_text=results_text,
-                metadata=None if self.describe is None else self.describe(model),
+                metadata=self.describe_embedding and {EMBEDDING: self.describe_embedding(model)},
             )
 
         run_experiment(config, prepare)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -133,7 +133,7 @@ def load_trained(
     config_class: type[AnyConfig],
     build: Callable[..., AnyModel],
     *,
-    beside: Sequence[str] = (),
+    beside: str | None = None,
     **options: Any,
 ) -> tuple[AnyModel, AnyConfig]:
     """The model in a best.safetensors, in evaluation mode, and the configuration of its training.
@@ -141,22 +141,21 @@ def load_trained(
     Args:
         path: the file.
         config_class: the task's configuration class.
-        build: builds a model from its configuration and, by keyword, the metadata named in `beside`.
-        beside: keys of `Prepared.metadata` that `build` takes.
+        build: builds a model from its configuration and, if `beside` is given, that part of the metadata.
+        beside: a key of `Prepared.metadata`.
         options: fields of the configuration to replace; None keeps the value of training.
     Raises:
         UserError: no such file, not a checkpoint of this task, or an option out of range.
     """
     metadata = read_metadata(path)
-    missing = [name for name in beside if name not in metadata]
-    if missing:
-        raise UserError(f"{path}: not a checkpoint of this task (it lacks {', '.join(missing)})")
-    description = {name: metadata.pop(name) for name in beside}
+    if beside is not None and beside not in metadata:
+        raise UserError(f"{path}: not a checkpoint of this task (it lacks {beside})")
+    description = () if beside is None else (metadata.pop(beside),)
     config = read_config(config_class, metadata, path)
     given = {name: value for name, value in options.items() if value is not None}
     config = dataclasses.replace(config, **given)
     config.check()
-    model = build(config, **description)
+    model = build(config, *description)
     load_weights(path, model)
     model.eval()
     return model, config

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.classifiers.task import EMBEDDING
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import config_to_dict
@@ -48,7 +49,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
             replace(config, data_dir=None, run_dir=None, resume=False, threads=None, vectors=vectors)
         )
         save_tensors(
-            directory / PRETRAINED[classes].name, _in_16_bits(weights), metadata | {"embedding": SHARED}
+            directory / PRETRAINED[classes].name, _in_16_bits(weights), metadata | {EMBEDDING: SHARED}
         )
 
 
