@@ -30,17 +30,15 @@ class CheckpointConfig:
     num_slots: int | None = None
     """Memory slots, for a model that has any; None for as many as in the final test of its run."""
 
+    def check(self) -> None:
+        """Raise a UserError for an option out of range."""
+        check_at_least(1, self, "num_slots")
+
 
 @dataclass
 class EvaluateConfig(CheckpointConfig, ResultsConfig):
     """The data and the evaluation."""
 
-    test: str = "standard"
-    """`standard` is the test data of the model's own run; the others are generated and harder."""
-    size: int = 2_000
-    """Number of examples in a generated test."""
-    seed: int = 1
-    """Seed of a generated test."""
     file: Path | None = None
     """Evaluate on this file in the official format."""
     data_dir: Path | None = None
@@ -49,6 +47,28 @@ class EvaluateConfig(CheckpointConfig, ResultsConfig):
     """Slot occupancies below this fraction count as empty; None for the threshold of training."""
     batch_size: int = 256
     """The most examples in a batch."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "batch_size")
+        check_fraction(self, "occupancy_threshold")
+
+
+@dataclass
+class GeneratedConfig(EvaluateConfig):
+    """Generated test data."""
+
+    test: str = "standard"
+    """`standard` is the test data of the model's own run; the others are generated and harder."""
+    size: int = 2_000
+    """Number of examples in a generated test."""
+    seed: int = 1
+    """Seed of a generated test."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "size")
+        check_at_least(0, self, "seed")
 
 
 @dataclass
@@ -68,19 +88,17 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or data.
     """
-    check_at_least(1, config, "batch_size", "size", "num_slots")
-    check_at_least(0, config, "seed")
-    check_fraction(config, "occupancy_threshold")
+    config.check()
     config.set_up()
     model, trained = task.load_model(config.checkpoint or task.pretrained, config.occupancy_threshold)
     if config.data_dir is not None:
         trained.data_dir = config.data_dir
     if config.file is not None:
         data = task.read_file(trained, config.file)
-    elif config.test == "standard":
-        data = task.load(trained).test
-    else:
+    elif task.draw is not None and isinstance(config, GeneratedConfig) and config.test != "standard":
         data = task.draw(trained, config.test, config.size, config.seed)
+    else:
+        data = task.load(trained).test
     if task.adapt is not None:
         task.adapt(trained, model, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -110,7 +128,7 @@ def read_example(
     Raises:
         UserError: an option out of range, or a picture of the attention of a model that has none.
     """
-    check_at_least(1, config, "num_slots")
+    config.check()
     if config.heat_map is not None:
         if not config.heat_map.name:
             raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")

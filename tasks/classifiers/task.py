@@ -43,10 +43,10 @@ class ClassifierTask(Generic[Config]):
         groups: which test examples to report the accuracy of together: by title, masks by name; see
             `CROSS` for two ways at once.
         read_file: reads test data in the task's own format.
-        draw: draws a harder test, given its name, a size and a seed.
         pretrained: the model that comes with the project.
         punctuation: which tokens are leaves of the scored trees, in a sentence.
         shortest_tree: the fewest words of a sentence whose tree is scored.
+        draw: draws a harder test, given its name, a size and a seed.
         valid_spans: the constituents of trees that compute what the true one does; None for no such report.
         confusion: whether to report which classes are taken for which.
         initial: makes the model to train from the data of the run, where the options alone do not tell.
@@ -66,10 +66,10 @@ class ClassifierTask(Generic[Config]):
     load: Callable[[Config], Splits]
     groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
     read_file: Callable[[Config, Path], LabelledData]
-    draw: Callable[[Config, str, int, int], LabelledData]
     pretrained: Path
     punctuation: str
     shortest_tree: int = 1
+    draw: Callable[[Config, str, int, int], LabelledData] | None = None
     valid_spans: ValidSpans | None = None
     confusion: bool = False
     initial: Callable[[Config, Splits], nn.Module] | None = None

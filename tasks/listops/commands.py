@@ -33,7 +33,7 @@ TestName = Literal[
 
 
 @dataclass
-class EvaluateConfig(commands.EvaluateConfig):
+class EvaluateConfig(commands.GeneratedConfig):
     """Evaluate a trained model: accuracy by length, depth and operator, span F1 with baselines."""
 
     test: TestName = "standard"

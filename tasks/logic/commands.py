@@ -29,7 +29,7 @@ from tasks.runs.errors import UserError
 
 
 @dataclass
-class EvaluateConfig(commands.EvaluateConfig):
+class EvaluateConfig(commands.GeneratedConfig):
     """Evaluate a trained model: accuracy by operations, confusion, span F1 with baselines."""
 
     test: Literal["standard", "longer"] = "standard"

@@ -30,8 +30,6 @@ SIGNS = ("--", "-", "0", "+", "++")
 class EvaluateConfig(commands.EvaluateConfig):
     """Evaluate a trained model: accuracy of sentences and nodes, by length, with negation and "but"; F1."""
 
-    test: Literal["standard"] = "standard"
-    """The test data of the model's run."""
     classes: Literal[2, 5] = 5
     """Which of the models that come with the project, where --checkpoint is not given."""
 

@@ -176,10 +176,6 @@ def node_values(model: nn.Module, sentence: Sentence, tree: Tree) -> dict[Span, 
     return {node: float(value) for node, value in zip(nodes, values, strict=True)}
 
 
-def _draw(config: SentimentConfig, test: str, size: int, seed: int) -> PhraseData:
-    raise UserError(f"--test {test}: there is no other test of sentiment than standard")
-
-
 SST = ClassifierTask(
     title=lambda config: f"SST-{config.classes}: {config.model_name}",
     unit="sentences",
@@ -189,7 +185,6 @@ SST = ClassifierTask(
     load=_load_splits,
     groups=_groups,
     read_file=lambda config, path: _sentences(config, read_trees(path)),
-    draw=_draw,
     pretrained=WORDS.with_name("sst5.safetensors"),
     punctuation="every token counts, punctuation included",
     shortest_tree=2,
