@@ -18,12 +18,11 @@ from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import given_words
-from tasks.sst.pretrained import PRETRAINED
 from tasks.sst.stats import stats_text
-from tasks.sst.task import CLASSES, SST, load_treebank, node_values
+from tasks.sst.task import CLASSES, PRETRAINED, SST, load_treebank, node_values
 from tasks.sst.treebank import NEUTRAL
 
-SIGNS = ("--", "-", "0", "+", "++")
+SIGNS = tuple(name.split()[0] for name in CLASSES[5])
 
 
 @dataclass

@@ -42,8 +42,8 @@ class WordEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.vocabulary = list(vocabulary)
-        self._ids = {word: number for number, word in enumerate(self.vocabulary)}
-        self.embedding_size, self.learned, self.saved = size, learned, saved
+        self._ids = {word: row for row, word in enumerate(self.vocabulary)}
+        self.embedding_size, self.learned = size, learned
         self.weight: Tensor
         if learned:
             self.weight = nn.Parameter(torch.randn(len(self.vocabulary) + 1, size))  # the last is unknown
@@ -58,11 +58,12 @@ class WordEmbedding(nn.Module):
         Returns:
             (B, T, E), zero in padding.
         """
-        lengths = torch.tensor([len(words) for words in sentences], device=self.weight.device)
+        lengths = [len(words) for words in sentences]
+        padded = self.weight.new_zeros(len(sentences), max(lengths), self.embedding_size)
+        places = torch.arange(max(lengths), device=padded.device)
+        inside = places < torch.tensor(lengths, device=padded.device).unsqueeze(1)
         words = [word.lower() for sentence in sentences for word in sentence]
-        rows = self.weight.new_zeros(len(sentences), int(lengths.max()), self.embedding_size)
-        inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
-        return rows.masked_scatter(inside.unsqueeze(-1), self._vectors(words))
+        return padded.masked_scatter(inside.unsqueeze(-1), self._vectors(words))
 
     def unknown(self, words: Iterable[str]) -> list[str]:
         """Those of some words that are not in the vocabulary, each once, in lower case.
@@ -79,20 +80,20 @@ class WordEmbedding(nn.Module):
             words: n unknown ones.
             vectors: (n, E).
         """
-        self._ids.update({word: len(self.vocabulary) + i for i, word in enumerate(words)})
+        self._ids |= {word: row for row, word in enumerate(words, len(self.vocabulary))}
         self.vocabulary += words
         self.weight = torch.cat([self.weight, vectors.to(self.weight)])
 
     def _vectors(self, words: list[str]) -> Tensor:
-        table = self.weight
-        others = self.unknown(words)
-        places = dict.fromkeys(others, len(self.vocabulary))
-        if others and not self.learned:
-            scale = table.std(0).cpu().numpy()
-            table = torch.cat([table, torch.from_numpy(draw_vectors(others, scale, seed=0)).to(table)])
-            places = {word: len(self.vocabulary) + i for i, word in enumerate(others)}
-        ids = [self._ids.get(word, places.get(word, -1)) for word in words]
-        return table.index_select(0, torch.tensor(ids, device=table.device))
+        """(n, E), of n words in lower case."""
+        table, ids = self.weight, self._ids
+        unknown = self.unknown(words)
+        if unknown and not self.learned:
+            drawn = draw_vectors(unknown, table.std(0).cpu().numpy(), seed=0)
+            table = torch.cat([table, torch.from_numpy(drawn).to(table)])
+            ids = ids | {word: row for row, word in enumerate(unknown, len(self.vocabulary))}
+        rows = [ids.get(word, len(self.vocabulary)) for word in words]
+        return table.index_select(0, torch.tensor(rows, device=table.device))
 
 
 Embedding = WordEmbedding | ContextualEmbedding

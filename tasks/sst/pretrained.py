@@ -1,4 +1,4 @@
-"""The trained models that come with the project: weights for 2 and 5 classes, one table of words for both."""
+"""How the trained models that come with the project are made: weights of each, one table of words for all."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import config_to_dict
 from tasks.sst.embedding import SHARED, WORDS, WordEmbedding
-from tasks.sst.task import SST
-
-PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
-"""The models that come with the project, by number of classes."""
+from tasks.sst.task import PRETRAINED, SST
 
 
 def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory: Path = WORDS.parent) -> None:

@@ -26,6 +26,8 @@ from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
 from tasks.sst.vectors import Vectors, coverage_text, load_vectors
 
+PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
+"""The trained models that come with the project, by number of classes: `SST.load_model(PRETRAINED[2])`."""
 CLASSES = {
     2: ("- negative", "+ positive"),
     5: ("-- very negative", "- negative", "0 neutral", "+ positive", "++ very positive"),
@@ -166,8 +168,7 @@ def node_values(model: nn.Module, sentence: Sentence, tree: Tree) -> dict[Span, 
         The mean under the model's probabilities, from -1 (very) negative to 1 (very) positive, by first and
         last word of each node, words (i, i) among them.
     """
-    nodes = [(position, position) for position in range(len(sentence.words))]
-    nodes += [span for span in spans(tree) if span not in nodes]
+    nodes = [(position, position) for position in range(len(sentence.words))] + spans(tree)
     data = given_words(sentence.words, tree, nodes)
     values = np.zeros(len(nodes))
     for indices, batch in batches_of(data, 256):
@@ -185,7 +186,7 @@ SST = ClassifierTask(
     load=_load_splits,
     groups=_groups,
     read_file=lambda config, path: _sentences(config, read_trees(path)),
-    pretrained=WORDS.with_name("sst5.safetensors"),
+    pretrained=PRETRAINED[5],
     punctuation="every token counts, punctuation included",
     shortest_tree=2,
     confusion=True,

@@ -9,8 +9,8 @@ from tasks.sst.__main__ import main
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WORDS
 from tasks.sst.grammar import draw
-from tasks.sst.pretrained import PRETRAINED, export
-from tasks.sst.task import SST
+from tasks.sst.pretrained import export
+from tasks.sst.task import PRETRAINED, SST
 from tasks.sst.treebank import sentences
 
 TINY = [
