@@ -1,4 +1,4 @@
-"""The models of the logic task: batched trees against recursion, nobody sees padding or batch-mates."""
+"""The models of the logic task: nobody sees padding or batch-mates, and every weight learns."""
 
 from dataclasses import replace
 from typing import get_args
@@ -8,10 +8,8 @@ import torch
 
 from tasks.classifiers.encoders import GIVEN_TREES, TRANSFORMERS, ModelName
 from tasks.classifiers.evaluation import Evaluation, evaluate, read
-from tasks.classifiers.tree_models import TREE_MODELS
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
-from tasks.logic.formulas import IDS, decode, parse, words_of
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
 from tasks.logic.task import LEFT_OUT, LOGIC
@@ -38,57 +36,12 @@ def pairs():
     return [pair for group in train for pair in group][::7]
 
 
-def recurse(model, embedding, tree, words):
-    """A node, one at a time."""
-    if isinstance(tree, int):
-        return model.leaf(embedding(torch.tensor([IDS[words[tree]]])))
-    left, right = (recurse(model, embedding, part, words) for part in tree)
-    return model.compose(left, right)
-
-
-@pytest.mark.parametrize("name", TREE_MODELS)
-def test_levels_at_once_equal_one_node_at_a_time(name, pairs):
-    model = TREE_MODELS[name](6, 8, 0.0).double()
-    embedding = torch.nn.Embedding(20, 6).double()
-    batch = Dataset(pairs, trees=True).batch(range(len(pairs)))
-    at_once = model(embedding(batch.tokens.flatten()[batch.trees.words]), batch.trees)
-    clauses = [decode(pair.left) for pair in pairs] + [decode(pair.right) for pair in pairs]
-    one_by_one = torch.cat(
-        [model.summary(recurse(model, embedding, parse(c).tree, words_of(c))) for c in clauses]
-    )
-    assert torch.allclose(at_once, one_by_one, rtol=1e-12, atol=1e-12)
-    upstream = torch.randn_like(at_once)
-    weights = [*model.parameters(), *embedding.parameters()]
-    for fast, slow in zip(
-        torch.autograd.grad(at_once, weights, upstream),
-        torch.autograd.grad(one_by_one, weights, upstream),
-        strict=True,
-    ):
-        assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
-
-
 def test_no_formula_is_too_deep():
     negations = 2000
     nested = "( not " * negations + "a" + " )" * negations
     trees = Dataset.from_texts([(nested, "a")], trees=True).batch([0]).trees
     assert len(trees.left) == negations  # one level each
     assert trees.roots.tolist() == [negations + 2 + negations - 1, negations + 1]
-
-
-def test_a_tree_lstm_node_is_that_of_the_equations():
-    """Tai et al., equations 9 to 14 with two children and no word at inner nodes, unit by unit."""
-    model = TREE_MODELS["gold-tree-lstm"](3, 2, 0.0).double()
-    left, right = torch.randn(2, 1, 4, dtype=torch.float64)
-    h_left, c_left, h_right, c_right = *left[0].split(2), *right[0].split(2)
-    weight, bias = model.composition.weight, model.composition.bias
-    children = torch.cat([h_left, h_right])
-    expected = []
-    for unit in range(2):
-        i, f_left, f_right, o, u = (weight[k * 2 + unit] @ children + bias[k * 2 + unit] for k in range(5))
-        c = i.sigmoid() * u.tanh() + f_left.sigmoid() * c_left[unit] + f_right.sigmoid() * c_right[unit]
-        expected.append((o.sigmoid() * c.tanh(), c))
-    h, c = (torch.stack(values) for values in zip(*expected, strict=True))
-    assert torch.allclose(model.compose(left, right)[0], torch.cat([h, c]))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,0 +1,146 @@
+"""Encoders that are given trees: random trees in a batch against one node at a time and the equations."""
+
+import numpy as np
+import pytest
+import torch
+
+from ordered_memory.baseline_trees import random_trees, right_branching
+from ordered_memory.trees import keep_leaves, spans
+from tasks.classifiers.encoders import EncoderConfig, build_encoder, encode
+from tasks.classifiers.tree_batching import batch_trees, subtree_nodes, tree_nodes
+from tasks.classifiers.tree_models import TREE_MODELS
+
+COUNTS = [1, 2, 3, 7, 20, 1, 12, 5]
+"""Words of the sentences of a batch."""
+LONGEST = 25
+SIZE = 6
+
+
+@pytest.fixture(scope="module")
+def trees():
+    return random_trees(COUNTS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def positions():
+    """Of the words among the tokens of their sentences, some of which are no words."""
+    rng = np.random.default_rng(2)
+    return [sorted(rng.choice(LONGEST, count, replace=False).tolist()) for count in COUNTS]
+
+
+@pytest.fixture
+def embedded():
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(len(COUNTS), LONGEST, SIZE, dtype=torch.float64, generator=generator)
+
+
+def build(name):
+    torch.manual_seed(4)
+    config = EncoderConfig(model=name, slot_size=8, cell_dropout=0.0)
+    return build_encoder(config, SIZE).double()
+
+
+def read(model, embedded, trees, positions):
+    """The summaries of sentences in one batch."""
+    nodes = [tree_nodes(tree, words) for tree, words in zip(trees, positions, strict=True)]
+    lengths = torch.tensor([words[-1] + 1 for words in positions])
+    return encode(model, embedded, lengths, trees=batch_trees(nodes, embedded.shape[1])).summary
+
+
+def recurse(model, words, tree):
+    """A node, one at a time."""
+    if isinstance(tree, int):
+        return model.leaf(words[tree].unsqueeze(0))
+    left, right = (recurse(model, words, part) for part in tree)
+    return model.compose(left, right)
+
+
+@pytest.mark.parametrize("name", TREE_MODELS)
+def test_levels_at_once_equal_one_node_at_a_time(name, embedded, trees, positions):
+    model, embedded = build(name), embedded.requires_grad_()
+    at_once = read(model, embedded, trees, positions)
+    one_by_one = torch.cat(
+        [
+            model.summary(recurse(model, sentence[words], tree))
+            for sentence, words, tree in zip(embedded, positions, trees, strict=True)
+        ]
+    )
+    assert torch.allclose(at_once, one_by_one, rtol=1e-12, atol=1e-12)
+    upstream = torch.randn_like(at_once)
+    inputs = [*model.parameters(), embedded]
+    for fast, slow in zip(
+        torch.autograd.grad(at_once, inputs, upstream),
+        torch.autograd.grad(one_by_one, inputs, upstream),
+        strict=True,
+    ):
+        assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TREE_MODELS)
+def test_neither_padding_nor_batch_mates_change_a_summary(name, embedded, trees, positions):
+    model = build(name)
+    together = read(model, embedded, trees, positions)
+    for row, words in enumerate(positions):
+        sentence = embedded[row : row + 1, : words[-1] + 1]
+        alone = read(model, sentence, trees[row : row + 1], positions[row : row + 1])
+        assert torch.allclose(alone[0], together[row], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", TREE_MODELS)
+def test_every_weight_and_no_other_token_counts(name, embedded, trees, positions):
+    model, embedded = build(name), embedded.requires_grad_()
+    read(model, embedded, trees, positions).square().sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad.abs().sum() > 0, parameter_name
+    for row, words in enumerate(positions):
+        assert embedded.grad[row].any(-1).nonzero().flatten().tolist() == words
+
+
+def test_a_tree_rnn_node_is_that_of_the_equation():
+    """Bowman et al., unit by unit."""
+    model = build("gold-tree-rnn")
+    left, right = torch.randn(2, 1, 8, dtype=torch.float64)
+    weight, bias = model.composition.weight, model.composition.bias
+    for unit in range(8):
+        expected = (weight[unit, :8] @ left[0] + weight[unit, 8:] @ right[0] + bias[unit]).tanh()
+        assert torch.allclose(model.compose(left, right)[0, unit], expected)
+
+
+def test_a_tree_lstm_node_is_that_of_the_equations():
+    """Tai et al., equations 9 to 14 with two children and no word at inner nodes, unit by unit."""
+    model = build("gold-tree-lstm")
+    left, right = torch.randn(2, 1, 16, dtype=torch.float64)
+    h_left, c_left, h_right, c_right = *left[0].split(8), *right[0].split(8)
+    weight, bias = model.composition.weight, model.composition.bias
+    children = torch.cat([h_left, h_right])
+    expected = []
+    for unit in range(8):
+        i, f_left, f_right, o, u = (weight[k * 8 + unit] @ children + bias[k * 8 + unit] for k in range(5))
+        c = i.sigmoid() * u.tanh() + f_left.sigmoid() * c_left[unit] + f_right.sigmoid() * c_right[unit]
+        expected.append((o.sigmoid() * c.tanh(), c))
+    h, c = (torch.stack(values) for values in zip(*expected, strict=True))
+    assert torch.allclose(model.compose(left, right)[0], torch.cat([h, c]))
+
+
+def test_a_subtree_is_cut_out_of_its_tree(trees):
+    for tree, count in zip(trees, COUNTS, strict=True):
+        nodes = tree_nodes(tree, range(count))
+        inner = spans(tree)
+        phrases = [(word, word) for word in range(count)] + inner
+        for first, last in phrases:
+            end = inner.index((first, last)) + 1 if first < last else 0
+            cut = subtree_nodes(nodes, first, last - first + 1, end)
+            whole = tree_nodes(keep_leaves(tree, range(first, last + 1)), range(last - first + 1))
+            assert all(np.array_equal(one, other) for one, other in zip(cut, whole, strict=True))
+
+
+def test_no_tree_is_too_deep():
+    count = 2000
+    trees = batch_trees([tree_nodes(right_branching(count), range(count)), tree_nodes(0, [0])], count)
+    assert len(trees.left) == count - 1  # one level each
+    assert trees.roots.tolist() == [2 * count - 1, count]
+
+
+def test_no_trees_are_an_error(embedded):
+    with pytest.raises(ValueError, match="trees must be given"):
+        encode(build("gold-tree-cell"), embedded, torch.tensor(COUNTS))
