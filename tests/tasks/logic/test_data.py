@@ -1,9 +1,5 @@
 """Data of the logic task: files, splits, generated pairs, batches."""
 
-import functools
-import http.server
-import threading
-
 import numpy as np
 import pooch
 import pytest
@@ -24,6 +20,7 @@ from tasks.logic.data import (
 from tasks.logic.formulas import EVERYWHERE, RELATIONS, TABLES, decode, parse, relation, words_of
 from tasks.logic.generator import generate, longer
 from tasks.runs.errors import UserError
+from tests.served import served
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +206,6 @@ def shifted(tree, by):
     return tree + by if isinstance(tree, int) else tuple(shifted(part, by) for part in tree)
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-
 def test_official_files_are_fetched_once_and_checked(tmp_path, monkeypatch):
     home, cache = tmp_path / "home", tmp_path / "cache"
     write_directory(home, *generate(300, seed=1))
@@ -221,19 +213,16 @@ def test_official_files_are_fetched_once_and_checked(tmp_path, monkeypatch):
     registry.write_text(
         "".join(f"{name} sha256:{pooch.file_hash(str(home / name))}\n" for name in file_names())
     )
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(home)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(download, "HOME", f"http://127.0.0.1:{server.server_port}/")
     monkeypatch.setattr(download, "CHECKSUMS", registry)
-    assert read_directory(download.fetch(cache)) == generate(300, seed=1)
-    (cache / "train3").write_text("changed")
-    (home / "train4").write_text("tampered")
-    assert read_directory(download.fetch(cache)) == generate(300, seed=1)
-    (cache / "train4").unlink()
-    with pytest.raises(UserError, match=r"cannot fetch .*train4 .*--data-dir"):
-        download.fetch(cache)
-    server.shutdown()
-    server.server_close()
+    with served(home) as url:
+        monkeypatch.setattr(download, "HOME", url)
+        assert read_directory(download.fetch(cache)) == generate(300, seed=1)
+        (cache / "train3").write_text("changed")
+        (home / "train4").write_text("tampered")
+        assert read_directory(download.fetch(cache)) == generate(300, seed=1)
+        (cache / "train4").unlink()
+        with pytest.raises(UserError, match=r"cannot fetch .*train4 .*--data-dir"):
+            download.fetch(cache)
     (cache / "train5").unlink()
     with pytest.raises(UserError, match=r"cannot fetch .*--generated 500000"):
         download.fetch(cache)

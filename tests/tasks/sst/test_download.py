@@ -1,8 +1,5 @@
 """The official treebank, fetched."""
 
-import functools
-import http.server
-import threading
 import zipfile
 
 import pooch
@@ -11,11 +8,7 @@ import pytest
 from tasks.runs.errors import UserError
 from tasks.sst import download
 from tasks.sst.treebank import FILES
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
+from tests.served import served
 
 
 def test_the_archive_is_fetched_once_and_checked(tmp_path, monkeypatch):
@@ -24,21 +17,18 @@ def test_the_archive_is_fetched_once_and_checked(tmp_path, monkeypatch):
     with zipfile.ZipFile(home / "trees.zip", "w") as archive:
         for name in FILES:
             archive.writestr(f"trees/{name}", f"(2 {name})\n")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(home)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(download, "URL", f"http://127.0.0.1:{server.server_port}/trees.zip")
     monkeypatch.setattr(download, "CHECKSUM", f"sha256:{pooch.file_hash(str(home / 'trees.zip'))}")
-
-    assert download.fetch(cache) == cache
-    (home / "trees.zip").write_text("tampered")
-    (cache / "dev.txt").write_text("changed")
-    download.fetch(cache)
-    assert {name: (cache / name).read_text() for name in FILES} == {name: f"(2 {name})\n" for name in FILES}
-
-    with pytest.raises(UserError, match=r"cannot fetch .*trees\.zip .*--data-dir"):
-        download.fetch(tmp_path / "other")
-    server.shutdown()
-    server.server_close()
+    with served(home) as url:
+        monkeypatch.setattr(download, "URL", f"{url}trees.zip")
+        assert download.fetch(cache) == cache
+        (home / "trees.zip").write_text("tampered")
+        (cache / "dev.txt").write_text("changed")
+        download.fetch(cache)
+        assert {name: (cache / name).read_text() for name in FILES} == {
+            name: f"(2 {name})\n" for name in FILES
+        }
+        with pytest.raises(UserError, match=r"cannot fetch .*trees\.zip .*--data-dir"):
+            download.fetch(tmp_path / "other")
     instead = r"holds train\.txt, dev\.txt, test\.txt with --data-dir, or .* with --generated"
     with pytest.raises(UserError, match=instead):
         download.fetch(tmp_path / "other")
