@@ -18,7 +18,8 @@ from tasks.benchmark.figures import contender_figures, tables
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
-from tasks.classifiers.classification import Indices, LabelledData
+from tasks.classifiers.batching import Indices
+from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.encoders import EncoderConfig, ModelName
 from tasks.logic import config as logic_config
 from tasks.logic.data import Dataset

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.batching import bucketed_batches, evaluation_batches
+from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import progress_bar
 from tasks.runs.task import Losses, Scores, Share
-
-Indices = NDArray[np.int64]
 
 TOKENS_PER_BATCH = 25_600
 """The most tokens of an evaluation batch, with padding."""

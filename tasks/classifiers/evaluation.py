@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,22 @@ ValidSpans = Callable[[Sentence], set[Span]]
 
 CROSS = " × "
 """Groups named `a × b` are shown as a table with a row for each a and a column for each b."""
+
+
+def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Masks:
+    """Group examples by their length.
+
+    Args:
+        lengths: (n,).
+        bounds: the greatest length of each group but the last, rising.
+    Returns:
+        Masks (n,) of the groups, the shortest first.
+    Example:
+        >>> by_length(np.array([3, 12, 10]), [10, 20])["1–10"]
+        array([ True, False,  True])
+    """
+    masks = {f"{low + 1}–{high}": (low < lengths) & (lengths <= high) for low, high in pairwise([0, *bounds])}
+    return masks | {f"≥ {bounds[-1] + 1}": lengths > bounds[-1]}
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 
 from tasks.classifiers.classification import LabelledData, Splits
 from tasks.classifiers.encoders import GIVEN_TREES
-from tasks.classifiers.evaluation import CROSS, Masks
+from tasks.classifiers.evaluation import CROSS, Masks, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
 from tasks.listops.config import ListOpsConfig
@@ -19,7 +19,8 @@ from tasks.listops.expressions import DIGITS, IDS, OPERATORS
 from tasks.listops.generator import hard_test
 from tasks.listops.model import PRETRAINED, ListOpsModel
 
-LENGTH_BUCKETS = ((1, 20), (21, 50), (51, 100), (101, 200), (201, 500), (501, 1000), (1001, 10**9))
+LENGTHS = (20, 50, 100, 200, 500, 1000)
+"""The longest expressions of the groups that accuracy is reported of."""
 FLAT = "arguments × operator, flat expressions"
 
 
@@ -55,10 +56,7 @@ def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
     dataset = cast(Dataset, data)
     lengths, depths = dataset.lengths, dataset.depths
     groups: dict[str, Masks] = {
-        "tokens": {
-            f"{low}–{high}" if high < 10**9 else f"≥ {low}": (lengths >= low) & (lengths <= high)
-            for low, high in LENGTH_BUCKETS
-        },
+        "tokens": by_length(lengths, LENGTHS),
         "depth": {str(depth): depths == depth for depth in np.unique(depths)},
     }
     flat = depths == 1

@@ -13,7 +13,7 @@ from torch import nn
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabelledData, Sentence, Splits, batches_of
 from tasks.classifiers.encoders import GIVEN_TREES
-from tasks.classifiers.evaluation import Evaluation, Masks
+from tasks.classifiers.evaluation import Evaluation, Masks, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
@@ -32,7 +32,8 @@ CLASSES = {
     2: ("- negative", "+ positive"),
     5: ("-- very negative", "- negative", "0 neutral", "+ positive", "++ very positive"),
 }
-LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 10**9))
+LENGTHS = (10, 20, 30)
+"""The longest sentences of the groups that accuracy is reported of."""
 NEGATIONS = frozenset(["not", "n't", "no", "never", "nothing", "none", "neither", "nor", "nobody", "without"])
 PHRASE_LENGTHS = {"words": (1, 1), "2–5 words": (2, 5), "6–10 words": (6, 10), "over 10 words": (11, 10**9)}
 
@@ -118,13 +119,9 @@ def _learn_words(config: SentimentConfig, model: SentimentModel, data: LabelledD
 def _groups(config: SentimentConfig, data: LabelledData) -> Mapping[str, Masks]:
     """Sentences by length, and those with a negation or with "but"."""
     dataset = cast(PhraseData, data)
-    lengths = dataset.sentence_lengths[:, 0]
-    words = [{word.lower() for word in dataset.words_of(index)} for index in range(len(lengths))]
+    words = [{word.lower() for word in dataset.words_of(index)} for index in range(len(dataset.lengths))]
     return {
-        "length": {
-            f"{low}–{high}" if high < 10**9 else f"≥ {low}": (lengths >= low) & (lengths <= high)
-            for low, high in LENGTHS
-        },
+        "length": by_length(dataset.lengths, LENGTHS),
         "sentences with": {
             "a negation": np.array([bool(found & NEGATIONS) for found in words]),
             "but": np.array(["but" in found for found in words]),
