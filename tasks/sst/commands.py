@@ -17,7 +17,7 @@ from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 from tasks.sst.config import SentimentConfig
-from tasks.sst.dataset import given_words
+from tasks.sst.dataset import unlabelled_phrases
 from tasks.sst.stats import stats_text
 from tasks.sst.task import CLASSES, PRETRAINED, SST, load_treebank, node_values
 from tasks.sst.treebank import NEUTRAL
@@ -76,7 +76,7 @@ def run_predict(config: PredictConfig) -> None:
     words = NLTKWordTokenizer().tokenize(config.sentence)
     if not words:
         raise UserError(f"the sentence must have one word or more, got {config.sentence!r}")
-    data = given_words(words, right_branching(len(words)), [(0, len(words) - 1)])
+    data = unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
     checkpoint = config.checkpoint or PRETRAINED[config.classes]
     reading, model, trained = read_example(SST, replace(config, checkpoint=checkpoint), data)
     classes = CLASSES[trained.classes]

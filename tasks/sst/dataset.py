@@ -137,7 +137,7 @@ class _SentenceNodes(NamedTuple):
     inner: dict[Span, int]
 
 
-def given_words(words: Sequence[str], tree: Tree, phrases: Sequence[Span]) -> PhraseData:
+def unlabelled_phrases(words: Sequence[str], tree: Tree, phrases: Sequence[Span]) -> PhraseData:
     """Phrases of one sentence whose sentiment is not known; all are labelled 0.
 
     Args:

@@ -18,7 +18,7 @@ from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding, undo_escapes
-from tasks.sst.dataset import PhraseData, given_words
+from tasks.sst.dataset import PhraseData, unlabelled_phrases
 from tasks.sst.download import fetch
 from tasks.sst.embedding import WORDS, WordEmbedding, describe, restore
 from tasks.sst.grammar import draw_treebank
@@ -166,7 +166,7 @@ def node_values(model: nn.Module, sentence: Sentence, tree: Tree) -> dict[Span, 
         last word of each node, words (i, i) among them.
     """
     nodes = [(position, position) for position in range(len(sentence.words))] + spans(tree)
-    data = given_words(sentence.words, tree, nodes)
+    data = unlabelled_phrases(sentence.words, tree, nodes)
     values = np.zeros(len(nodes))
     for indices, batch in batches_of(data, 256):
         probabilities = model.eval()(batch).logits.float().softmax(-1)

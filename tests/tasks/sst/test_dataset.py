@@ -5,7 +5,7 @@ import pytest
 
 from ordered_memory.trees import keep_leaves, leaves, spans
 from tasks.classifiers.tree_batching import tree_nodes
-from tasks.sst.dataset import PhraseData, given_words
+from tasks.sst.dataset import PhraseData, unlabelled_phrases
 from tasks.sst.grammar import draw
 from tasks.sst.treebank import phrases, sentences
 
@@ -47,6 +47,6 @@ def test_the_tree_of_a_phrase_is_cut_out_of_its_sentence(trees):
 def test_a_phrase_reads_alike_alone_and_in_its_sentence(trees):
     data = PhraseData(trees, sentences(trees, 5))
     assert [len(words) for words in data.batch(range(3)).words] == data.lengths[:3].tolist()
-    alone = given_words(["not", "good"], (0, 1), [(0, 1), (1, 1)])
+    alone = unlabelled_phrases(["not", "good"], (0, 1), [(0, 1), (1, 1)])
     assert alone.batch([0, 1]).words == [["not", "good"], ["good"]]
     assert alone.sentences(0)[0].values is None
