@@ -255,7 +255,7 @@ def encode(
         return Encoded(torch.cat(tuple(roots), dim=-1), out.attention[0])
     if isinstance(encoder, TreeModel):
         if trees is None:
-            raise ValueError("trees must be given to an encoder that is told them, got None")
+            raise ValueError("trees must be given to a tree encoder, got None")
         return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
     if isinstance(encoder, GumbelTreeLSTM):
         summary, merges = encoder(embedded, lengths)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.runs.errors import UserError
@@ -27,17 +26,6 @@ class Pieces(NamedTuple):
     """(B, P) int32: the word that a piece belongs to; -1 for padding and pieces such as [CLS]."""
     lengths: Tensor
     """(B,) int64: how many pieces a sentence has."""
-
-    def select(self, sentences: NDArray[np.integer] | Tensor | Sequence[int]) -> Pieces:
-        """Some of the sentences, with no more padding than they need.
-
-        Args:
-            sentences: their indices, one or more.
-        """
-        rows = torch.as_tensor(sentences)
-        lengths = self.lengths[rows]
-        longest = int(lengths.max())
-        return Pieces(self.ids[rows, :longest], self.words[rows, :longest], lengths)
 
 
 class PieceTokenizer:

@@ -128,9 +128,9 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
                 f"--encoder {config.encoder} is not that of the training: its weights or vocabulary differ"
             )
         return contextual
+    if description == SHARED:
+        return _shared()
     match description:
-        case "shared":
-            return _shared()
         case {"vocabulary": [str(), *_] as words, "size": int(size)} if size > 0:
             return WordEmbedding(words, size, learned=config.learns_embeddings)
     raise UserError("not a checkpoint of a sentiment model: it does not describe its embedding")

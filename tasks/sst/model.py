@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
@@ -10,7 +11,6 @@ from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, encode, summary_size
 from tasks.classifiers.head import build_head
 from tasks.sst.config import SentimentConfig
-from tasks.sst.contextual import Pieces
 from tasks.sst.dataset import Batch
 from tasks.sst.embedding import Embedding, WordEmbedding
 
@@ -56,6 +56,6 @@ class SentimentModel(nn.Module):
         if isinstance(self.embedding, WordEmbedding):
             return self.embedding(words), None
         device = next(self.classifier.parameters()).device
-        pieces = Pieces(*(part.to(device) for part in self.embedding.tokenize(words)))
-        of_words, of_sentences = self.embedding(pieces)
-        return of_words, of_sentences
+        pieces = move_data_to_device(self.embedding.tokenize(words), device)
+        vectors: tuple[Tensor, Tensor] = self.embedding(pieces)
+        return vectors
