@@ -22,6 +22,8 @@ NodeValues = Callable[[nn.Module, Sentence, Tree], Mapping[Span, float]]
 NUM_EXAMPLES = 12
 EXAMPLE_LENGTHS = (5, 40)
 """Tokens of a sentence that is drawn."""
+CONFUSION = "true class (rows) and answer (columns)"
+"""The title of a confusion matrix."""
 
 
 def results_text(results: Mapping[str, Any]) -> str:
@@ -47,9 +49,6 @@ def results_text(results: Mapping[str, Any]) -> str:
         lines += ["", CONFUSION, table(["", *short], rows)]
     lines += scores_text(results["span_f1"], results.get("valid_trees", {}), results["punctuation"])
     return "\n".join(lines)
-
-
-CONFUSION = "true class (rows) and answer (columns)"
 
 
 def write_run_report(

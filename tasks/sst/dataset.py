@@ -1,4 +1,4 @@
-"""Phrases as examples of a classifier, and the parts of a run.
+"""Phrases as examples of a classifier.
 
 n is the number of examples, B those of a batch, T the words of the longest phrase in it.
 """

@@ -23,7 +23,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
 
     Args:
         checkpoints: a best.safetensors for each number of classes, of the same vectors.
-        vectors: what the files of the vectors are called for everyone, in place of where they were.
+        vectors: names of the files of the vectors, in place of their paths where the models were trained.
         directory: made if need be.
     Raises:
         UserError: a checkpoint that cannot be read, or models with different words.
