@@ -38,7 +38,75 @@ class LanguageModelOutput(NamedTuple):
     distances: Distances | None
 
 
-class LanguageModel(nn.Module):
+class LanguageModelBase(nn.Module):
+    """What word language models share: embedded words, locked dropout, the softmax over the vocabulary.
+
+    Args:
+        vocabulary_size: V, number of words.
+        embedding_size: E, number of features of an embedded word.
+        output_size: number of features that the logits are computed from; E if `tied`.
+        tied: whether the output layer shares the embedding's weights.
+        embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
+    Raises:
+        ValueError: `embedding_dropout` is out of range.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_size: int,
+        output_size: int,
+        *,
+        tied: bool,
+        embedding_dropout: float,
+    ) -> None:
+        check_fraction(embedding_dropout=embedding_dropout)
+        super().__init__()
+        self.embedding_dropout = embedding_dropout
+        self.embedding = nn.Embedding(vocabulary_size, embedding_size)
+        # Only once in the state dict: tied models have no output weights of their own.
+        self.output_weight = None if tied else nn.Parameter(torch.empty(vocabulary_size, output_size))
+        self.output_bias = nn.Parameter(torch.empty(vocabulary_size))
+
+    def reset_words(self) -> None:
+        """Draw embedding and output weights uniformly from ± 0.1."""
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        if self.output_weight is not None:
+            nn.init.uniform_(self.output_weight, -0.1, 0.1)
+        nn.init.zeros_(self.output_bias)
+
+    def syntactic_distances(self, tokens: Tensor) -> Tensor:
+        """How far each word is from the one before it: trees are read off these.
+
+        Args:
+            tokens: word ids, (T, B) int64; the first of them follows no word.
+        Returns:
+            (layers, T, B), of the layers that have distances. A large one says that a constituent ends before
+            the word.
+        Raises:
+            ValueError: `tokens` does not have two axes, or the model has no distances.
+        """
+        raise NotImplementedError
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(tokens)
+        if not self.training or self.embedding_dropout == 0:
+            return embedded
+        words = draw_mask((self.embedding.num_embeddings, 1), self.embedding_dropout, embedded)
+        return embedded * words[tokens]
+
+    def _locked(self, x: Tensor, probability: float) -> Tensor:
+        """Dropout with one mask for all steps."""
+        if not self.training or probability == 0:
+            return x
+        return x * draw_mask((1, *x.shape[1:]), probability, x)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        weight = self.embedding.weight if self.output_weight is None else self.output_weight
+        return F.linear(x, weight, self.output_bias)
+
+
+class LanguageModel(LanguageModelBase):
     """A word language model: embedding, recurrent layers, softmax over the vocabulary.
 
     The regularisation is AWD-LSTM's, as in ON-LSTM §5.1. Whole words are dropped from the embedding. Locked
@@ -86,7 +154,6 @@ class LanguageModel(nn.Module):
         weight_dropout: float = 0.45,
         backend: str = "auto",
     ) -> None:
-        super().__init__()
         if recurrent not in ("onlstm", "lstm"):
             raise ValueError(f"recurrent must be 'onlstm' or 'lstm', got {recurrent!r}")
         if vocabulary_size < 1 or num_layers < 1:
@@ -94,43 +161,37 @@ class LanguageModel(nn.Module):
                 f"vocabulary_size and num_layers must be at least 1, got {vocabulary_size} and {num_layers}"
             )
         check_fraction(
-            embedding_dropout=embedding_dropout,
             input_dropout=input_dropout,
             hidden_dropout=hidden_dropout,
             output_dropout=output_dropout,
             weight_dropout=weight_dropout,
         )
+        last = embedding_size if tied else hidden_size
+        super().__init__(
+            vocabulary_size, embedding_size, last, tied=tied, embedding_dropout=embedding_dropout
+        )
         self.recurrent = recurrent
-        self.embedding_dropout = embedding_dropout
         self.input_dropout = input_dropout
         self.hidden_dropout = hidden_dropout
         self.output_dropout = output_dropout
         self.weight_dropout = weight_dropout
-        last = embedding_size if tied else hidden_size
         sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last]
         if recurrent == "onlstm" and tied and embedding_size % chunk_size:
             raise ValueError(
                 f"embedding_size={embedding_size}, the units of the last layer, must be divisible by "
                 f"chunk_size={chunk_size}"
             )
-        self.embedding = nn.Embedding(vocabulary_size, embedding_size)
         self.layers = nn.ModuleList(
             ONLSTM(features, units, chunk_size=chunk_size, weight_dropout=weight_dropout, backend=backend)
             if recurrent == "onlstm"
             else nn.LSTM(features, units)
             for features, units in itertools.pairwise(sizes)
         )
-        # Only once in the state dict: tied models have no output weights of their own.
-        self.output_weight = None if tied else nn.Parameter(torch.empty(vocabulary_size, last))
-        self.output_bias = nn.Parameter(torch.empty(vocabulary_size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw embedding and output weights uniformly from ± 0.1, and reset the recurrent layers."""
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
-        if self.output_weight is not None:
-            nn.init.uniform_(self.output_weight, -0.1, 0.1)
-        nn.init.zeros_(self.output_bias)
+        self.reset_words()
         for layer in self.layers:
             assert isinstance(layer, ONLSTM | nn.LSTM)
             layer.reset_parameters()
@@ -172,21 +233,13 @@ class LanguageModel(nn.Module):
             is_last = number == len(self.layers) - 1
             x = self._locked(raw, self.output_dropout if is_last else self.hidden_dropout)
         stacked = Distances(*(torch.cat(kind) for kind in zip(*found, strict=True))) if distances else None
-        weight = self.embedding.weight if self.output_weight is None else self.output_weight
-        return LanguageModelOutput(F.linear(x, weight, self.output_bias), new_state, raw, x, stacked)
+        return LanguageModelOutput(self._logits(x), new_state, raw, x, stacked)
 
-    def _embed(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.embedding(tokens)
-        if not self.training or self.embedding_dropout == 0:
-            return embedded
-        words = draw_mask((self.embedding.num_embeddings, 1), self.embedding_dropout, embedded)
-        return embedded * words[tokens]
-
-    def _locked(self, x: Tensor, probability: float) -> Tensor:
-        """Dropout with one mask for all steps."""
-        if not self.training or probability == 0:
-            return x
-        return x * draw_mask((1, *x.shape[1:]), probability, x)
+    def syntactic_distances(self, tokens: Tensor) -> Tensor:
+        distances = self(tokens, distances=True).distances
+        assert distances is not None
+        forget: Tensor = distances.forget
+        return forget
 
     def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """One nn.LSTM with DropConnect, which the module itself does not know."""

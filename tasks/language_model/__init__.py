@@ -1,1 +1,1 @@
-"""Word language models with ON-LSTM or LSTM layers."""
+"""Word language models: ON-LSTM, LSTM and PRPN."""

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from onlstm.language_model import LanguageModel
+from onlstm.language_model import LanguageModel, LanguageModelBase
 from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.prpn import PRPN
 from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
@@ -24,21 +25,36 @@ class Trained(NamedTuple):
         config: what it was trained with.
     """
 
-    model: LanguageModel
+    model: LanguageModelBase
     vocabulary: Vocabulary
     config: LanguageModelConfig
 
 
-def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
+def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageModelBase:
     """A language model with its initial weights, drawn from PyTorch's global generator.
 
     Args:
-        config: sizes, dropout and kind of the recurrent layers.
+        config: kind of model, sizes and dropout.
         vocabulary_size: number of words, `<eos>` included.
     Raises:
-        UserError: an option that the layers refuse.
+        UserError: an option that the model refuses.
     """
     try:
+        if config.model == "prpn":
+            return PRPN(
+                vocabulary_size,
+                config.embedding_size,
+                config.hidden_size,
+                config.num_layers,
+                num_slots=config.num_slots,
+                look_back=config.look_back,
+                tied=config.tied,
+                embedding_dropout=config.embedding_dropout,
+                input_dropout=config.input_dropout,
+                hidden_dropout=config.hidden_dropout,
+                output_dropout=config.output_dropout,
+                recurrent_dropout=config.weight_dropout,
+            )
         return LanguageModel(
             vocabulary_size,
             config.embedding_size,

@@ -1,4 +1,4 @@
-"""SGD whose weights are averaged once validation loss stops improving (NT-ASGD of AWD-LSTM)."""
+"""How a language model is trained: SGD with averaged weights (NT-ASGD of AWD-LSTM), or Adam for PRPN."""
 
 from __future__ import annotations
 
@@ -8,8 +8,27 @@ import torch
 from torch import nn
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.runs.optimization import WeightAverage
+from tasks.runs.config import AdamConfig
+from tasks.runs.optimization import Optimization, PlateauAdam, WeightAverage
 from tasks.runs.task import Share
+
+
+def build_optimization(model: nn.Module, config: LanguageModelConfig) -> Optimization:
+    """The optimizer of the paper of the model.
+
+    PRPN's is Adam without an average of the gradient (β1 = 0). The learning rate is halved after `patience`
+    epochs without a better validation loss, as in the authors' code; in the paper it is divided by 10.
+
+    Args:
+        model: where it stays.
+        config: kind of model, learning rate, weight decay, bptt and patience.
+    """
+    if config.model != "prpn":
+        return AveragedSGD(model, config)
+    options = AdamConfig(
+        learning_rate=config.learning_rate, weight_decay=config.weight_decay, patience=config.patience
+    )
+    return PlateauAdam(model, options)
 
 
 class AveragedSGD:

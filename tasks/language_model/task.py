@@ -18,7 +18,7 @@ from onlstm.layer import State
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import Corpus, load_corpus
 from tasks.language_model.model import build_model
-from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.optimization import build_optimization
 from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
@@ -206,7 +206,7 @@ def train(config: LanguageModelConfig) -> None:
         return Prepared(
             task=LanguageModelling(config, corpus.train, corpus.validation),
             model=model,
-            optimization=AveragedSGD(model, config),
+            optimization=build_optimization(model, config),
             description=(
                 f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
                 f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"

@@ -1,1 +1,1 @@
-"""Unsupervised parsing: the trees of an ON-LSTM language model against a treebank's."""
+"""Unsupervised parsing: the trees of a language model, ON-LSTM or PRPN, against a treebank's."""

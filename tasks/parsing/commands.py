@@ -30,6 +30,9 @@ from tasks.runs.run_directory import config_to_dict
 
 TEMPERATURES = (1e-6, 1e6)
 LONGEST_DRAWN = 60
+NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
+UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
+"""Of distances, by kind of model; an LSTM has none."""
 
 DROPPED = "Punctuation, currency signs and null elements are dropped by their tags, neither read nor scored"
 KEPT = "Punctuation and currency signs are kept, null elements dropped"
@@ -41,15 +44,16 @@ class EvaluateConfig(ResultsConfig):
     """Score the trees of every layer of a language model, and baselines: span F1, recall by label, depth."""
 
     checkpoint: Path = DEMO_CHECKPOINT
-    """A language model of ON-LSTM layers: a run's best.safetensors."""
+    """A language model of ON-LSTM layers, or PRPN: a run's best.safetensors."""
     treebank: Path | None = None
     """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg, .tree and .ptb (or else
     .txt) files at any depth, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB unpacked. By
     default, for a model of drawn sentences, their test part."""
     layer: int | None = None
-    """Only this layer, from 1; by default all."""
+    """Only this layer, from 1; by default all. PRPN's parsing network counts as one."""
     temperature: float = 1.0
-    """CKY's temperature: distances, in master-gate entries, are divided by it."""
+    """CKY's temperature: divides distances, which are in master-gate entries for ON-LSTM and in (0, 1) for
+    PRPN."""
     max_words: int | None = None
     """Leave out longer sentences; dropped words do not count."""
     keep_punctuation: bool = False
@@ -65,13 +69,14 @@ class ParseConfig:
     sentence: Annotated[str, tyro.conf.Positional]
     """Words between spaces, without punctuation, such as "the cat does n't sleep"."""
     checkpoint: Path = DEMO_CHECKPOINT
-    """A language model of ON-LSTM layers: a run's best.safetensors."""
+    """A language model of ON-LSTM layers, or PRPN: a run's best.safetensors."""
     layer: int | None = None
-    """Only this layer, from 1; by default all."""
+    """Only this layer, from 1; by default all. PRPN's parsing network counts as one."""
     decoding: Decoding | None = None
     """Only this decoding of distances; by default all, and prpn for the plot."""
     temperature: float = 1.0
-    """CKY's temperature: distances, in master-gate entries, are divided by it."""
+    """CKY's temperature: divides distances, which are in master-gate entries for ON-LSTM and in (0, 1) for
+    PRPN."""
     plot: Path | None = None
     """Also draw distances and trees to this PNG file."""
 
@@ -124,6 +129,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
     spelt = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
+        "model": NAMES[trained.config.model],
+        "unit": UNITS[trained.config.model],
         **{name: value for name, value in gold._asdict().items() if name != "sentences"},
         "conventions": {"f1_corpus": str(CORPUS_LEVEL), "f1_sentence": str(SENTENCE_LEVEL)},
         "coverage": coverage(spelt, trained.vocabulary),
@@ -201,7 +208,7 @@ def run_parse(config: ParseConfig) -> None:
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
     for layer in layers:
         d = distances[layer - 1]
-        print(f"\nlayer {layer}: forget distances in master-gate entries")
+        print(f"\nlayer {layer}: distances {UNITS[trained.config.model]}")
         print(distances_text(d.tolist(), words))
         for decoding in decodings:
             (tree,) = decode([d], decoding, config.temperature)
@@ -215,16 +222,16 @@ def run_parse(config: ParseConfig) -> None:
 
 
 def _load(path: Path) -> Trained:
-    """A trained ON-LSTM."""
+    """A trained model with distances."""
     trained = load_model(path)
-    if trained.model.recurrent != "onlstm":
-        raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers is needed")
+    if trained.config.model not in UNITS:
+        raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers or PRPN is needed")
     return trained
 
 
 def _layers(layer: int | None, trained: Trained) -> list[int]:
     """The layers to look at, from 1."""
-    count = len(trained.model.layers)
+    count = 1 if trained.config.model == "prpn" else trained.config.num_layers
     if layer is not None and not 1 <= layer <= count:
         raise UserError(f"--layer must lie in 1..{count}, the model's layers, got {layer}")
     return list(range(1, count + 1)) if layer is None else [layer]

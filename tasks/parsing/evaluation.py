@@ -41,7 +41,7 @@ class Evaluation:
     Args:
         sentences: with the true trees.
         trees: of every source, one for each sentence.
-        distances: forget distances of each sentence, (L, words).
+        distances: syntactic distances of each sentence, (L, words).
     """
 
     sentences: Sequence[Sentence]
@@ -77,7 +77,7 @@ def evaluate(
         sentences: with the true trees.
         distances: of each sentence, (L, words).
         layers: the layers to evaluate, from 1.
-        temperature: of CKY, in master-gate entries.
+        temperature: of CKY, in the unit of the distances.
     Returns:
         The trees of every layer and decoding, of ideal distances, and of the baselines.
     """
@@ -101,7 +101,7 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
     Args:
         distances: d of each sentence, (words,).
         decoding: the algorithm.
-        temperature: of CKY, in master-gate entries.
+        temperature: of CKY, in the unit of the distances.
     Returns:
         A binary tree for each sentence.
     """

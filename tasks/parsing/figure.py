@@ -1,4 +1,4 @@
-"""The forget distances of a sentence as a picture, as in ON-LSTM's appendix (Figure A.1), and as text."""
+"""The syntactic distances of a sentence as a picture, as in ON-LSTM's appendix (Figure A.1), and as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
     """Bars of text, a line for each word, the longest bar for the largest distance.
 
     Args:
-        distances: of one layer, a non-negative number for each word, in master-gate entries.
+        distances: of one layer, a non-negative number for each word.
         words: as many.
     Returns:
         Several lines.
@@ -39,10 +39,10 @@ def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
 def distances_figure(
     distances: NDArray[np.floating], words: Sequence[str], trees: Sequence[Tree], names: Sequence[str]
 ) -> Figure:
-    """Bars of the forget distance of each word, a row for each layer, under the layer's tree.
+    """Bars of the distance of each word, a row for each layer, under the layer's tree.
 
     Args:
-        distances: (L, words), in master-gate entries.
+        distances: (L, words).
         words: the sentence.
         trees: one for each layer.
         names: one for each layer.
@@ -70,7 +70,7 @@ def distances_figure(
         above.axis("off")
         above.set_title(name, fontsize=9, loc="left")
         below.bar(range(len(words)), values[number], width=0.7, color=BAR)
-        below.set_ylabel("$\\hat{d}^f$ (entries)", fontsize=8)
+        below.set_ylabel("distance", fontsize=8)
         below.tick_params(labelsize=8, labelbottom=True)
         below.spines[["top", "right"]].set_visible(False)
         below.set_xticks(range(len(words)), labels, rotation=35, ha="right", rotation_mode="anchor")

@@ -80,7 +80,7 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation) -> N
     """
     source = _source_of_examples(list(evaluation.trees))
     report = Report(
-        title="Unsupervised parsing with ON-LSTM",
+        title=f"Unsupervised parsing with {results['model']}",
         subtitle=" ".join([*_facts(results), f"Examples: {source.name}."]),
         config=results["config"],
         tables=_tables(results),
@@ -99,7 +99,8 @@ def _facts(results: dict[str, Any]) -> list[str]:
         f"words, {results['too_long']:,} of too many words.",
         f"{results['punctuation']}{_unknown_tags(results['unknown_tags'])}.",
         f"{results['coverage']:.2%} of the words are in the model's vocabulary.",
-        f"CKY with temperature {results['config']['temperature']:g}, in master-gate entries.",
+        f"Distances of {results['model']} are {results['unit']}; CKY with temperature "
+        f"{results['config']['temperature']:g}.",
     ]
 
 

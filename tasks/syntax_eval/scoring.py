@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from onlstm.language_model import LanguageModel
+from onlstm.language_model import LanguageModelBase
 from onlstm.layer import State
 
 Indices = NDArray[np.int64]
@@ -33,7 +33,7 @@ CHUNK_SIZE = 512
 
 
 @torch.inference_mode()
-def word_log_probabilities(model: LanguageModel, sentence: Sequence[int], end: int) -> Tensor:
+def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], end: int) -> Tensor:
     """The log-probability of each word of one sentence, and of its end.
 
     Args:
@@ -53,7 +53,7 @@ def word_log_probabilities(model: LanguageModel, sentence: Sequence[int], end: i
 
 @torch.inference_mode()
 def log_probabilities(
-    model: LanguageModel,
+    model: LanguageModelBase,
     sentences: Sequence[Sequence[int]],
     end: int,
     *,
@@ -108,7 +108,7 @@ class _Level(NamedTuple):
 
 
 def _score_block(
-    model: LanguageModel, sentences: list[list[int]], end: int, chunk_size: int
+    model: LanguageModelBase, sentences: list[list[int]], end: int, chunk_size: int
 ) -> NDArray[np.float64]:
     """The log-probability of each sentence after `end`: the sum over its words."""
     size = model.embedding.num_embeddings
@@ -133,7 +133,7 @@ def _score_block(
 
 
 def _read(
-    model: LanguageModel, level: _Level, parents: Indices, targets: Indices, chunk_size: int
+    model: LanguageModelBase, level: _Level, parents: Indices, targets: Indices, chunk_size: int
 ) -> tuple[NDArray[np.float64], list[State]]:
     """Read the last word of every prefix of a level, and look up the log-probabilities of words after them.
 

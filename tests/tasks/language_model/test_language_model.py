@@ -79,9 +79,10 @@ def test_the_paper_has_25_million_parameters():
 
 
 @pytest.mark.parametrize(("preset", "words"), [("small", 10_000), ("demo", 70)])
-def test_lstms_of_the_small_presets_have_as_many_parameters(preset, words):
+@pytest.mark.parametrize("model", ["lstm", "prpn"])
+def test_other_models_of_the_small_presets_have_as_many_parameters(model, preset, words):
     with torch.device("meta"):
-        models = [build_model(presets_of(model)[preset], words) for model in ("onlstm", "lstm")]
+        models = [build_model(presets_of(kind)[preset], words) for kind in ("onlstm", model)]
     ours, theirs = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
     assert ours == pytest.approx(theirs, rel=0.01)
 
@@ -384,9 +385,12 @@ def outcome(directory):
     return rows, json.loads((directory / "results.json").read_text())
 
 
-@pytest.mark.parametrize("model", ["onlstm", "lstm"])
+@pytest.mark.parametrize("model", ["onlstm", "lstm", "prpn"])
 def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(tmp_path, monkeypatch, model):
-    assert train(tmp_path / "whole", "--model", model) == 0
+    options = ["--model", model]
+    if model == "prpn":
+        options += ["--learning-rate", "0.01", "--batch-size", "12", "--num-layers", "1"]
+    assert train(tmp_path / "whole", *options) == 0
     expected = outcome(tmp_path / "whole")
     steps = [row["step"] for row in expected[0]]
     share, calls = LanguageModelling.share, 0
@@ -400,9 +404,9 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(t
         return share(self, *arguments)
 
     monkeypatch.setattr(LanguageModelling, "share", interrupting)
-    assert train(tmp_path / "run", "--model", model) == 130
-    assert train(tmp_path / "run", "--model", model, "--resume") == 130
-    assert train(tmp_path / "run", "--model", model, "--resume") == 0
+    assert train(tmp_path / "run", *options) == 130
+    assert train(tmp_path / "run", *options, "--resume") == 130
+    assert train(tmp_path / "run", *options, "--resume") == 0
     assert calls == steps[-1]
     assert outcome(tmp_path / "run") == expected
 

@@ -40,6 +40,7 @@ def directory(tmp_path_factory):
     words = Vocabulary(["<eos>", "<unk>", "N", "the", "cat", "dog", "sees", "of", "that"])
     checkpoint(path / "text.safetensors", words, data_dir=path)
     checkpoint(path / "lstm.safetensors", words, data_dir=path, model="lstm")
+    checkpoint(path / "prpn.safetensors", words, data_dir=path, model="prpn")
     checkpoint(path / "no_unknown.safetensors", Vocabulary(["<eos>", "the", "cat"]), data_dir=path)
     checkpoint(path / "drawn.safetensors", load_corpus(SMALL).vocabulary)
     (path / "trees.mrg").write_text(TREES)
@@ -96,6 +97,19 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
     assert (directory / "parsing.html").exists()
 
 
+def test_prpn_has_the_distances_of_one_layer(directory, tmp_path, capsys):
+    options = ["--checkpoint", str(directory / "prpn.safetensors")]
+    page = tmp_path / "page.html"
+    assert main([*options, "--treebank", str(directory / "trees.mrg"), "--output", str(page)]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Distances of PRPN are in (0, 1); CKY with temperature 1." in output
+    assert "layer 1, prpn" in output
+    assert "layer 2, cky" not in output
+    assert "Unsupervised parsing with PRPN" in page.read_text()
+    assert main(["parse", "the cat sees the dog", *options, "--decoding", "unbiased"]) == 0
+    assert "layer 1: distances in (0, 1)" in capsys.readouterr().out
+
+
 def test_a_model_of_drawn_sentences_needs_no_treebank(directory, capsys):
     assert main(["evaluate", "--checkpoint", str(directory / "drawn.safetensors")]) == 0
     output = capsys.readouterr().out
@@ -109,7 +123,7 @@ def test_parse_shows_distances_and_every_tree_and_draws(directory, tmp_path, cap
     assert main(["parse", "The cat sees 3 zebras", *options]) == 0
     output = capsys.readouterr().out
     assert "read as: the cat sees N <unk>" in output
-    assert output.count("forget distances") == 2
+    assert output.count("distances in master-gate entries") == 2
     leaves = [line.split() for line in output.splitlines() if "zebras" in line and "cat" in line]
     assert leaves == [["The", "cat", "sees", "3", "zebras"]] * 6
     assert (tmp_path / "new" / "d.png").read_bytes().startswith(b"\x89PNG")
@@ -133,6 +147,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
         (["--checkpoint", "trees.mrg"], "trees.mrg: not a checkpoint of this project"),
         (["--checkpoint", "text.safetensors"], "--treebank must name true trees"),
         (["--layer", "3"], "--layer must lie in 1..2, the model's layers, got 3"),
+        (["--checkpoint", "prpn.safetensors", "--layer", "2"], "--layer must lie in 1..1"),
         (["--layer", "0"], "--layer must lie in 1..2, the model's layers, got 0"),
         (["--temperature", "0"], "--temperature must lie in [1e-06, 1e+06], got 0.0"),
         (["--temperature", "nan"], "--temperature must lie in [1e-06, 1e+06], got nan"),

@@ -15,7 +15,7 @@ from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
 from tasks.parsing.figure import distances_figure, distances_text
-from tasks.parsing.reading import forget_distances, read_sentences
+from tasks.parsing.reading import read_sentences, syntactic_distances
 from tasks.parsing.treebank import Sentence
 from tasks.runs.errors import UserError
 
@@ -37,7 +37,7 @@ def gold(tree, labelled_spans=()):
 def test_distances_are_those_of_the_words_own_steps():
     model = small_model()
     sentence = [3, 4, 5, 6]
-    (found,) = forget_distances(model, [sentence], end=0)
+    (found,) = syntactic_distances(model, [sentence], end=0)
     with torch.no_grad():
         expected = model(torch.tensor([[0, *sentence]]).T, distances=True).distances.forget[:, 1:, 0]
     assert found.shape == (2, 4)
@@ -49,9 +49,9 @@ def test_batch_mates_and_padding_have_no_influence(max_tokens):
     model = small_model()
     rng = np.random.default_rng(0)
     sentences = [rng.integers(0, len(WORDS), size).tolist() for size in (3, 1, 9, 4, 9, 2, 17, 5)]
-    together = forget_distances(model, sentences, end=0, max_tokens=max_tokens)
+    together = syntactic_distances(model, sentences, end=0, max_tokens=max_tokens)
     for sentence, found in zip(sentences, together, strict=True):
-        (alone,) = forget_distances(model, [sentence], end=0)
+        (alone,) = syntactic_distances(model, [sentence], end=0)
         assert found.shape == (2, len(sentence))
         torch.testing.assert_close(found, alone)
 
@@ -59,9 +59,9 @@ def test_batch_mates_and_padding_have_no_influence(max_tokens):
 def test_every_sentence_is_reported_and_the_model_is_read_without_dropout():
     model = small_model(weight_dropout=0.9, input_dropout=0.9).train()
     counts = []
-    first = forget_distances(model, [[3, 4], [5]], end=0, max_tokens=1, on_batch=counts.append)
+    first = syntactic_distances(model, [[3, 4], [5]], end=0, max_tokens=1, on_batch=counts.append)
     assert counts == [1, 1]
-    for one, other in zip(first, forget_distances(model, [[3, 4], [5]], end=0), strict=True):
+    for one, other in zip(first, syntactic_distances(model, [[3, 4], [5]], end=0), strict=True):
         torch.testing.assert_close(one, other)
 
 

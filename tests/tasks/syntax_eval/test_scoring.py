@@ -15,7 +15,7 @@ SENTENCES = [
 ] + [[2, 3, 4], [2, 3], [2, 3, 0, 1], [2, 3, 4]]
 
 
-@pytest.mark.parametrize("recurrent", ["onlstm", "lstm"])
+@pytest.mark.parametrize("recurrent", ["onlstm", "lstm", "prpn"])
 @pytest.mark.parametrize("include_end", [True, False])
 def test_shared_prefixes_change_nothing(recurrent, include_end):
     model = tiny_model(recurrent=recurrent).model.double()

@@ -1,0 +1,318 @@
+"""PRPN, the Parsing-Reading-Predict Network of Shen et al. (2018): a language model with syntactic distances.
+
+Equations are numbered as in the version that was submitted to ICLR (Neural Language Modeling by Jointly
+Learning Syntax and Lexicon).
+
+Axes: T time, B batch, V vocabulary, E embedding, H hidden, L look-back, N memory slots, the oldest first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import hardtanh, pad
+
+from onlstm.language_model import LanguageModelBase, LanguageModelOutput
+from onlstm.layer import State
+from ordered_memory.checks import check_fraction, check_positive
+from ordered_memory.dropout import draw_mask
+
+TEMPERATURE = 10.0
+"""τ of equation (9): α goes from 0 to 1 while a difference of distances goes from -1/τ to 1/τ."""
+EPSILON = 1e-8
+"""Added to the sum of attention weights, which is 0 where every gate is shut."""
+
+
+class PRPN(LanguageModelBase):
+    """A language model whose attention reaches back to where the constituent of the word begins.
+
+    The parsing network reads off each word, and the L before it, how far it is from the word before it. These
+    distances set gates on the memories of the last N words, for the reading network, which is recurrent, and
+    for the predict network, whose output gives the logits. The gradient of the loss goes through the gates to
+    the distances. The predict network has no residual block, as in the paper's model of words.
+
+    Args:
+        vocabulary_size: V, number of words.
+        embedding_size: E, number of features of an embedded word, and of the predict network's output.
+        hidden_size: H, number of units of every layer.
+        num_layers: number of layers of the reading network.
+        num_slots: N, number of words that attention can reach.
+        look_back: L, number of words before a word that its distance depends on.
+        tied: whether the output layer shares the embedding's weights.
+        embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
+        input_dropout: probability of dropping a feature of the embedded words, in [0, 1].
+        hidden_dropout: probability of dropping an output of any layer but the last, in [0, 1].
+        output_dropout: probability of dropping an output of the predict network, in [0, 1].
+        recurrent_dropout: probability of dropping a unit of the recurrent state throughout a call, in [0, 1].
+    Raises:
+        ValueError: an argument is out of range.
+    Example:
+        >>> model = PRPN(10, 6, 8)
+        >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape
+        torch.Size([5, 3, 10])
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_size: int = 800,
+        hidden_size: int = 1200,
+        num_layers: int = 2,
+        *,
+        num_slots: int = 15,
+        look_back: int = 5,
+        tied: bool = True,
+        embedding_dropout: float = 0.0,
+        input_dropout: float = 0.7,
+        hidden_dropout: float = 0.5,
+        output_dropout: float = 0.7,
+        recurrent_dropout: float = 0.5,
+    ) -> None:
+        check_positive(
+            vocabulary_size=vocabulary_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            num_slots=num_slots,
+            look_back=look_back,
+        )
+        check_fraction(
+            input_dropout=input_dropout,
+            hidden_dropout=hidden_dropout,
+            output_dropout=output_dropout,
+            recurrent_dropout=recurrent_dropout,
+        )
+        super().__init__(
+            vocabulary_size, embedding_size, embedding_size, tied=tied, embedding_dropout=embedding_dropout
+        )
+        self.hidden_size = hidden_size
+        self.num_slots = num_slots
+        self.look_back = look_back
+        self.input_dropout = input_dropout
+        self.hidden_dropout = hidden_dropout
+        self.output_dropout = output_dropout
+        self.parser = ParsingNetwork(embedding_size, hidden_size, look_back)
+        self.readers = nn.ModuleList(
+            ReadingLayer(hidden_size if layer else embedding_size, hidden_size, recurrent_dropout)
+            for layer in range(num_layers)
+        )
+        self.predictor = PredictNetwork(hidden_size, embedding_size)
+        self.reset_words()
+
+    def forward(self, tokens: Tensor, state: Sequence[State] | None = None) -> LanguageModelOutput:
+        """Read a batch of text.
+
+        Every position depends only on earlier ones, so padding at the end of a text has no effect on it.
+
+        Args:
+            tokens: word ids, (T, B) int64.
+            state: state that an earlier call returned; None for no words before these.
+        Returns:
+            A `LanguageModelOutput` without distances; `raw` and `dropped` are the predict network's output.
+            The state has h and c of the last N words for every layer, (N, B, H) each, and then, as one more
+            pair, the last L embedded words, (L, B, E), and the last N - 1 distances, (N - 1, B).
+        Raises:
+            ValueError: `tokens` does not have two axes, or `state` has another number of layers.
+        """
+        x = self._read_words(tokens)
+        if state is None:
+            state = self._initial_state(x)
+        elif len(state) != len(self.readers) + 1:
+            raise ValueError(
+                f"state must have {len(self.readers) + 1} pairs, of the layers and of the parsing network, "
+                f"got {len(state)}"
+            )
+        *memories, (words, earlier) = state
+        words = torch.cat([words, x])
+        distances, estimates = self.parser(words)
+        known = torch.cat([earlier, distances])
+        before = known.unfold(0, self.num_slots, 1).movedim(-1, 0)  # of each word: d_{t-N+1}, …, d_t
+        reading_gates = pad(memory_gates(distances, before[:-1]), (0, 0, 0, 0, 0, 1), value=1.0)
+        new_state = []
+        for layer, reader in enumerate(self.readers):
+            if layer:
+                x = self._locked(x, self.hidden_dropout)
+            x, after = reader(x, memories[layer], reading_gates)
+            new_state.append(after)
+        new_state.append((words[len(tokens) :], known[len(tokens) :]))
+        raw = self.predictor(torch.cat([memories[-1][0], x]), memory_gates(estimates, before))
+        dropped = self._locked(raw, self.output_dropout)
+        return LanguageModelOutput(self._logits(dropped), new_state, raw, dropped, None)
+
+    def syntactic_distances(self, tokens: Tensor) -> Tensor:
+        x = self._read_words(tokens)
+        words, _ = self._initial_state(x)[-1]
+        distances, _ = self.parser(torch.cat([words, x]))
+        found: Tensor = distances.unsqueeze(0)
+        return found
+
+    def _read_words(self, tokens: Tensor) -> Tensor:
+        """Embedded words after dropout, (T, B, E)."""
+        if tokens.dim() != 2:
+            raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
+        return self._locked(self._embed(tokens), self.input_dropout)
+
+    def _initial_state(self, x: Tensor) -> list[State]:
+        """Memories of zeros: the initial state, and more on which infinite distances shut the gates."""
+        batch = x.shape[1]
+        zeros = [x.new_zeros(self.num_slots, batch, self.hidden_size)] * len(self.readers)
+        none = x.new_zeros(self.look_back, *x.shape[1:]), x.new_full((self.num_slots - 1, batch), torch.inf)
+        return [*((memory, memory) for memory in zeros), none]
+
+
+def memory_gates(distances: Tensor, before: Tensor) -> Tensor:
+    """How far each word's attention reaches back: as far as no distance is larger than its own.
+
+    PRPN, equations (5) and (9): g_i^t = Π_{j=i+1}^{t-1} α_j^t, α_j^t = (hardtanh((d_t - d_j) τ) + 1) / 2.
+    The paper prints d_{j+1} in (9), with which (8) would not follow from (5).
+
+    Args:
+        distances: d_t, of any shape.
+        before: d_{t-K}, …, d_{t-1} of each, (K, …).
+    Returns:
+        g_i^t in [0, 1] of the words i = t-K-1, …, t-2, (K, …); that of word t-1 is 1.
+    Example:
+        >>> memory_gates(torch.tensor(0.5), torch.tensor([0.2, 0.9, 0.1]))
+        tensor([0., 0., 1.])
+    """
+    alpha = (hardtanh((distances - before) * TEMPERATURE) + 1) / 2
+    return alpha.flip(0).cumprod(0).flip(0)
+
+
+def structured_attention(keys: Tensor, memories: Tensor, gates: Tensor) -> Tensor:
+    """Attention to memories behind gates.
+
+    PRPN, equations (14) and (15): s̃_i = softmax_i(h_i · k / √H), s_i = g_i s̃_i / Σ_j g_j s̃_j. The paper
+    prints Σ_j g_j below, with which the weights would not sum to 1.
+
+    Args:
+        keys: k, (…, H).
+        memories: h_i, (N, …, H).
+        gates: g_i, (N, …).
+    Returns:
+        s, (N, …); zeros where every gate is shut.
+    """
+    scores = torch.einsum("n...h,...h->n...", memories, keys) / math.sqrt(keys.shape[-1])
+    weights = gates * scores.softmax(0)
+    return weights / (weights.sum(0) + EPSILON)
+
+
+class ParsingNetwork(nn.Module):
+    """The syntactic distance of each word to the one before it, from the word and the L before it.
+
+    PRPN, equations (10)–(12): h_t = ReLU(norm(W_c [e_{t-L}; …; e_t] + b_c)), d_t = sigmoid(W_d h_t + b_d),
+    and d'_{t+1} = sigmoid(W'_d h_t + b'_d), an estimate for a word that is not yet known. norm is LayerNorm,
+    where the paper has batch normalisation: no text's result depends on its batch-mates.
+
+    Args:
+        embedding_size: E.
+        hidden_size: H.
+        look_back: L.
+    """
+
+    def __init__(self, embedding_size: int, hidden_size: int, look_back: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(embedding_size, hidden_size, look_back + 1)
+        self.norm = nn.LayerNorm(hidden_size)
+        self.distances = nn.Linear(hidden_size, 2)
+
+    def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Distances of T words.
+
+        Args:
+            words: embedded, the L before them first, (L + T, B, E).
+        Returns:
+            d_t and d'_{t+1} of each, (T, B) in (0, 1).
+        """
+        hidden = self.norm(self.convolution(words.permute(1, 2, 0)).permute(2, 0, 1)).relu()
+        # In full precision under autocast: α tells differences of 1/τ apart.
+        distances, estimates = self.distances(hidden).to(words.dtype).sigmoid().unbind(-1)
+        return distances, estimates
+
+
+class ReadingLayer(nn.Module):
+    """A layer of the reading network: an LSTM that continues from a weighted mean of its earlier states.
+
+    PRPN, equations (13) and (16): k_t = W_h h_{t-1} + W_x x_t, s by `structured_attention`,
+    h̃_t = Σ_i s_i h_i, c̃_t = Σ_i s_i c_i; then (h_t, c_t) = LSTM(x_t, (h̃_t, c̃_t)) with LayerNorm on both
+    products and on c_t before the output.
+
+    Args:
+        input_size: features of x.
+        hidden_size: H.
+        recurrent_dropout: probability of dropping a unit of h̃ throughout a call.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, recurrent_dropout: float) -> None:
+        super().__init__()
+        self.hidden_size, self.recurrent_dropout = hidden_size, recurrent_dropout
+        self.key_input = nn.Linear(input_size, hidden_size)
+        self.key_hidden = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.input = nn.Sequential(nn.Linear(input_size, 4 * hidden_size), nn.LayerNorm(4 * hidden_size))
+        self.hidden = nn.Sequential(nn.Linear(hidden_size, 4 * hidden_size), nn.LayerNorm(4 * hidden_size))
+        self.cell_norm = nn.LayerNorm(hidden_size)
+
+    def forward(self, x: Tensor, memories: State, gates: Tensor) -> tuple[Tensor, State]:
+        """Read T words.
+
+        Args:
+            x: (T, B, ·).
+            memories: h and c of the last N words, (N, B, H) each.
+            gates: g_i^t, (N, T, B).
+        Returns:
+            h_t, (T, B, H), and the memories after the last word.
+        """
+        hidden, cells = memories
+        mask = x.new_ones(self.hidden_size)
+        if self.training and self.recurrent_dropout:
+            mask = draw_mask((self.hidden_size,), self.recurrent_dropout, x)
+        outputs = []
+        for key, from_input, gate in zip(self.key_input(x), self.input(x), gates.unbind(1), strict=True):
+            weights = structured_attention(key + self.key_hidden(hidden[-1]), hidden, gate)
+            h, c = (torch.einsum("nb,nbh->bh", weights, memory) for memory in (hidden, cells))
+            i, f, candidate, o = (from_input + self.hidden(h * mask)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * candidate.tanh()
+            h = o.sigmoid() * self.cell_norm(c).tanh()
+            hidden, cells = torch.cat([hidden[1:], h[None]]), torch.cat([cells[1:], c[None]])
+            outputs.append(h)
+        return torch.stack(outputs), (hidden, cells)
+
+
+class PredictNetwork(nn.Module):
+    """The features that the next word is predicted from.
+
+    PRPN, equation (17): tanh(norm(W [h_{l:t-1}; h_t] + b)). h_{l:t-1} is the mean of the memories before h_t,
+    weighted by `structured_attention` with a key from h_t and the gates of word t + 1. norm is LayerNorm, as
+    in `ParsingNetwork`.
+
+    Args:
+        hidden_size: H.
+        output_size: of the result.
+    """
+
+    def __init__(self, hidden_size: int, output_size: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(hidden_size, hidden_size)
+        self.output = nn.Sequential(
+            nn.Linear(2 * hidden_size, output_size), nn.LayerNorm(output_size), nn.Tanh()
+        )
+
+    def forward(self, tape: Tensor, gates: Tensor) -> Tensor:
+        """Predict after each of T words.
+
+        Args:
+            tape: h of the N words before them, then of them, (N + T, B, H).
+            gates: g_i^{t+1} of the words i = t-N, …, t-1, (N, T, B).
+        Returns:
+            (T, B, ·).
+        """
+        slots = len(gates)
+        h = tape[slots:]
+        memories = tape[:-1].unfold(0, slots, 1).movedim(-1, 0)
+        weights = structured_attention(self.key(h), memories, gates)
+        summary = torch.einsum("ntb,ntbh->tbh", weights, memories)
+        result: Tensor = self.output(torch.cat([summary, h], -1))
+        return result
