@@ -29,11 +29,13 @@ class Prediction(NamedTuple):
         merges: which neighbours the model joined, step after step, (k B, T - 1) int64: i joins nodes i and
             i + 1 of those that are left. A sequence of n tokens has n - 1 such steps, and what follows has no
             meaning. None for a model that joins no neighbours.
+        penalty: of each sentence, (k B,), whose mean training adds to the loss; None for nothing.
     """
 
     logits: Tensor
     attention: Tensor | None = None
     merges: Tensor | None = None
+    penalty: Tensor | None = None
 
 
 class Sentence(NamedTuple):
@@ -140,9 +142,12 @@ class Classification:
             yield self.validation.batch(indices)
 
     def losses(self, model: nn.Module, batch: Any) -> Losses:
-        logits = model(batch).logits
+        prediction = model(batch)
+        logits, penalty = prediction.logits, prediction.penalty
         return Losses(
-            cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1) == batch.labels
+            cross_entropy(logits, batch.labels, reduction="none"),
+            logits.argmax(-1) == batch.labels,
+            None if penalty is None else penalty.mean(),
         )
 
     def metrics(self, scores: Scores) -> dict[str, float]:

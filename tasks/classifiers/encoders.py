@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from tasks.classifiers.crvnn import CRvNN
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
 from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
@@ -29,6 +30,7 @@ ModelName = Literal[
     "transformer",
     "universal-transformer",
     "gumbel-tree-lstm",
+    "crvnn",
     "mean",
     "gold-tree-lstm",
     "gold-tree-rnn",
@@ -71,7 +73,8 @@ class EncoderConfig(AdamConfig):
     heads: int = 8
     """Attention heads of a transformer."""
     cell_dropout: float = 0.1
-    """Dropout before each linear map of the cell, or in the layers of a transformer."""
+    """Dropout before each linear map of the cell (crvnn: the second alone), or in the layers of a
+    transformer."""
     attention_dropout: float = 0.3
     """Dropout before each linear map of the attention score."""
     input_dropout: float = 0.1
@@ -143,11 +146,13 @@ class Encoded(NamedTuple):
         summary: (B, H), one vector for each sequence.
         attention: p of every token, (B, T, N), of the forward direction; None without slots.
         merges: which neighbours were joined, (B, T - 1) int64, as in `Prediction`; None without such steps.
+        penalty: of each sequence, (B,), for the loss; None for nothing.
     """
 
     summary: Tensor
     attention: Tensor | None = None
     merges: Tensor | None = None
+    penalty: Tensor | None = None
 
 
 class MeanOfTokens(nn.Module):
@@ -184,6 +189,8 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         return Transformer(input_size, size, config.layers, config.heads, config.cell_dropout, shared=shared)
     if config.model == "gumbel-tree-lstm":
         return GumbelTreeLSTM(input_size, size, config.cell_dropout)
+    if config.model == "crvnn":
+        return CRvNN(input_size, size, config.cell_dropout)
     if config.model == "mean":
         return MeanOfTokens()
     if config.model == "lstm":
@@ -264,4 +271,7 @@ def encode(
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         _, (hidden, _) = encoder(packed)
         return Encoded(torch.cat(tuple(hidden[-2:] if encoder.bidirectional else hidden[-1:]), dim=-1))
+    if isinstance(encoder, CRvNN):
+        summary, penalty = encoder(embedded, lengths)
+        return Encoded(summary, penalty=penalty)
     return Encoded(encoder(embedded, lengths))

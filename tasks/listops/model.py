@@ -43,12 +43,12 @@ class ListOpsModel(nn.Module):
             batch: B expressions; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
-            Logits, and what the encoder has of attention and merges.
+            Logits, and what the encoder has of attention, merges and penalty.
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))
-        return Prediction(logits, encoded.attention, encoded.merges)
+        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty)
 
 
 def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[ListOpsModel, ListOpsConfig]:

@@ -55,11 +55,11 @@ class LogicModel(nn.Module):
             batch: B pairs; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
-            Logits, and what the encoder has of attention and merges.
+            Logits, and what the encoder has of attention, merges and penalty.
         """
         encoded = self._read(batch, num_slots)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
-        return Prediction(self.classifier(summary), encoded.attention, encoded.merges)
+        return Prediction(self.classifier(summary), encoded.attention, encoded.merges, encoded.penalty)
 
     def _read(self, batch: Batch, num_slots: int | None) -> Encoded:
         """What the encoder makes of the formulas or pairs."""

@@ -42,14 +42,16 @@ class SentimentModel(nn.Module):
             batch: B phrases; with trees, for a model that is given them.
             num_slots: for this call, where the encoder has slots; None for its own.
         Returns:
-            Logits, and what the encoder has of attention and merges.
+            Logits, and what the encoder has of attention, merges and penalty.
         """
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
             return Prediction(self.classifier(sentences * mask[:, 0]))
         encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
-        return Prediction(self.classifier(encoded.summary), encoded.attention, encoded.merges)
+        return Prediction(
+            self.classifier(encoded.summary), encoded.attention, encoded.merges, encoded.penalty
+        )
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
         """The vectors of the words, and of whole sentences where the embedding has any."""

@@ -1,0 +1,195 @@
+"""CRvNN, the Continuous Recursive Neural Network of Chowdhury and Caragea (2021), arXiv 2106.06038.
+
+A recursive network replaces two neighbours by their parent, again and again. Here the parent takes the place
+of the right one, and the left one ceases to exist, both with a probability: so everything is differentiable,
+and many parents are composed in one step.
+
+B is the batch, T its longest sequence, S = T + 2 with START and END around it, E the features of an embedded
+token, D those of a node.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+FEATURES = 64
+"""Features that tell whether the left neighbour was composed in the step before."""
+STOP_BELOW = 0.01
+"""What exists with less than this probability does not count for halting."""
+HALT_PENALTY = 0.01
+"""Weight in the loss of sequences that do not halt by themselves."""
+
+
+class Nodes(NamedTuple):
+    """The nodes of a batch after some steps.
+
+    Args:
+        values: r, (B, S, D).
+        existence: e, (B, S), in [0, 1]; 0 for padding.
+        composed: l, (B, S): how likely the last step composed a node with its left neighbour.
+    """
+
+    values: Tensor
+    existence: Tensor
+    composed: Tensor
+
+
+class CRvNN(nn.Module):
+    """The Continuous Recursive Neural Network: soft trees, bottom up.
+
+    Nodes are START, the n tokens and END. At the start r_i = LN(W x_i + b), e_i = 1 and l_i = 0. Each step::
+
+        R_ik = min(1, Σ_{i<j≤k} e_j) - min(1, Σ_{i<j<k} e_j)          k > i, else 0: the right neighbour
+        L                                                            the left neighbour, mirrored
+        u_i  = w · gelu(V [LLr; Lr; r; Rr; RRr; l f + (1 - l) g]_i + a) + d
+        s_i  = exp(u_i)                                              0 for START, END and the last token
+        c_i  = s_i / (1 + s_i + (L s)_i + (R s)_i)                   modulated sigmoid
+        l_i  = (L c)_i                                               0 for START and END
+        r_i  ← l_i LN(cell((L r)_i, r_i)) + (1 - l_i) r_i
+        e_i  ← e_i (1 - c_i)
+
+    The cell is the Gated Recursive Cell with gelu in place of relu; f and g are learnt vectors. A sequence
+    halts when no token but the last exists with a probability above `STOP_BELOW`, or else after n steps. Its
+    summary is the r of the last token.
+
+    Args:
+        input_size: E.
+        size: D.
+        dropout: on the hidden units of the cell.
+    """
+
+    def __init__(self, input_size: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.start, self.end = (nn.Parameter(torch.randn(input_size)) for _ in range(2))
+        self.after_composing, self.after_staying = (nn.Parameter(torch.randn(FEATURES)) for _ in range(2))
+        self.projection = _linear(input_size, size)
+        self.norm = nn.LayerNorm(size)
+        self.decision = nn.Sequential(_linear(5 * size + FEATURES, size), nn.GELU(), _linear(size, 1))
+        self.cell_hidden = _linear(2 * size, 4 * size)
+        self.cell_output = _linear(4 * size, 4 * size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Compose a batch of sequences.
+
+        Args:
+            embedded: tokens, (B, T, E), padded on the right.
+            lengths: (B,) int64, at least 1.
+        Returns:
+            Summaries, (B, D), and the penalty of each sequence, (B,): 0 if it halted by itself, else
+            `HALT_PENALTY` times -log(e_n / Σ_i e_i) over its tokens.
+        """
+        lengths = lengths.to(embedded.device)
+        places = torch.arange(embedded.shape[1] + 2, device=embedded.device)
+        end = lengths.unsqueeze(1) + 1
+        is_token = (places > 0) & (places < end)
+        existence = (places <= end).to(self.start.dtype)
+        nodes = Nodes(
+            self.norm(self.projection(self._augment(embedded, places == end))),
+            existence,
+            torch.zeros_like(existence),
+        )
+        for step in range(embedded.shape[1]):
+            running = _unfinished(nodes.existence, is_token) & (step < lengths)
+            if not running.any():
+                break
+            stepped = self.step(nodes, is_token, is_token & (places < end - 1))
+            nodes = Nodes(
+                torch.where(running[:, None, None], stepped.values, nodes.values),
+                torch.where(running[:, None], stepped.existence, nodes.existence),
+                torch.where(running[:, None], stepped.composed, nodes.composed),
+            )
+        rows = torch.arange(len(lengths), device=embedded.device)
+        of_tokens = (nodes.existence * is_token).sum(1)
+        too_much = (of_tokens / nodes.existence[rows, lengths]).log()
+        unfinished = _unfinished(nodes.existence, is_token)
+        return nodes.values[rows, lengths], HALT_PENALTY * too_much * unfinished
+
+    def step(self, nodes: Nodes, is_token: Tensor, may_go: Tensor) -> Nodes:
+        """One step of all sequences, halted ones included.
+
+        Args:
+            nodes: before the step.
+            is_token: (B, S) bool: neither START, END nor padding.
+            may_go: (B, S) bool: tokens but the last.
+        """
+        values, existence, composed = nodes
+        right = right_neighbours(existence)
+        left = right_neighbours(existence.flip(1)).flip(1, 2)
+        on_left, on_right = left @ values, right @ values
+        history = torch.lerp(self.after_staying, self.after_composing, composed.unsqueeze(-1))
+        window = [left @ on_left, on_left, values, on_right, right @ on_right, history]
+        decisions = self.decision(torch.cat(window, dim=-1)).squeeze(-1).to(existence.dtype)
+        chosen = _modulated_sigmoid(decisions.masked_fill(~may_go, -torch.inf), left, right)
+        composing = _of_neighbours(left, chosen) * is_token
+        parents = self.norm(self.cell(on_left, values))
+        return Nodes(
+            torch.lerp(values, parents.to(values.dtype), composing.unsqueeze(-1).to(values.dtype)),
+            existence * (1 - chosen),
+            composing.to(existence.dtype),
+        )
+
+    def cell(self, left: Tensor, right: Tensor) -> Tensor:
+        """The parents of pairs of nodes, not yet normalised.
+
+        Args:
+            left, right: children, (..., D).
+        """
+        units = self.cell_output(self.dropout(gelu(self.cell_hidden(torch.cat([left, right], dim=-1)))))
+        gates, update = units.split((3 * left.shape[-1], left.shape[-1]), dim=-1)
+        left_gate, right_gate, update_gate = gates.sigmoid().chunk(3, dim=-1)
+        parents: Tensor = left_gate * left + right_gate * right + update_gate * update
+        return parents
+
+    def _augment(self, embedded: Tensor, is_end: Tensor) -> Tensor:
+        """START before the tokens and END right after them, (B, S, E)."""
+        start = self.start.expand(len(embedded), 1, -1)
+        tokens = torch.cat([start, embedded, torch.zeros_like(start)], dim=1)
+        return torch.where(is_end.unsqueeze(-1), self.end, tokens)
+
+
+def right_neighbours(existence: Tensor) -> Tensor:
+    """R: to the right of a node, others count as far as they exist, the nearest first, up to 1 in all.
+
+    Args:
+        existence: e, (B, S).
+    Returns:
+        (B, S, S), rows of at most 1.
+    Example:
+        >>> right_neighbours(torch.tensor([[1.0, 0.25, 0.5, 1.0]]))[0, 0]
+        tensor([0.0000, 0.2500, 0.5000, 0.2500])
+    """
+    size = existence.shape[1]
+    later = existence.unsqueeze(1).expand(-1, size, -1).triu(1)
+    reached = later.cumsum(-1)
+    return reached.clamp(max=1) - (reached - later).clamp(max=1)
+
+
+def _modulated_sigmoid(decisions: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """c of u, (B, S): a node is less likely to go if one of its neighbours goes; -inf stays."""
+    # A factor of all four terms cancels: with the largest, nothing overflows.
+    shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
+    go = (decisions - shift).exp()
+    stay = (-shift).exp().clamp(min=torch.finfo(shift.dtype).tiny)
+    return go / (stay + go + _of_neighbours(left, go) + _of_neighbours(right, go))
+
+
+def _of_neighbours(weights: Tensor, numbers: Tensor) -> Tensor:
+    """(B, S, S) and (B, S) → (B, S)."""
+    return (weights @ numbers.unsqueeze(-1)).squeeze(-1)
+
+
+def _unfinished(existence: Tensor, is_token: Tensor) -> Tensor:
+    """Whether more than one token is left, (B,)."""
+    return ((existence > STOP_BELOW) & is_token).sum(1) > 1
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,135 @@
+"""CRvNN against its equations, one sequence and one node at a time."""
+
+import pytest
+import torch
+from torch.nn.functional import gelu, layer_norm
+from torch.testing import assert_close
+
+from tasks.classifiers.classification import Classification
+from tasks.classifiers.crvnn import CRvNN, right_neighbours
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Dataset
+from tasks.listops.model import ListOpsModel
+
+
+def small():
+    """A model in float64 without a parameter that is zero or one."""
+    torch.manual_seed(0)
+    model = CRvNN(3, 4, 0.0).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def neighbours(existence, node, direction):
+    """Nodes on one side and their weights: each takes what it exists of what is left of 1."""
+    rest, weights, other = torch.tensor(1.0), {}, node + direction
+    while 0 <= other < len(existence) and rest > 0:
+        weights[other] = existence[other] if existence[other] <= rest else rest
+        rest = rest - weights[other]
+        other += direction
+    return weights
+
+
+def read(model, tokens):
+    """r of the last token, the penalty and the number of steps of one sequence, (n, E)."""
+    n, size = len(tokens), 4
+
+    def normalised(vector):
+        return layer_norm(vector, (size,), model.norm.weight, model.norm.bias)
+
+    def mean(weights, values):
+        return sum((weight * values[k] for k, weight in weights.items()), 0 * values[0])
+
+    values = [normalised(model.projection(token)) for token in (model.start, *tokens, model.end)]
+    existence = [torch.tensor(1.0, dtype=torch.float64)] * (n + 2)
+    composed = [torch.tensor(0.0, dtype=torch.float64)] * (n + 2)
+    steps, nodes = 0, range(n + 2)
+    while sum(e > 0.01 for e in existence[1:-1]) > 1 and steps < n:
+        steps += 1
+        lefts = [neighbours(existence, i, -1) for i in nodes]
+        rights = [neighbours(existence, i, 1) for i in nodes]
+        left, right = [mean(lefts[i], values) for i in nodes], [mean(rights[i], values) for i in nodes]
+        scores = [torch.tensor(0.0, dtype=torch.float64)] * (n + 2)
+        for i in range(1, n):
+            history = composed[i] * model.after_composing + (1 - composed[i]) * model.after_staying
+            window = [mean(lefts[i], left), left[i], values[i], right[i], mean(rights[i], right), history]
+            scores[i] = model.decision[2](gelu(model.decision[0](torch.cat(window)))).exp()[0]
+        chosen = [
+            scores[i] / (scores[i] + 1 + mean(lefts[i], scores) + mean(rights[i], scores)) for i in nodes
+        ]
+        composed = [mean(lefts[i], chosen) if 1 <= i <= n else 0 * chosen[0] for i in nodes]
+        parents = []
+        for i in nodes:
+            units = model.cell_output(gelu(model.cell_hidden(torch.cat([left[i], values[i]]))))
+            f_left, f_right, f_new, new = units.split(size)
+            parents.append(f_left.sigmoid() * left[i] + f_right.sigmoid() * values[i] + f_new.sigmoid() * new)
+        values = [composed[i] * normalised(parents[i]) + (1 - composed[i]) * values[i] for i in nodes]
+        existence = [existence[i] * (1 - chosen[i]) for i in nodes]
+    alone = sum(e > 0.01 for e in existence[1:-1]) == 1
+    penalty = -0.01 * (existence[n] / sum(existence[1:-1])).log()
+    return values[n], 0 * penalty if alone else penalty, steps
+
+
+def test_a_batch_is_each_sequence_by_the_equations():
+    model = small()
+    lengths = [12, 1, 4, 2]
+    x = torch.randn(4, 12, 3, dtype=torch.float64, requires_grad=True)  # padding is not zero
+    summaries, penalties = model(x, torch.tensor(lengths))
+    expected = [read(model, x[row, :length]) for row, length in enumerate(lengths)]
+    by_hand, penalties_by_hand, steps = zip(*expected, strict=True)
+    assert_close(summaries, torch.stack(by_hand), rtol=1e-9, atol=1e-11)
+    assert_close(penalties, torch.stack(penalties_by_hand), rtol=1e-9, atol=1e-11)
+    assert 4 < steps[0] < 12  # it halts by itself
+    assert steps[1:] == (0, 4, 2)
+    assert (penalties > 0).tolist() == [False, False, True, True]
+    inputs, upstream = [x, *model.parameters()], torch.randn_like(summaries)
+    found = torch.autograd.grad((summaries * upstream).sum() + penalties.sum(), inputs)
+    total = (torch.stack(by_hand) * upstream).sum() + sum(penalties_by_hand)
+    for one, other in zip(found, torch.autograd.grad(total, inputs), strict=True):
+        assert_close(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_gradients_are_those_of_finite_differences():
+    model = small()
+    weights = dict(model.named_parameters())
+    x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+    names = ["start", "after_composing", "decision.2.weight", "projection.weight"]
+
+    def call(x, *chosen):
+        replaced = weights | dict(zip(names, chosen, strict=True))
+        return torch.func.functional_call(model, replaced, (x, torch.tensor([3, 2])))
+
+    chosen = [weights[name].detach().requires_grad_() for name in names]
+    assert torch.autograd.gradcheck(call, (x, *chosen))
+
+
+def test_the_neighbour_of_nodes_that_exist_or_not_is_the_next_that_does():
+    weights = right_neighbours(torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]))[0]
+    assert weights.argmax(-1)[:5].tolist() == [2, 2, 5, 5, 5]
+    assert weights.sum(-1).tolist() == [1, 1, 1, 1, 1, 0]
+    assert set(weights.flatten().tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("decision", [1e4, -1e4])
+def test_no_decision_is_too_sure(decision):
+    model = small().float()
+    with torch.no_grad():
+        model.decision[2].bias.fill_(decision)
+    x = torch.randn(2, 40, 3, requires_grad=True)
+    summaries, penalties = model(x, torch.tensor([40, 7]))
+    (summaries.sum() + penalties.sum()).backward()
+    assert summaries.isfinite().all()
+    assert all(tensor.grad.isfinite().all() for tensor in (x, *model.parameters()))
+
+
+def test_training_is_given_the_mean_penalty():
+    config = ListOpsConfig(model="crvnn", embedding_size=3, slot_size=4, input_dropout=0, output_dropout=0)
+    data = Dataset.from_texts(["[MAX 2 9 ]", "3"])
+    model, batch = ListOpsModel(config), data.batch([0, 1])
+    model.encoder.dropout.p = 0.0
+    penalty = model(batch).penalty
+    assert penalty[0] > 0
+    assert penalty[1] == 0
+    assert_close(Classification(config, data, data).losses(model, batch).penalty, penalty[0] / 2)
