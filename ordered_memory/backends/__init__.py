@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ordered_memory.backends import native, registry, sequence, triton
 from ordered_memory.backends.contract import MemoryRecurrence, Modules
-from ordered_memory.backends.registry import Backend
+from ordered_memory.backends.registry import Backend, explain
 from ordered_memory.memory import run_recurrence
+
+__all__ = ["BACKENDS", "RunRecurrence", "explain", "select_backend"]
 
 RunRecurrence = Callable[..., MemoryRecurrence]
 

@@ -2,8 +2,9 @@
 
 Every thread computes some of the units, of all sequences, from the first token to the last and back, and
 synchronizes with the others twice a step: see `recurrence.c`. Between the products, with a matrix packed once
-(`product.h`), there is one pass over the units. The C is compiled when it is first needed, into the user's
-cache directory; without a compiler this engine cannot run, and "auto" does without it.
+(`product.h`), there is one pass over the units. A wheel has the C compiled; from a checkout it
+is compiled when it is first needed, into the user's cache directory. With neither a wheel's library nor a
+compiler this engine cannot run, and "auto" does without it.
 
 Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast its products take
 bfloat16 operands where the processor multiplies such numbers in pairs, and so do the three products over all
@@ -28,6 +29,7 @@ from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.products import multiply
 from ordered_memory.backends.runtime.threads import run_team
+from ordered_memory.backends.tracing import constant
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
@@ -47,7 +49,7 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     return contract.why_not(tokens, weights, hidden, cell) or _why_no_library(dtype == torch.float64)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _why_no_library(double: bool) -> str | None:
     library = load(SOURCE, torch.float64 if double else torch.float32)
     return library if isinstance(library, str) else None

@@ -4,8 +4,8 @@ Sequences are independent, so every thread takes a share of them from the first 
 without waiting for the others: see `recurrence.c`. Only active slots (→π_i > 0) are computed, and no
 interpreter stands between the operations on a slot. Matrices are packed once for a call (`runtime/packed.h`),
 and batch-mates do not change a sequence's result by a single bit.
-The C is compiled when it is first needed, into the user's cache directory; without a compiler this engine
-cannot run, and "auto" does without it.
+A wheel has the C compiled; from a checkout it is compiled when it is first needed, into the user's cache
+directory. With neither a wheel's library nor a compiler this engine cannot run, and "auto" does without it.
 
 `torch.ops.ordered_memory.native` is the loop over time, `…native_backward` its reverse pass. What the second
 needs besides the arguments is among the outputs of the first, and the number of shares is an argument of
@@ -24,6 +24,7 @@ from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryState
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
+from ordered_memory.backends.tracing import constant
 from ordered_memory.cells import GatedRecursiveCell
 
 
@@ -64,22 +65,22 @@ def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
     dtype = modules.cell.from_memory.weight.dtype
     if dtype not in (torch.float32, torch.float64):
         return f"its parameters must all be float32 or all float64, not {dtype}"
-    return _why_not_compiled(dtype)  # type: ignore[no-any-return]
+    return _why_not_compiled(dtype)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def multiplies_bfloat16() -> bool:
     """Whether this engine runs here and takes bfloat16 operands under autocast."""
     return call.bfloat16_products() is not None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _num_threads() -> int:
     """The number when a graph is captured; with fewer threads at run time, a thread takes several shares."""
     return torch.get_num_threads()
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _why_not_compiled(dtype: torch.dtype) -> str | None:
     library = call.compiled(dtype)
     return library if isinstance(library, str) else None

@@ -1,1 +1,1 @@
-"""C files of backends: how they are compiled when first needed, and how their threads run."""
+"""C files of backends: how they are compiled, for a wheel or when first needed, and how their threads run."""

@@ -1,4 +1,4 @@
-"""Compiling a C file of a backend and loading it, once for each machine and version of the source.
+"""The C of a backend as a library: the wheel's, or compiled once for each machine and version of the source.
 
 Compiled files are kept in `$XDG_CACHE_HOME/ordered_memory` (`~/.cache/ordered_memory`), which may be deleted
 at any time. A file there is loaded only if it is complete, belongs to the user, and nobody else may write to
@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
-import shlex
 import stat
-import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from ordered_memory.backends.runtime import processor
+from ordered_memory.backends.runtime import compiler, processor
 from ordered_memory.backends.runtime.c_struct import Arguments, parse
 
-HEADERS = Path(__file__).parent
-FLAGS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"]
-if platform.machine() in ("x86_64", "AMD64"):
-    FLAGS.append("-mprefer-vector-width=512")  # compilers avoid such vectors by default
+logger = logging.getLogger(__name__)
 
 
 class Library:
@@ -51,9 +47,9 @@ class Library:
         bf16 = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
         self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and "amx_bf16" in flags else None
         self.dtype = dtype
-        self._text = "\n".join(file.read_text() for file in _files(source))
+        self._text = "\n".join(file.read_text() for file in compiler.files(source))
         self._structs: dict[str, type[Arguments]] = {}
-        self.code = ctypes.CDLL(str(_compiled(source, dtype)))
+        self.code = _code(source, dtype)
         self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
 
     def struct(self, name: str) -> type[Arguments]:
@@ -75,7 +71,9 @@ class Library:
 
 @cache
 def load(source: Path, dtype: torch.dtype) -> Library | str:
-    """The library of a C file, compiled when first needed.
+    """The library of a C file, compiled when first needed unless the wheel has it.
+
+    Where there should be one and is none, a warning is logged.
 
     Args:
         source: the file.
@@ -83,49 +81,57 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
     Returns:
         The library, or why there is none.
     """
+    if platform.system() != "Linux":
+        return f"its C runs on Linux, this is {platform.system()}"
     try:
         return Library(source, dtype)
     except (OSError, RuntimeError, ValueError) as error:
+        package = source.parents[2].name
+        logger.warning("%s: the fastest backend, 'native', cannot run: %s", package, error)
         return str(error)
 
 
 @cache
 def pytorch_library() -> ctypes.CDLL:
     """PyTorch's CPU library; the BLAS and the OpenMP that it is linked with can be called through it."""
-    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    return ctypes.CDLL("libtorch_cpu.so")  # the one that is loaded, wherever it lies
 
 
-def _files(source: Path) -> list[Path]:
-    return [*sorted(HEADERS.glob("*.h")), *sorted(source.parent.glob("*.[ch]"))]
+def _code(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
+    """The compiled functions: those of the wheel if it has some for this processor."""
+    features = processor.features().split()
+    for file in compiler.compiled_ahead(source, dtype == torch.float64, features):
+        try:
+            return _opened(file)
+        except OSError as error:  # the wheel is for another C library than there is here
+            logger.debug("%s", error)
+    return _opened(_compiled(source, dtype))
+
+
+def _opened(file: Path) -> ctypes.CDLL:
+    code = ctypes.CDLL(str(file))
+    logger.debug("loaded %s", file)
+    return code
 
 
 def _compiled(source: Path, dtype: torch.dtype) -> Path:
     """The compiled file; compiled if the cache has none that can be trusted."""
-    compiler = os.environ.get("CC", "").strip() or "cc"
-    flags = [*FLAGS, f"-DDOUBLE={int(dtype == torch.float64)}", f"-I{HEADERS}", str(source), "-lm"]
-    sources = [file.read_text() for file in _files(source)]
-    made_of = [compiler, *flags, *sources, *platform.libc_ver(), processor.features()]
-    key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
+    flags = compiler.flags_for(source, dtype == torch.float64, ["-march=native"])
+    made_of = [*compiler.command(), *flags, *platform.libc_ver(), processor.features()]
+    key = compiler.digest(source, *made_of)
     target = _cache_directory() / f"{source.parents[2].name}-{key[:24]}.so"
     if not _may_be_loaded(target, key):
-        _compile([*shlex.split(compiler), *flags], target, key)
+        _compile(flags, target, key)
         if not _may_be_loaded(target, key):
             raise RuntimeError(f"what was just compiled into {target} is damaged")
     return target
 
 
-def _compile(command: list[str], target: Path, key: str) -> None:
+def _compile(flags: list[str], target: Path, key: str) -> None:
     """Compile into the target, atomically, so that several processes may do so at the same time."""
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         built, signed = Path(directory, "built.so"), Path(directory, "signed.so")
-        try:
-            done = subprocess.run(
-                [*command, "-o", str(built)], stdin=subprocess.DEVNULL, capture_output=True, errors="replace"
-            )
-        except OSError as error:
-            raise RuntimeError(f"there is no C compiler (cc, or what CC names): {error}") from None
-        if done.returncode != 0:
-            raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[:500]}")
+        compiler.run(flags, built)
         content = built.read_bytes()
         with signed.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)

@@ -24,6 +24,7 @@ from ordered_memory.backends.contract import Arguments, Masks, MemoryRecurrence,
 from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
+from ordered_memory.backends.tracing import untraced
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
@@ -33,7 +34,7 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
     return module_checks.why_not(inputs, modules)
 
 
-@torch.compiler.disable(reason="the sequence backend decides by the data what to compute")  # type: ignore[untyped-decorator]
+@untraced("the sequence backend decides by the data what to compute")
 def run_recurrence(
     inputs: Tensor,
     state: OrderedMemoryState,

@@ -32,6 +32,7 @@ from ordered_memory.backends.contract import (
 )
 from ordered_memory.backends.derivatives import check_first
 from ordered_memory.backends.devices import why_no_triton
+from ordered_memory.backends.tracing import untraced
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
 
@@ -53,7 +54,7 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
     return None
 
 
-@torch.compiler.disable(reason="the triton backend is launched as it is")  # type: ignore[untyped-decorator]
+@untraced("the triton backend is launched as it is")
 def run_recurrence(
     inputs: Tensor,
     state: OrderedMemoryState,

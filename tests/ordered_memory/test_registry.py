@@ -1,0 +1,123 @@
+"""Which backend runs and why, for both models, and what is said where the fastest cannot."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from onlstm import ONLSTM
+from ordered_memory import OrderedMemory
+from ordered_memory.backends import BACKENDS, explain, native
+from ordered_memory.backends.runtime import build
+
+BOTH = pytest.mark.parametrize("make", [OrderedMemory, ONLSTM])
+
+
+def layer(make, **options):
+    sizes = (3, 4, 2) if make is OrderedMemory else (3, 4)
+    return make(*sizes, **options)
+
+
+@pytest.fixture
+def no_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    build.load.cache_clear()
+    yield
+    build.load.cache_clear()
+
+
+@BOTH
+def test_a_line_for_each_backend_says_whether_it_runs(make, no_compiler):
+    lines = dict(line.split(": ", 1) for line in explain(layer(make), torch.zeros(5, 2, 3)).splitlines())
+    assert list(lines) == list(BACKENDS)
+    assert lines["native"].startswith("does not run: there is no C compiler")
+    assert lines["sequence"] == "runs, selected by backend='auto'"
+    assert lines["reference"] == "runs"
+    assert sum("selected" in line for line in lines.values()) == 1
+
+
+@BOTH
+def test_a_backend_that_was_asked_for_and_cannot_run(make, no_compiler):
+    line = explain(layer(make, backend="native"), torch.zeros(5, 2, 3)).splitlines()[0]
+    assert line.startswith("native: does not run: there is no C compiler")
+    assert line.endswith(", selected by backend='native'")
+
+
+def test_directions_that_differ_have_lines_each():
+    both = layer(OrderedMemory, bidirectional=True, backend="sequence")
+    assert len(explain(both, torch.zeros(5, 2, 3)).splitlines()) == 4
+    both.directions[1].norm.register_forward_hook(lambda *arguments: None)
+    both.backend = "auto"
+    first, second = explain(both, torch.zeros(5, 2, 3)).split("\n\n")
+    assert "hooks" not in first
+    assert "sequence: does not run: it does not call the hooks of norm\n" in second
+    assert "reference: runs, selected by backend='auto'" in second
+
+
+def test_a_layer_inside_a_model_is_found_and_nothing_else_is():
+    model = nn.Sequential(nn.Linear(6, 3), layer(OrderedMemory, backend="reference"))
+    assert "reference: runs, selected by backend='reference'" in explain(model, torch.zeros(5, 2, 6))
+    with pytest.raises(TypeError, match="expected an OrderedMemory or ONLSTM, got Linear"):
+        explain(nn.Linear(3, 3), torch.zeros(5, 2, 3))
+
+
+@BOTH
+def test_asking_changes_nothing(make):
+    dropout = {"cell_dropout": 0.5} if make is OrderedMemory else {"weight_dropout": 0.5}
+    asked = layer(make, backend="reference", **dropout)
+    before = torch.get_rng_state()
+    explain(asked, torch.zeros(5, 2, 3))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(parameter.grad is None for parameter in asked.parameters())
+
+
+@BOTH
+def test_the_choice_is_logged(make, no_compiler, caplog):
+    caplog.set_level(logging.DEBUG, "ordered_memory.backends.registry")
+    run = layer(make)
+    run(torch.zeros(5, 2, 3))
+    (choice,) = (record for record in caplog.records if record.name == "ordered_memory.backends.registry")
+    assert choice.getMessage() == "; ".join(explain(run, torch.zeros(5, 2, 3)).splitlines())
+
+
+@BOTH
+def test_what_is_wrong_is_said_once_and_what_is_by_design_is_not(make, no_compiler, caplog):
+    caplog.set_level(logging.INFO, "ordered_memory")
+    by_design = layer(make, dtype=torch.bfloat16)
+    by_design(torch.zeros(5, 2, 3, dtype=torch.bfloat16))
+    assert caplog.records == []
+    for _ in range(2):
+        layer(make)(torch.zeros(5, 2, 3))
+    (record,) = caplog.records
+    package = make.__module__.partition(".")[0]
+    start = f"{package}: the fastest backend, 'native', cannot run: there is no C compiler"
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(start)
+
+
+def test_where_there_is_no_native_by_design_nothing_is_logged(no_compiler, monkeypatch, caplog):
+    monkeypatch.setattr(build.platform, "system", lambda: "Darwin")
+    text = explain(layer(OrderedMemory), torch.zeros(5, 2, 3))
+    assert text.startswith("native: does not run: its C runs on Linux, this is Darwin\n")
+    assert caplog.records == []
+
+
+def test_functions_are_marked_as_torch_compile_marks_them():
+    def function():
+        pass
+
+    marks = vars(torch.compiler.assume_constant_result(function))
+    assert vars(native._why_not_compiled).items() >= marks.items() != {}.items()
+
+
+@torch.no_grad()  # torch.compile reads `.grad` of what is not a leaf, which warns
+def test_the_compiler_goes_round_the_sequence_engine():
+    run = layer(OrderedMemory, backend="sequence")
+    x = torch.randn(5, 2, 3)
+    found = torch._dynamo.explain(lambda x: run(x * 2).output + 1)(x)
+    assert any("the sequence backend decides by the data" in one.reason for one in found.break_reasons)
+    torch.compiler.reset()
+    assert torch.equal(torch.compile(run, backend="eager")(x).output, run(x).output)
+    torch.compiler.reset()
