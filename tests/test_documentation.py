@@ -1,37 +1,78 @@
-"""What the README shows works: its Python runs, and so do its commands, made quick by options."""
+"""What the README and the site show works: their Python runs, and so do their commands, made quick."""
 
+import contextlib
 import gzip
 import importlib
+import io
 import json
 import re
 import shlex
+import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+import torch
+
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(page):
+    """Language, code, and whether what stands right above is another block, of which this is the output."""
+    text, end = page.read_text(), 0
+    for match in BLOCK.finditer(text):
+        follows = end > 0 and not text[end : match.start()].strip()
+        yield *match.groups(), follows
+        end = match.end()
+
+
+def run(page):
+    """Run the Python of a page, one block after the other; a block of text right below is what it prints."""
+    names, printed = {}, None
+    for language, code, follows in blocks(page):
+        if language == "python":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(code, page.name, "exec"), names)
+            printed = output.getvalue()
+        elif language == "text" and follows:
+            assert printed == code
+    return names
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
 
 
 def test_the_example_runs():
-    code, *others = blocks("python")
-    names = {}
-    exec(code, names)
+    names = run(README)
     assert names["out"].output.shape == (4, 10, 32)
     assert names["summary"].shape == (4, 32)
     assert names["trees"][-1] == 0
     assert len(names["more_trees"]) == 4
-    for other in others:
-        exec(other, names)
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=name)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, monkeypatch, tmp_path):
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    run(page)
 
 
 def commands():
-    lines = "".join(blocks("sh")).splitlines()
+    """The words of every shell command, each command once."""
+    lines = [
+        line
+        for page in PAGES
+        for language, code, _ in blocks(page)
+        if language == "sh"
+        for line in code.splitlines()
+    ]
     words = [shlex.split(line, comments=True) for line in lines]
-    return [command[2:] for command in words if command[:2] == ["python", "-m"]]
+    return list(dict.fromkeys(tuple(command) for command in words if command))
 
 
 CLASSIFIER = "--epochs 1 --embedding-size 6 --slot-size 6 --num-slots 3 --test-num-slots 4"
@@ -68,7 +109,10 @@ def write_what_the_commands_read(directory):
 def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     write_what_the_commands_read(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for words in commands():
+    for program, *arguments in commands():
+        if (program, arguments[0]) != ("python", "-m"):
+            continue
+        words = arguments[1:]
         shorter = SHORTER[" ".join(words[:2])].split()
         if words[0] == "tasks.language_model" and "demo" in words:
             shorter += ["--sentences", "400"]
@@ -76,17 +120,17 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
         assert main([*words[1:], *shorter]) == 0, (words, capsys.readouterr().err)
 
 
-def test_every_task_is_shown():
-    shown = {command[0] for command in commands()}
-    assert shown == {f"tasks.{path.parent.name}" for path in (ROOT / "tasks").glob("*/__main__.py")}
-
-
-def test_the_make_targets_exist():
+def test_other_commands_name_what_there_is():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for target in re.findall(r"^make (\w+)", "".join(blocks("sh")), re.MULTILINE):
-        assert target in targets
-
-
-def test_the_files_it_links_to_exist():
-    for link in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / link).exists(), link
+    for program, *arguments in commands():
+        if program == "make":
+            assert arguments[0] in targets
+        elif program == "pip":
+            verb, what = arguments
+            assert verb == "install"
+            assert what.partition("[")[0] == "."
+            assert set(re.findall(r"\w+", what)) <= extras.keys()
+        else:
+            assert program == "python"
+            assert arguments[0] == "-m" or (ROOT / arguments[0]).is_file()
