@@ -61,11 +61,15 @@ class _SummaryTransformer(nn.Module):
 class Transformer(_SummaryTransformer):
     """A Transformer encoder of single sequences, over [summary; sequence].
 
-    A token is W x + b of its embedding, plus a sinusoidal encoding of its position. The other arguments are
-    those of `PairTransformer`.
+    A token is W x + b of its embedding, plus a sinusoidal encoding of its position.
 
     Args:
         input_size: E.
+        size: D, even.
+        layers: how many; or steps, if they share their weights.
+        heads: that D is divided among.
+        dropout: inside the layers.
+        shared: one layer for all steps: the Universal Transformer.
     """
 
     def __init__(
