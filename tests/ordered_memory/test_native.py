@@ -5,10 +5,13 @@ import threading
 import pytest
 import torch
 
+from onlstm import ONLSTM
+from onlstm.backends import native as onlstm_native
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import native, select_backend, sequence
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.runtime import build
+from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
 from tests.tolerances import assert_close
 
 AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))
@@ -235,3 +238,20 @@ def test_what_is_no_number_stays_none_as_bfloat16():
     output = case.run(True)[0].output
     assert output[2:7, 1].isnan().all()
     assert not output[:, 0].isnan().any()
+
+
+@AVAILABLE
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, monkeypatch, caplog):
+    monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
+    library = build.load(onlstm_native.SOURCE, dtype)
+    monkeypatch.setattr(library, "multiplies_bfloat16", False)
+    say_that_products_stay_float32.cache_clear()
+    for layer in (OrderedMemory(4, 6, 3, backend="native"), ONLSTM(4, 6, chunk_size=2, backend="native")):
+        layer.to(dtype)
+        x = torch.randn(3, 2, 4, dtype=dtype)
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                layer(x)
+    assert len(caplog.messages) == (dtype == torch.float32)
+    say_that_products_stay_float32.cache_clear()

@@ -27,6 +27,7 @@ from onlstm.backends.contract import Engine, Inputs
 from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime.build import Library, load
+from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
 from ordered_memory.backends.runtime.products import multiply
 from ordered_memory.backends.runtime.threads import run_team
 from ordered_memory.backends.tracing import constant
@@ -122,6 +123,8 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
     steps, (sequences, _) = len(inputs.batch_sizes), inputs.hidden.shape
     features, masters = inputs.tokens.shape[1], size // inputs.chunk_size
     library = _library(inputs)
+    if inputs.bfloat16 and library.dtype == torch.float32 and not library.multiplies_bfloat16:
+        say_that_products_stay_float32()
     pairs = inputs.bfloat16 and library.multiplies_pairs and features % 2 == 0 and size % 2 == 0
     sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep), int(pairs))
     struct: Any = library.struct("Pass")(*sizes)

@@ -24,6 +24,7 @@ from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryState
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
+from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
 from ordered_memory.backends.tracing import constant
 from ordered_memory.cells import GatedRecursiveCell
 
@@ -49,7 +50,10 @@ def run_recurrence(
         Outputs (T, B, D), final state, attention (T, B, N).
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
-    arguments = arguments._replace(bfloat16=arguments.bfloat16 and multiplies_bfloat16())
+    if arguments.bfloat16 and not multiplies_bfloat16():
+        if inputs.dtype == torch.float32:
+            say_that_products_stay_float32()
+        arguments = arguments._replace(bfloat16=False)
     shares = min(_num_threads(), inputs.shape[1])
     *results, _ = OPERATOR(*flatten(call.Pass(arguments, shares)), arguments.needs_grad)
     output, memory, candidate, occupancy, attention = results

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from functools import cache
 from pathlib import Path
+
+from ordered_memory.backends.tracing import constant
+
+logger = logging.getLogger(__name__)
 
 
 @cache
@@ -24,3 +29,12 @@ def _lines() -> list[str]:
         return Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return []
+
+
+@constant
+@cache
+def say_that_products_stay_float32() -> None:
+    """Log it as a warning, the first time alone."""
+    logger.warning(
+        "bfloat16 autocast: the recurrence stays float32, as this processor has neither AMX nor AVX512_BF16"
+    )
