@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.evaluation import Reading, read
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
-from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree, save_attention
+from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least, check_fraction
@@ -184,4 +185,4 @@ def draw_heat_map(path: Path, attention: NDArray[Any], tokens: list[str]) -> Non
 def _drawn(tree: Tree, words: list[str]) -> str:
     if len(words) > LONGEST_DRAWN:
         return f"a tree of {len(words):,} words, not drawn: at most {LONGEST_DRAWN} are"
-    return draw_tree(tree, words)
+    return tree_text(tree, words)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 from tqdm import tqdm
 
+from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
@@ -17,11 +18,10 @@ from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import coverage, spell
 from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.figure import distances_figure, distances_text
 from tasks.parsing.reading import read_sentences
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
-from tasks.reporting.drawing import draw_tree, figure_png
+from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import check_writable_file, write_atomically
@@ -29,7 +29,6 @@ from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict
 
 TEMPERATURES = (1e-6, 1e6)
-LONGEST_DRAWN = 60
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
 """Of distances, by kind of model; an LSTM has none."""
@@ -212,7 +211,7 @@ def run_parse(config: ParseConfig) -> None:
         print(distances_text(d.tolist(), words))
         for decoding in decodings:
             (tree,) = decode([d], decoding, config.temperature)
-            print(f"\nlayer {layer}, {decoding}\n{draw_tree(tree, words)}")
+            print(f"\nlayer {layer}, {decoding}\n{tree_text(tree, words)}")
     if config.plot is not None:
         chosen = distances[[layer - 1 for layer in layers]]
         trees = decode(list(chosen), decodings[0], config.temperature)

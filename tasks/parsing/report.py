@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ordered_memory.draw import distances_figure
 from ordered_memory.span_f1 import CORPUS_LEVEL, EVALB_DIFFERENCE, ONE_TOKEN, SENTENCE_LEVEL
 from tasks.parsing.evaluation import LABELS, SHORT, Evaluation, Source
-from tasks.parsing.figure import distances_figure
 from tasks.parsing.treebank import tags_text
 from tasks.reporting.report import Example, Report, Table, write_report
 from tasks.reporting.tables import table

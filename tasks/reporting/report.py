@@ -13,8 +13,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ordered_memory.draw import attention_figure, tree_svg
 from ordered_memory.trees import Span, Tree, spans
-from tasks.reporting.drawing import LONGEST_DRAWN, attention_figure, curves_figure, figure_img, tree_svg
+from tasks.reporting.drawing import LONGEST_DRAWN, curves_figure, figure_img
 from tasks.runs.files import write_atomically
 
 
@@ -63,7 +64,7 @@ class Example:
         attention: p, (·, N); None for a model without slots.
         attention_tokens: what the model read, where that is more than the leaves of the trees.
         figure: something else to draw under the trees, if anything.
-        sentiment: of every node of the predicted tree, as `drawing.tree_svg` takes it.
+        sentiment: of every node of the predicted tree, as `draw.tree_svg` takes it.
         gold_sentiment: of every node of the true tree.
         caption: the model's answer.
         correct: whether it is right; None where that makes no sense.

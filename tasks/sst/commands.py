@@ -10,10 +10,11 @@ import tyro
 from nltk.tokenize import NLTKWordTokenizer
 
 from ordered_memory.baseline_trees import right_branching
+from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
 from tasks.classifiers.commands import draw_heat_map, read_example
-from tasks.reporting.drawing import LONGEST_DRAWN, draw_tree
+from tasks.reporting.drawing import LONGEST_DRAWN
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 from tasks.sst.config import SentimentConfig
@@ -91,7 +92,7 @@ def run_predict(config: PredictConfig) -> None:
     else:
         [sentence] = data.sentences(0)
         values = node_values(model, sentence, reading.trees[0])
-        print(f"\n{draw_tree(reading.trees[0], words, _signs(values))}")
+        print(f"\n{tree_text(reading.trees[0], words, _signs(values))}")
         print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
     if config.heat_map is not None and reading.attention is not None:
         draw_heat_map(config.heat_map, reading.attention[0], words)

@@ -7,14 +7,13 @@ import torch
 from onlstm.language_model import LanguageModel
 from ordered_memory.baseline_trees import right_branching
 from ordered_memory.tree_recovery import DECODINGS, greedy
-from ordered_memory.trees import depth, leaves
+from ordered_memory.trees import leaves
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
-from tasks.parsing.figure import distances_figure, distances_text
 from tasks.parsing.reading import read_sentences, syntactic_distances
 from tasks.parsing.treebank import Sentence
 from tasks.runs.errors import UserError
@@ -160,26 +159,3 @@ def test_a_model_of_drawn_sentences_is_tested_on_its_own_test_part():
     for sentence in found.sentences:
         assert leaves(sentence.tree) == list(range(len(sentence.words)))
         assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
-
-
-# ---- drawings
-
-
-def test_bars_of_text_keep_words_values_and_order():
-    lines = distances_text([0.0, 4.0, 1.0], ["a", "long-word", "b"]).splitlines()
-    assert [line.split()[:2] for line in lines] == [["a", "0.00"], ["long-word", "4.00"], ["b", "1.00"]]
-    assert [line.count("█") for line in lines] == [0, 40, 10]
-    assert "0.00" in distances_text([0.0], ["a"])
-
-
-def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
-    distances = np.array([[3.0, 1.0, 2.0], [1.0, 2.0, 0.5]])
-    trees = decode(list(torch.from_numpy(distances)), "unbiased")
-    figure = distances_figure(distances, ["a", "$", "c"], trees, ["layer 1", "layer 2"])
-    bars = [axes for axes in figure.axes if axes.patches]
-    heights = [[bar.get_height() for bar in axes.patches] for axes in bars]
-    assert heights == distances.tolist()
-    drawn = [axes for axes in figure.axes if axes.lines]
-    assert [len(axes.lines) for axes in drawn] == [2 * depth(tree) for tree in trees]
-    with pytest.raises(ValueError, match="got \\(2, 3\\) and 2 trees"):
-        distances_figure(distances, ["a", "b"], trees, ["layer 1", "layer 2"])

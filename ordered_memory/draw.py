@@ -1,0 +1,287 @@
+"""Drawings of trees, attention and distances: text for a terminal, SVG, and figures of matplotlib.
+
+Figures need matplotlib and text of trees needs nltk, which are imported when they are first drawn with.
+`trees.to_nltk` makes trees that nltk draws and saves itself.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ordered_memory.trees import Span, Tree, depth, fold, leaves, spans, to_nltk
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+LEAF_WIDTH, LEVEL_HEIGHT, MARGIN = 34, 18, 14
+CHARACTER_WIDTH = 7.3
+"""Of the page's font, in pixels: LEAF_WIDTH is enough for four characters."""
+LONGEST_LEVEL = 5
+"""Characters of a token that fit beside its neighbours under a heat map."""
+BAR_WIDTH = 40
+INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00", "#1a66b0"
+
+
+def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | None = None) -> str:
+    """The tree in lines of text, for a terminal.
+
+    Args:
+        tree: leaves index `tokens`.
+        tokens: the words, one for each leaf.
+        labels: of nodes, by first and last word; those of single words (i, i) stand above them. A node
+            without one is a dot or, above a word, a line.
+    Returns:
+        Several lines.
+    Raises:
+        ModuleNotFoundError: nltk is not installed.
+    Example:
+        >>> print(tree_text(((0, 1), 2), ["a", "b", "c"]).replace(" ", "_"))
+        _________·
+        _____┌───┴───┐
+        _____·_______│
+        _┌───┴───┐___│
+        _a_______b___c
+    """
+    # Given words as leaves, nltk would put them in the order of its own traversal.
+    positions = to_nltk(tree, range(len(tokens)), "·")
+    from nltk.tree.prettyprinter import TreePrettyPrinter
+
+    words = list(tokens)
+    if labels is not None:
+        for node in positions.subtrees():
+            of_node = node.leaves()
+            node.set_label(labels.get((of_node[0], of_node[-1]), "·"))
+        if isinstance(tree, tuple):  # nltk has a node above the leaf of a one-word tree: that has the label
+            words = [f"{labels.get((i, i), '│')}\n{word}" for i, word in enumerate(tokens)]
+    # nltk breaks what is wider than 16 characters, and would take a word and its label for one.
+    width = 16 if labels is None else None
+    text: str = TreePrettyPrinter(positions, words).text(unicodelines=True, maxwidth=width)
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return "\n".join(lines)
+
+
+def tree_svg(
+    tree: Tree,
+    tokens: Sequence[str],
+    highlight: Sequence[Span] = (),
+    sentiment: Mapping[Span, float] | None = None,
+) -> str:
+    """The tree as SVG: an element of a page, or a file of its own.
+
+    Args:
+        tree: leaves index `tokens`.
+        tokens: the words.
+        highlight: spans whose constituents are drawn in the accent colour.
+        sentiment: of every node, by first and last word, single words (i, i) included: from -1, negative,
+            to 1, positive. Nodes become circles that say it.
+    Returns:
+        One <svg> element. A page may style its classes: `branch`, `branch wrong`, `leaf`, and `node positive`
+        or `node negative` with its `--strength` (percent).
+    Raises:
+        ValueError: a node has no sentiment, or one outside of -1..1.
+    """
+    children = _children(tree)
+    height_of = {span: _levels(span, children) for span in children}
+    levels = max(height_of.values(), default=0)
+    widths = [LEAF_WIDTH + CHARACTER_WIDTH * max(0, len(token) - 4) for token in tokens]
+    edges = list(accumulate(widths, initial=MARGIN))
+    bottom = MARGIN + LEVEL_HEIGHT * levels
+    baseline = bottom + (16 if sentiment is None else 20)
+    width, height = edges[-1] + MARGIN, baseline + 8
+
+    def place(span: Span) -> tuple[float, float]:
+        first, last = ((edges[position] + edges[position + 1]) / 2 for position in span)
+        return (first + last) / 2, bottom - LEVEL_HEIGHT * height_of.get(span, 0)
+
+    marked = set(highlight)
+    branches: list[str] = []
+    parts: list[str] = []
+    for span, parts_of_span in children.items():
+        x, y = place(span)
+        kind = f'branch wrong" stroke="{MARKED}' if span in marked else "branch"
+        for child in parts_of_span:
+            child_x, child_y = place(child)
+            branches.append(f'<path class="{kind}" d="M{x:.1f} {y:.1f}H{child_x:.1f}V{child_y:.1f}"/>')
+    words = {}
+    for i, token in enumerate(tokens):
+        x, _ = place((i, i))
+        words[i, i] = f'<text class="leaf" x="{x:.1f}" y="{baseline:.1f}">{html.escape(token)}</text>'
+    if sentiment is None:
+        parts += words.values()
+    else:
+        for span in [*words, *children]:
+            title = " ".join(tokens[span[0] : span[1] + 1])
+            parts.append(_node(span, sentiment, place(span), title, words.get(span, "")))
+    label = html.escape(f"Tree over {' '.join(tokens)}", quote=True)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
+        f'<g fill="none" stroke="gray" stroke-width="1.4">{"".join(branches)}</g>'
+        f'<g fill="currentColor" font-family="monospace" font-size="12" text-anchor="middle">'
+        f"{''.join(parts)}</g></svg>"
+    )
+
+
+def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title: str = "") -> Figure:
+    """The pointer heat map of a sentence.
+
+    Args:
+        attention: p of one sequence, (T, N), fractions.
+        tokens: T words.
+        title: above the map.
+    Returns:
+        A figure: tokens from left to right, slot 1 (the top of the stack) at the top, N at the bottom.
+    Raises:
+        ValueError: not one row for each token.
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    values = _array(attention)
+    if values.ndim != 2 or len(values) != len(tokens):
+        raise ValueError(f"attention must be (T, N) with T = {len(tokens)} tokens, got {values.shape}")
+    steps, slots = values.shape
+    figure = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots)
+    axes = figure.add_subplot()
+    image = axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    upright = steps > 30 or any(len(token) > LONGEST_LEVEL for token in tokens)
+    axes.set_xticks(range(steps), list(tokens), family="monospace", fontsize=8, rotation=90 * upright)
+    axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
+    axes.set_ylabel("slot")
+    axes.set_title(title, fontsize=9)
+    figure.colorbar(image, ax=axes, label="$p_t$", ticks=[0, 0.5, 1])
+    return figure
+
+
+def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
+    """Bars of text, a line for each word, the longest bar for the largest distance.
+
+    Args:
+        distances: of one layer, a non-negative number for each word.
+        words: as many.
+    Returns:
+        Several lines.
+    Example:
+        >>> print(distances_text([2.0, 1.0], ["the", "cat"]).replace("█", "="))
+          the     2.00  ========================================
+          cat     1.00  ====================
+    """
+    widest = max(map(len, words))
+    largest = max(max(distances), 1e-9)
+    return "\n".join(
+        f"  {word:<{widest}} {value:8.2f}  {'█' * round(BAR_WIDTH * value / largest)}".rstrip()
+        for word, value in zip(words, distances, strict=True)
+    )
+
+
+def distances_figure(
+    distances: ArrayLike | Tensor, words: Sequence[str], trees: Sequence[Tree], names: Sequence[str]
+) -> Figure:
+    """Bars of the distance of each word, a row for each layer, under the layer's tree.
+
+    Args:
+        distances: (L, words).
+        words: the sentence.
+        trees: one for each layer.
+        names: one for each layer.
+    Returns:
+        A figure: words from left to right.
+    Raises:
+        ValueError: there is not one row for each name and tree, or not one column for each word.
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    values = _array(distances)
+    if values.shape != (len(names), len(words)) or len(trees) != len(names):
+        raise ValueError(
+            f"expected distances to be (layers, words) = ({len(names)}, {len(words)}) with a tree for each "
+            f"layer, got {values.shape} and {len(trees)} trees"
+        )
+    heights = [0.4 + 0.14 * depth(tree) for tree in trees]
+    figure = _figure(max(3.0, 1.3 + 0.52 * len(words)), sum(heights) + 1.7 * len(names))
+    ratios = [ratio for height in heights for ratio in (height, 1.0)]
+    rows = figure.subplots(2 * len(names), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
+    labels = [word.replace("$", r"\$") for word in words]  # a pair of them would start a formula
+    for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
+        above, below = rows[2 * number], rows[2 * number + 1]
+        _draw_tree(above, tree)
+        above.axis("off")
+        above.set_title(name, fontsize=9, loc="left")
+        below.bar(range(len(words)), values[number], width=0.7, color=BAR)
+        below.set_ylabel("distance", fontsize=8)
+        below.tick_params(labelsize=8, labelbottom=True)
+        below.spines[["top", "right"]].set_visible(False)
+        below.set_xticks(range(len(words)), labels, rotation=35, ha="right", rotation_mode="anchor")
+    rows[0].set_xlim(-0.6, len(words) - 0.4)
+    return figure
+
+
+def _array(values: ArrayLike | Tensor) -> NDArray[np.float64]:
+    tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    return tensor.detach().to("cpu", torch.float64).numpy()
+
+
+def _figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        reason = "matplotlib is not installed: pip install matplotlib"
+        raise ModuleNotFoundError(reason, name="matplotlib") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _children(tree: Tree) -> dict[Span, list[Span]]:
+    """The parts of every constituent, children before parents."""
+    inner = spans(tree)
+    children: dict[Span, list[Span]] = {}
+    waiting: dict[int, Span] = {leaf: (leaf, leaf) for leaf in leaves(tree)}
+    for first, last in inner:
+        parts = []
+        position = first
+        while position <= last:
+            part = waiting.pop(position)
+            parts.append(part)
+            position = part[1] + 1
+        children[first, last] = parts
+        waiting[first] = (first, last)
+    return children
+
+
+def _node(
+    span: Span, sentiment: Mapping[Span, float], place: tuple[float, float], title: str, word: str
+) -> str:
+    """The circle of a node, the larger the stronger its sentiment, with the word under it if it is a leaf."""
+    value = sentiment.get(span)
+    if value is None or not -1 <= value <= 1:
+        raise ValueError(f"expected sentiment of {span} ({title!r}) to be from -1 to 1, got {value}")
+    kind, colour = ("negative", NEGATIVE) if value < 0 else ("positive", POSITIVE)
+    return (
+        f'<g class="node {kind}" style="--strength:{100 * abs(value):.0f}%">'
+        f"<title>{value:+z.2f}: {html.escape(title)}</title>"
+        f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{3 + 3 * abs(value):.1f}" fill="{colour}"/>'
+        f"{word}</g>"
+    )
+
+
+def _levels(span: Span, children: dict[Span, list[Span]]) -> int:
+    """The height of a constituent above the leaves; only short sentences are drawn, so this may recurse."""
+    return 1 + max((_levels(child, children) for child in children[span] if child in children), default=0)
+
+
+def _draw_tree(axes: Axes, tree: Tree) -> None:
+    """Draw the branches; a word is at height 0."""
+
+    def join(children: list[tuple[float, int]]) -> tuple[float, int]:
+        x = (children[0][0] + children[-1][0]) / 2
+        height = 1 + max(child_height for _, child_height in children)
+        for child_x, child_height in children:
+            axes.plot([x, child_x, child_x], [height, height, child_height], color=INK, linewidth=1.1)
+        return x, height
+
+    fold(tree, lambda word: (float(word), 0), join)

@@ -1,0 +1,144 @@
+"""Drawings: words in their order, slots and layers the right way round, and no more imports than needed."""
+
+import re
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from ordered_memory.baseline_trees import balanced, left_branching
+from ordered_memory.draw import attention_figure, distances_figure, distances_text, tree_svg, tree_text
+from ordered_memory.tree_recovery import from_distances
+from ordered_memory.trees import depth
+
+WORDS = ["[MAX", "2", "9", "]"]
+
+
+def test_terminal_tree_keeps_the_order_of_the_words():
+    for tree in (balanced(7), left_branching(7), (((0, 1), (2, (3, 4))), (5, 6))):
+        words = ["[MAX", "2", "9", "[MIN", "4", "7", "]"]
+        line = next(line for line in tree_text(tree, words).splitlines() if "[MAX" in line)
+        assert line.split() == words
+    assert tree_text(0, ["7"]).split()[-1] == "7"
+
+
+def test_svg_has_every_word_and_branch():
+    svg = tree_svg(balanced(4), ["<a>", "&", "c", "d"], highlight=[(0, 1)])
+    assert re.findall(r'<text class="leaf"[^>]*>([^<]*)<', svg) == ["&lt;a&gt;", "&amp;", "c", "d"]
+    assert svg.count('class="branch wrong"') == 2
+    assert svg.count('class="branch"') == 4
+
+
+def test_terminal_tree_has_the_labels_of_its_nodes():
+    labels = {(0, 0): "-", (1, 1): "+", (0, 1): "--", (0, 2): "0"}
+    assert tree_text(((0, 1), 2), ["not", "good", "."], labels).splitlines() == [
+        "         0",
+        "     ┌───┴────┐",
+        "     --       │",
+        " ┌───┴───┐    │",
+        " -       +    │",
+        "not     good  .",
+    ]
+    assert tree_text(0, ["good"], {(0, 0): "+"}).split() == ["+", "│", "good"]
+    assert tree_text((0, 1), ["a", "b"], {}).split() == ["·", "┌───┴───┐", "│", "│", "a", "b"]
+    assert "incomprehensibility" in tree_text((0, 1), ["incomprehensibility", "."], labels)
+
+
+def test_svg_leaves_fit_their_words():
+    words = ["an", "incomprehensible", "and", "disappointing", "misfire", "."]
+    places = [float(x) for x in re.findall(r'<text class="leaf" x="([\d.]*)"', tree_svg(balanced(6), words))]
+    lefts = [x - 7.3 * len(word) / 2 for x, word in zip(places, words, strict=True)]
+    rights = [x + 7.3 * len(word) / 2 for x, word in zip(places, words, strict=True)]
+    assert lefts[0] >= 0
+    assert all(left - right >= 4 for left, right in zip(lefts[1:], rights, strict=False))
+
+
+def test_svg_says_the_sentiment_of_every_node():
+    values = {(0, 0): -0.5, (1, 1): 0.9, (2, 2): -0.001, (0, 1): -0.42, (0, 2): -1}
+    svg = tree_svg(((0, 1), 2), ["not", "<good>", "."], sentiment=values)
+    found = re.findall(r'class="node (\w+)" style="--strength:(\d+)%"><title>([^<]*)</title><circle', svg)
+    assert found == [
+        ("negative", "50", "-0.50: not"),
+        ("positive", "90", "+0.90: &lt;good&gt;"),
+        ("negative", "0", "+0.00: ."),
+        ("negative", "42", "-0.42: not &lt;good&gt;"),
+        ("negative", "100", "-1.00: not &lt;good&gt; ."),
+    ]
+    assert svg.count("<circle") == 5
+    assert svg.count("<text") == 3
+
+
+@pytest.mark.parametrize("value", [None, 1.1, float("nan")])
+def test_a_node_without_sentiment_is_an_error(value):
+    values = {(0, 0): 0.0, (1, 1): value, (0, 1): 0.0}
+    with pytest.raises(ValueError, match=rf"sentiment of \(1, 1\) \('good'\) .* got {value}"):
+        tree_svg((0, 1), ["not", "good"], sentiment=values)
+
+
+def test_heat_map_has_the_root_slot_at_the_bottom():
+    attention = np.zeros((4, 3))
+    attention[:, 2] = 1.0
+    figure = attention_figure(attention, WORDS)
+    (image,) = figure.axes[0].images
+    np.testing.assert_array_equal(image.get_array(), attention.T)
+    assert figure.axes[0].get_ylim() == (2.5, -0.5)  # row 0 (slot 1) is drawn at the top
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["1", "2", "3"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
+
+
+def test_heat_map_of_other_words_is_an_error():
+    with pytest.raises(ValueError, match="T = 4 tokens"):
+        attention_figure(np.zeros((3, 3)), WORDS)
+
+
+def test_bars_of_text_keep_words_values_and_order():
+    lines = distances_text([0.0, 4.0, 1.0], ["a", "long-word", "b"]).splitlines()
+    assert [line.split()[:2] for line in lines] == [["a", "0.00"], ["long-word", "4.00"], ["b", "1.00"]]
+    assert [line.count("█") for line in lines] == [0, 40, 10]
+    assert "0.00" in distances_text([0.0], ["a"])
+
+
+def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
+    distances = np.array([[3.0, 1.0, 2.0], [1.0, 2.0, 0.5]])
+    trees = from_distances(torch.from_numpy(distances), decoding="unbiased", batch_first=True)
+    figure = distances_figure(distances, ["a", "$", "c"], trees, ["layer 1", "layer 2"])
+    bars = [axes for axes in figure.axes if axes.patches]
+    heights = [[bar.get_height() for bar in axes.patches] for axes in bars]
+    assert heights == distances.tolist()
+    drawn = [axes for axes in figure.axes if axes.lines]
+    assert [len(axes.lines) for axes in drawn] == [2 * depth(tree) for tree in trees]
+    with pytest.raises(ValueError, match="got \\(2, 3\\) and 2 trees"):
+        distances_figure(distances, ["a", "b"], trees, ["layer 1", "layer 2"])
+
+
+@pytest.mark.parametrize("more", [{"highlight": [(0, 1)]}, {"sentiment": {(0, 0): -1, (1, 1): 1, (0, 1): 0}}])
+def test_svg_is_a_file_of_its_own(more):
+    root = ElementTree.fromstring(tree_svg((0, 1), ["a", "<b>"], **more))
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    branches, words = root
+    assert (branches.get("fill"), branches.get("stroke")) == ("none", "gray")
+    assert words.get("fill") == "currentColor"
+    assert [word.text for word in words.iter("{http://www.w3.org/2000/svg}text")] == ["a", "<b>"]
+
+
+def test_tensors_that_need_gradients_are_drawn():
+    attention = torch.rand(4, 3, dtype=torch.float32, requires_grad=True)
+    (image,) = attention_figure(attention, WORDS).axes[0].images
+    np.testing.assert_array_equal(image.get_array(), attention.detach().double().T)
+
+
+@pytest.mark.parametrize(
+    ("package", "draw"),
+    [
+        ("matplotlib", lambda: attention_figure(np.eye(4, 3), WORDS)),
+        ("nltk", lambda: tree_text(balanced(4), WORDS)),
+    ],
+)
+def test_a_missing_package_is_named(monkeypatch, package, draw):
+    for name in [package, f"{package}.figure"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError, match=f"{package} is not installed: pip install {package}"):
+        draw()
+    assert tree_svg(balanced(4), WORDS).startswith("<svg")
