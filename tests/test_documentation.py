@@ -88,6 +88,7 @@ SHORTER = {
     "tasks.language_model --preset": f"{LANGUAGE_MODEL} --evaluation-batch-size 2",
     "tasks.parsing --treebank": "",
     "tasks.syntax_eval --pairs": "",
+    "tasks.reproduce om-table-1": "--preset demo",
     "tasks.benchmark --config": "--quick --no-memory",
 }
 """Options that make the commands quick, by how they begin."""

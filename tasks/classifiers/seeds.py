@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from tasks.classifiers.encoders import EncoderConfig
+from tasks.reporting.summary import mean_and_deviation
+from tasks.reporting.tables import number
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 from tasks.runs.run_directory import RunDirectory, read_json
@@ -63,9 +63,9 @@ def _seeds_text(runs: Sequence[Path]) -> str:
     lines = [f"{len(results)} seeds: mean ± standard deviation"]
 
     def line(name: str, values: Sequence[float]) -> str:
-        deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
+        mean, deviation = mean_and_deviation(values)
         each = " ".join(f"{value:.4f}" for value in values)
-        return f"{name:>40}  {np.mean(values):.4f} ± {deviation:.4f}  ({each})"
+        return f"{name:>40}  {mean:.4f} ± {number(deviation, 4)}  ({each})"
 
     lines.append(line("accuracy", [result["accuracy"] for result in results]))
     for title, rows in results[0]["accuracy_by"].items():

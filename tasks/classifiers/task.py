@@ -158,32 +158,39 @@ class ClassifierTask(Generic[Config]):
         Args:
             config: of the run.
         Raises:
-            UserError: see `run_experiment`; also if a part of the data is empty.
+            UserError: see `run_experiment` and `prepare`.
         """
+        run_experiment(config, lambda: self.prepare(config))
 
-        def prepare() -> Prepared:
-            splits = self.load(config)
-            for name, part in zip(("training", "validation", "test"), splits, strict=True):
-                if not len(part.labels):
-                    raise UserError(
-                        f"the options leave no {name} {self.unit}: too few are given, or all are too long"
-                    )
-            model = self.build(config) if self.initial is None else self.initial(config, splits)
-            train, validation, test = (f"{len(part.labels):,}" for part in splits)
-            return Prepared(
-                task=Classification(config, splits.train, splits.validation),
-                model=model,
-                optimization=PlateauAdam(model, config, self.rates and self.rates(config)),
-                description=(
-                    f"{self.title(config)}; {train} training, {validation} validation and "
-                    f"{test} test {self.unit}"
-                ),
-                test=lambda run, fabric: self._test(config, run, splits.test, fabric),
-                results_text=results_text,
-                metadata=self.describe_embedding and {EMBEDDING: self.describe_embedding(model)},
-            )
+    def prepare(self, config: Config) -> Prepared:
+        """Load the data of a run and build its model.
 
-        run_experiment(config, prepare)
+        Args:
+            config: of the run.
+        Returns:
+            What `run_experiment` trains and tests.
+        Raises:
+            UserError: bad data, a part of the data is empty, or an option that the model refuses.
+        """
+        splits = self.load(config)
+        for name, part in zip(("training", "validation", "test"), splits, strict=True):
+            if not len(part.labels):
+                raise UserError(
+                    f"the options leave no {name} {self.unit}: too few are given, or all are too long"
+                )
+        model = self.build(config) if self.initial is None else self.initial(config, splits)
+        train, validation, test = (f"{len(part.labels):,}" for part in splits)
+        return Prepared(
+            task=Classification(config, splits.train, splits.validation),
+            model=model,
+            optimization=PlateauAdam(model, config, self.rates and self.rates(config)),
+            description=(
+                f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
+            ),
+            test=lambda run, fabric: self._test(config, run, splits.test, fabric),
+            results_text=results_text,
+            metadata=self.describe_embedding and {EMBEDDING: self.describe_embedding(model)},
+        )
 
     def _test(self, config: Config, run: RunDirectory, data: LabelledData, fabric: Fabric) -> dict[str, Any]:
         """Results of the best weights; writes the report."""

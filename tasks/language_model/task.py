@@ -197,26 +197,35 @@ def train(config: LanguageModelConfig) -> None:
     Args:
         config: of the run.
     Raises:
-        UserError: see `run_experiment`.
+        UserError: see `run_experiment` and `prepare`.
     """
+    run_experiment(config, lambda: prepare(config))
 
-    def prepare() -> Prepared:
-        corpus = load_corpus(config)
-        model = build_model(config, len(corpus.vocabulary))
-        return Prepared(
-            task=LanguageModelling(config, corpus.train, corpus.validation),
-            model=model,
-            optimization=build_optimization(model, config),
-            description=(
-                f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
-                f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
-            ),
-            test=lambda run, fabric: _test(config, run, corpus, fabric),
-            results_text=results_text,
-            metadata={"vocabulary": corpus.vocabulary.words},
-        )
 
-    run_experiment(config, prepare)
+def prepare(config: LanguageModelConfig) -> Prepared:
+    """Load the text of a run and build its model.
+
+    Args:
+        config: of the run.
+    Returns:
+        What `run_experiment` trains and tests.
+    Raises:
+        UserError: bad text.
+    """
+    corpus = load_corpus(config)
+    model = build_model(config, len(corpus.vocabulary))
+    return Prepared(
+        task=LanguageModelling(config, corpus.train, corpus.validation),
+        model=model,
+        optimization=build_optimization(model, config),
+        description=(
+            f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
+            f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
+        ),
+        test=lambda run, fabric: _test(config, run, corpus, fabric),
+        results_text=results_text,
+        metadata={"vocabulary": corpus.vocabulary.words},
+    )
 
 
 def _test(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric: Fabric) -> dict[str, Any]:

@@ -21,6 +21,8 @@ class DataConfig:
     """Number of expressions to generate; a tenth of them is the test data."""
     validation_size: int = 5_000
     """Number of training expressions to hold out for validation."""
+    train_size: int | None = None
+    """Train on this many expressions, the first ones that are left for training; None for all."""
     max_train_length: int = 100
     """Drop training and validation expressions of more tokens than this; test expressions are all kept."""
 
@@ -36,7 +38,7 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "expressions", "validation_size", "max_train_length")
+        check_at_least(1, self, "expressions", "validation_size", "train_size", "max_train_length")
 
     @property
     def directory(self) -> Path:

@@ -18,6 +18,7 @@ from tasks.listops.data import Dataset
 from tasks.listops.expressions import DIGITS, IDS, OPERATORS
 from tasks.listops.generator import hard_test
 from tasks.listops.model import PRETRAINED, ListOpsModel
+from tasks.runs.errors import UserError
 
 LENGTHS = (20, 50, 100, 200, 500, 1000)
 """The longest expressions of the groups that accuracy is reported of."""
@@ -32,7 +33,7 @@ def _load_splits(config: ListOpsConfig) -> Splits:
     Returns:
         Three data sets.
     Raises:
-        UserError: a file is missing or bad.
+        UserError: a file is missing or bad, or there are fewer expressions than `train_size`.
     """
     splits = data.load(
         config.data_dir,
@@ -41,9 +42,15 @@ def _load_splits(config: ListOpsConfig) -> Splits:
         validation=config.validation_size,
         max_train_length=config.max_train_length,
     )
-    validation = splits.validation
+    train, validation = splits.train, splits.validation
+    if config.train_size is not None:
+        if config.train_size > len(train):
+            raise UserError(
+                f"--train-size must be at most {len(train)}, all there are, got {config.train_size}"
+            )
+        train = train.select(np.arange(config.train_size))
     short = validation.select(validation.lengths <= config.max_train_length)
-    return Splits(*(_for_model(config, part) for part in (splits.train, short, splits.test)))
+    return Splits(*(_for_model(config, part) for part in (train, short, splits.test)))
 
 
 def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:

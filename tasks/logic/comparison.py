@@ -11,19 +11,16 @@ from tasks.classifiers.report import EXAMPLE_LENGTHS, accuracy_plots, confusion_
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
 from tasks.logic.model import load_model
+from tasks.logic.published import PUBLISHED
 from tasks.logic.task import LEFT_OUT, LOGIC, load_pairs
 from tasks.reporting.report import Example, Report, Table, write_report
+from tasks.reporting.summary import Published
 from tasks.reporting.tables import number
 from tasks.reporting.tables import table as plain_table
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 NUM_EXAMPLES = 6
-
-PAPER_FULL = {"7": 0.98, "8": 0.97, "9": 0.96, "10": 0.94, "11": 0.93, "12": 0.92}
-"""Ordered Memory in the paper's Table 1, by number of operations."""
-PAPER_SPLITS = {"A": 0.94, "B": 0.91, "C": 0.81}
-"""Ordered Memory in the paper's Table 2."""
 
 
 def write_comparison(path: Path, directories: Sequence[Path]) -> str:
@@ -103,10 +100,11 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
         for name, summary in summaries.items()
     ]
     if split == "full":
-        rows.append(["Ordered Memory, published", *(PAPER_FULL.get(count, "") for count in operations)])
+        published = PUBLISHED["ordered-memory"]
+        rows.append(["Ordered Memory, published", *(_fraction(published.get(count)) for count in operations)])
     else:
         blank = [""] * (len(operations) + len(regions) - 1)
-        rows.append(["Ordered Memory, published", *blank, PAPER_SPLITS[split]])
+        rows.append(["Ordered Memory, published", *blank, _fraction(PUBLISHED["ordered-memory"][split])])
     return Table(
         title="Test accuracy by number of operations"
         + (f" and on what split {split} left out" if regions else ""),
@@ -114,3 +112,8 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
         rows=rows,
         note="Training has at most 6 operations; 12 stands for 12 and more.",
     )
+
+
+def _fraction(published: Published | None) -> float | str:
+    """A published percentage; empty where there is none."""
+    return "" if published is None else published.mean / 100

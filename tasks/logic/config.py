@@ -78,7 +78,7 @@ def presets_of(model: str | None) -> dict[str, LogicConfig]:
         Configurations by name, the default first.
     """
     if model == "onlstm":
-        return {"paper": PAPER_ONLSTM, "demo": replace(DEMO, chunk_size=4)}
+        return {"paper": PAPER_ONLSTM, "demo": DEMO}
     if model == "gold-tree-rnn":
         plain = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
         return {"paper": plain, "demo": DEMO}

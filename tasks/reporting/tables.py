@@ -1,4 +1,4 @@
-"""Plain tables for the terminal."""
+"""Tables as text, for the terminal and for Markdown."""
 
 from __future__ import annotations
 
@@ -26,6 +26,22 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same in Markdown.
+
+    Args:
+        header: of the columns.
+        rows: cells as text, as many as the header has.
+    Example:
+        >>> print(markdown(["who", "ms"], [["floor", "5"]]))
+        | who | ms |
+        |---|---|
+        | floor | 5 |
+    """
+    first, *rest = (f"| {' | '.join(line)} |" for line in [header, *rows])
+    return "\n".join([first, f"|{'---|' * len(header)}", *rest])
 
 
 def number(value: float | None, digits: int = 1, suffix: str = "") -> str:

@@ -74,7 +74,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         if verb.presets is None:
             config = parse(verb.config, words, called, description=description)
         else:
-            config = _parse_run(verb.config, verb.presets, words, called, description)
+            config = parse_run(verb.config, verb.presets, words, called, description)
         verb.run(config)
         sys.stdout.flush()
     except (UserError, BackendError) as error:
@@ -133,14 +133,26 @@ def parse(
     return cls(**values)
 
 
-def _parse_run(
+def parse_run(
     cls: type[Config],
     presets_of: Callable[[str | None], Mapping[str, Config]],
     words: list[str],
     program: str,
-    description: str,
+    description: str | None = None,
 ) -> Config:
-    """The configuration of a training run: a preset, or with `--resume` the saved one, and the options."""
+    """The configuration of a training run: a preset, or with `--resume` the saved one, and the options.
+
+    Args:
+        cls: the task's configuration class.
+        presets_of: see `Verb`.
+        words: the command line.
+        program: the command, for `--help`.
+        description: as for `parse`.
+    Returns:
+        The configuration.
+    Raises:
+        UserError: no such preset, or a saved configuration that cannot be read.
+    """
     presets = presets_of(option(words, "--model"))
     name = option(words, "--preset") or next(iter(presets))
     if name not in presets:

@@ -7,6 +7,7 @@ last.safetensors   the complete training state, to resume from
 best.safetensors   the weights of the best epoch on validation data, with the configuration
 results.json       the final evaluation
 report.html        the same as a page
+diverged.json      the epoch and the step at which the loss stopped being finite, if it did
 .lock              held by the process that trains
 """
 
@@ -47,6 +48,7 @@ class RunDirectory:
         self.best = path / "best.safetensors"
         self.results = path / "results.json"
         self.report = path / "report.html"
+        self.diverged = path / "diverged.json"
 
     def check_free(self) -> None:
         """Raise a UserError if this directory already holds a run.

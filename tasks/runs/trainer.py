@@ -32,7 +32,7 @@ from tasks.runs.interruption import Interruption
 from tasks.runs.optimization import Optimization
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, left_text, progress_bar
-from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict
+from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict, write_json
 from tasks.runs.task import Scores, Task
 
 MOST_PROCESSES = max(8, os.cpu_count() or 1)
@@ -178,6 +178,7 @@ class Trainer:
         main = self.fabric.is_global_zero
         if main:
             self.run.results.unlink(missing_ok=True)  # they belong to weights that will change
+            self.run.diverged.unlink(missing_ok=True)
         directory = self.run.tensorboard if main else None
         with (
             Interruption(announce=main) as interruption,
@@ -198,7 +199,7 @@ class Trainer:
         curves.begin_epoch(sums, progress.examples)
         with self._bar(len(batches)) as bar:
             while progress.step_in_epoch < len(batches):
-                of_batch, examples = self._train_batch(batches[progress.step_in_epoch])
+                of_batch, examples = self.train_batch(batches[progress.step_in_epoch])
                 sums += of_batch
                 progress.step += 1
                 progress.step_in_epoch += 1
@@ -219,8 +220,14 @@ class Trainer:
         progress.loss_sum, progress.correct = sums.tolist()
         return False
 
-    def _train_batch(self, batch: Any) -> tuple[Tensor, int]:
-        """Take one step; returns the total loss and correct answers of the whole batch, and its size."""
+    def train_batch(self, batch: Any) -> tuple[Tensor, int]:
+        """Take one step of the optimizer.
+
+        Args:
+            batch: one of `Task.training_batches`.
+        Returns:
+            The total loss and the number of correct answers of the whole batch, (2,), and its size.
+        """
         world = self.fabric.world_size
         share = self.task.share(batch, self.fabric.global_rank, world)
         self.optimization.begin_step(share)
@@ -308,6 +315,8 @@ class Trainer:
     def _check_loss(self, loss: float = 0.0) -> None:
         """Raise a UserError rather than overwrite good weights with bad ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
+            if self.fabric.is_global_zero:
+                write_json(self.run.diverged, {"epoch": self.progress.epoch, "step": self.progress.step})
             raise UserError(f"the loss is not finite at step {self.progress.step}: lower --learning-rate")
 
     def _agree(self, interrupted: bool, out_of_time: bool) -> int:

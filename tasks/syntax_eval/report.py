@@ -32,7 +32,8 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
         tallies: from `evaluation.compare`.
         models: their names.
     Returns:
-        For each line: `level` 0, 1 or 2 of a section, a group in it, a row in that; `name`; the numbers of
+        For each line: `level` 0, 1 or 2 of a section, a group in it, a row in that; `name`; for a row also
+        `section` and `group`; the numbers of
         `pairs`, `covered` and `scored` ones; `few`, how many rows (of a row 0 or 1) have an accuracy over
         fewer than FEW pairs; `accuracy` by name of the model, published ones included, or None. The accuracy
         of a row is over all its pairs; that of a section or group is the unweighted mean of the rows beneath
@@ -128,7 +129,8 @@ def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line
         accuracy |= dict(zip(PUBLISHED_MODELS, row.published, strict=True))
     counts = _counts(tallies)
     few = int(0 < counts["scored"] < FEW)
-    return {"level": 2, "name": row.name, **counts, "few": few, "accuracy": accuracy}
+    place = {"level": 2, "section": row.section, "group": row.group, "name": row.name}
+    return {**place, **counts, "few": few, "accuracy": accuracy}
 
 
 def _head(name: str, level: int, rows: Sequence[Line]) -> Line:

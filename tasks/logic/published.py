@@ -1,0 +1,35 @@
+"""Published test accuracies in logic, in %.
+
+By `--model`: at 7 to 12 operations after training on at most 6 and on what the splits A, B and C leave out,
+and F1 of the induced trees. From Tables 1 and 2 of Ordered Memory, except the recurrent-recursive network's,
+which are from its own paper.
+"""
+
+from __future__ import annotations
+
+from tasks.reporting.summary import Published
+
+LONGER = ("7", "8", "9", "10", "11", "12")
+SPLITS = ("A", "B", "C")
+F1 = "F1"
+
+
+def _row(longer: str, splits: str = "", f1: str = "") -> dict[str, Published]:
+    columns = [*zip(LONGER, longer.split(), strict=True)]
+    columns += zip(SPLITS, splits.split(), strict=True) if splits else []
+    columns += [(F1, f1)] if f1 else []
+    return {name: Published(*map(float, text.split("±"))) for name, text in columns}
+
+
+PUBLISHED = {
+    "ordered-memory": _row("98±0 97±.4 96±.5 94±.8 93±.5 92±1.1", "94 91 81", "84.3±14.4"),
+    "ordered-memory-tree-rnn-cell": _row("69 67 65 61 57 53"),
+    "lstm": _row("88 84 80 78 71 69", "84 60 59"),
+    "rrnet": _row("84 81 78 74 72 71"),
+    "onlstm": _row("91 87 85 81 78 75", "70 63 60"),
+    "transformer": _row("51 52 51 51 51 48", "53 51 51"),
+    "universal-transformer": _row("51 52 51 51 51 48", "53 51 51"),
+    "gold-tree-lstm": _row("94 92 92 88 87 86", "91 84 76"),
+    "gold-tree-cell": _row("98 96 96 95 93 92", "95 95 90"),
+    "gold-tree-rnn": _row("98 98 97 96 95 96", "94 92 86"),
+}

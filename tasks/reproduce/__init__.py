@@ -1,0 +1,1 @@
+"""The papers' tables from one command each: runs over seeds, ours beside published numbers."""

@@ -1,0 +1,31 @@
+"""`python -m tasks.reproduce TABLE --option value`; without TABLE, the list of tables."""
+
+import sys
+from dataclasses import make_dataclass
+from functools import partial
+
+import tasks.reproduce
+from tasks.reproduce.catalogue import TABLES
+from tasks.reproduce.commands import ListConfig, run_list, run_table
+from tasks.reproduce.config import ReproduceConfig
+from tasks.runs.command_line import Verb, run
+
+VERBS = {
+    "list": Verb(ListConfig, run_list),
+    **{
+        name: Verb(
+            make_dataclass("TableConfig", [], bases=(ReproduceConfig,), namespace={"__doc__": table.title}),
+            partial(run_table, name),
+        )
+        for name, table in TABLES.items()
+    },
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; see `tasks.runs.command_line.run`."""
+    return run("python -m tasks.reproduce", tasks.reproduce.__doc__ or "", VERBS, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

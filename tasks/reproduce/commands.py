@@ -1,0 +1,103 @@
+"""The verbs: a table each, and their list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.reporting.tables import table as plain
+from tasks.reproduce.catalogue import TABLES
+from tasks.reproduce.config import ReproduceConfig, runs_of
+from tasks.reproduce.estimate import Estimator
+from tasks.reproduce.execution import Work, Workers, submit
+from tasks.reproduce.output import text, write
+from tasks.reproduce.results import collect
+from tasks.reproduce.runs import Run
+from tasks.runs.errors import UserError
+
+
+@dataclass
+class ListConfig:
+    """List the tables."""
+
+
+def run_list(config: ListConfig) -> None:
+    """Print the name and title of every table.
+
+    Args:
+        config: nothing.
+    """
+    for name, table in TABLES.items():
+        print(f"{name:<18}  {table.title}")
+
+
+def run_table(name: str, config: ReproduceConfig) -> None:
+    """Do what is missing of a table and write it, or list its runs.
+
+    Args:
+        name: of the table.
+        config: the options.
+    Raises:
+        UserError: a bad option, missing data, or a run that failed; the table is written before.
+        KeyboardInterrupt: every run has stopped, to be continued by the same command.
+    """
+    table = TABLES[name]
+    runs = runs_of(table, config)
+    if config.dry_run:
+        print(_plan(runs, config))
+        return
+    failed = _carry_out(runs, config)
+    results = collect(name, table, config.preset, config.only, runs)
+    print(f"\n{text(results)}\n")
+    print("\n".join(f"written: {path}" for path in write(results, config.directory)))
+    # A run that has diverged is a result.
+    failed = [run.name for run in runs if run.name in failed and run.state().kind != "diverged"]
+    if failed:
+        raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
+
+
+def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
+    """Do what is missing; names of what failed."""
+    deadline = None if config.budget is None else time.monotonic() + 3600 * config.budget
+    here, threads = config.executor == "here", config.threads_of_a_run
+    works = []
+    for run in runs:
+        commands = tuple((f"tasks.{task}", *words) for task, words in run.commands(threads))
+        # Of several runs at a time, and of jobs elsewhere, each keeps what it prints to itself.
+        log = None if not here or config.jobs == 1 else run.files.path / "log.txt"
+        if commands:
+            works.append(Work(run.name, commands, log))
+    if not works:
+        return []
+    print(f"{len(works)} of {len(runs)} runs are not done", flush=True)
+    if here:
+        return Workers(config.jobs, deadline).run(works)
+    parameters: dict[str, Any] = {
+        "timeout_min": round(60 * config.time),
+        "gpus_per_node": config.gpus,
+        "cpus_per_task": config.threads or 1,
+        "slurm_partition": config.partition,
+    }
+    given = {name: value for name, value in parameters.items() if value}
+    return submit(works, config.directory / "jobs", deadline=deadline, **given)
+
+
+def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
+    """The runs with their state and about how long each will take."""
+    estimator = Estimator(config.threads_of_a_run)
+    left = [estimator.seconds_left(run) for run in runs]
+    rows = [[run.name, run.state().text, _hours(one)] for run, one in zip(runs, left, strict=True)]
+    known = sum(one for one in left if one is not None)
+    unknown = left.count(None)
+    rest = f", and {unknown} whose data are not here" if unknown else ""
+    jobs = "one after another" if config.jobs == 1 else f"{config.jobs} at a time"
+    total = f"{len(runs)} runs, about {_hours(known / config.jobs)} of training left, {jobs}{rest}"
+    return f"{plain(['run', 'state', 'training left'], rows)}\n\n{total}"
+
+
+def _hours(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

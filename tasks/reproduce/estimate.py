@@ -1,0 +1,138 @@
+"""About how long a run will take: from the epochs that it has trained, or from a few steps of its model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.reproduce.runs import Run
+from tasks.runs.config import TrainingConfig
+from tasks.runs.errors import UserError
+from tasks.runs.experiment import Prepared
+from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.threads import use_threads
+from tasks.runs.trainer import Trainer, build_fabric
+
+STEPS = 5
+"""Timed steps, after one that is not."""
+SMALL_DATA: dict[str, dict[str, Any]] = {
+    "listops": {"data_dir": None, "expressions": 3_000, "validation_size": 100, "train_size": None},
+    "logic": {"data_dir": None, "generated": 3_000, "split": "full"},
+}
+"""Options that draw a little data of the same distribution, which a few steps need."""
+TRAINING_EXAMPLES: dict[tuple[str, str | None], int] = {
+    ("listops", None): 76_000,
+    ("logic", "full"): 121_977,
+    ("logic", "A"): 116_073,
+    ("logic", "B"): 79_154,
+    ("logic", "C"): 46_707,
+}
+"""Of the standard data, where SMALL_DATA is measured instead."""
+
+
+class Estimator:
+    """Measures each configuration once.
+
+    Args:
+        threads: of each run; None for PyTorch's number.
+    """
+
+    def __init__(self, threads: int | None) -> None:
+        self.threads = threads
+        self._measured: dict[str, float | None] = {}
+
+    def seconds_left(self, run: Run) -> float | None:
+        """About how long the training of a run will take, without its tests.
+
+        Args:
+            run: any.
+        Returns:
+            Seconds, 0 for one that is trained; None if its data cannot be loaded.
+        """
+        state, config = run.state(), run.config
+        if state.kind not in ("missing", "unfinished"):
+            return 0.0
+        spent = 0.0
+        if state.epochs:
+            spent = float(run.files.read_metrics()[-1]["seconds"])
+            epoch: float | None = spent / state.epochs
+            config = run.saved
+        elif config.max_minutes is not None:
+            return 60.0 * float(config.max_minutes)  # more than needed, if the epochs end first
+        else:
+            epoch = self._epoch_seconds(run)
+        if epoch is None:
+            return None
+        left: float = epoch * max(0, config.epochs - state.epochs)
+        return left if config.max_minutes is None else min(left, max(0.0, 60.0 * config.max_minutes - spent))
+
+    def _epoch_seconds(self, run: Run) -> float | None:
+        """Seconds of an epoch; those of a step are measured once for all sizes and splits of the data."""
+        task, config = run.training.task, run.config
+        small = SMALL_DATA.get(task)
+        measured = dataclasses.replace(
+            config, **(small or {}), seed=1, run_dir=None, threads=self.threads, resume=False
+        )
+        key = json.dumps([task, config_to_dict(measured)])
+        if key not in self._measured:
+            self._measured[key] = _measure(measured, task)
+        found = self._measured[key]
+        if found is None or small is None:
+            return found
+        size: int | None = getattr(config, "train_size", None)
+        examples = size or TRAINING_EXAMPLES[task, getattr(config, "split", None)]
+        steps: int = math.ceil(examples / config.batch_size)
+        return found * steps
+
+
+def _measure(config: TrainingConfig, task: str) -> float | None:
+    """Seconds of a training step, or of an epoch where the data are those of the run."""
+    try:
+        use_threads(config)
+        prepared = _prepare(task)(config)
+    except UserError:
+        return None
+    batches = prepared.task.training_batches(1, config.batch_size)
+    step = _step_seconds(config, prepared, batches)
+    return step if task in SMALL_DATA else step * len(batches)
+
+
+def _step_seconds(config: TrainingConfig, prepared: Prepared, batches: Sequence[Any]) -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        fabric = build_fabric(config)
+        fabric.launch()
+        run = RunDirectory(Path(directory))
+        trainer = Trainer(config, prepared.task, prepared.model, prepared.optimization, fabric, run)
+        trainer.train_batch(batches[0])
+        chosen = batches[1 : 1 + STEPS] or batches
+        start = time.perf_counter()
+        for batch in chosen:
+            trainer.train_batch(batch)
+        return (time.perf_counter() - start) / len(chosen)
+
+
+def _prepare(task: str) -> Callable[[Any], Prepared]:
+    """What loads the data and builds the model of a run."""
+    match task:
+        case "listops":
+            from tasks.listops.task import LISTOPS
+
+            return LISTOPS.prepare
+        case "logic":
+            from tasks.logic.task import LOGIC
+
+            return LOGIC.prepare
+        case "sst":
+            from tasks.sst.task import SST
+
+            return SST.prepare
+        case _:
+            from tasks.language_model.task import prepare
+
+            return prepare

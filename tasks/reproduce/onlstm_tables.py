@@ -1,0 +1,146 @@
+"""The tables of the ON-LSTM paper."""
+
+from __future__ import annotations
+
+from ordered_memory.span_f1 import SENTENCE_LEVEL
+from ordered_memory.tree_recovery import VARIANTS
+from tasks.language_model.grammar import draw_pairs
+from tasks.logic import published as logic
+from tasks.reporting.summary import Published
+from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
+from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS
+from tasks.syntax_eval.paper_table import Row as Construction
+
+PRESETS = ("paper", "small", "demo")
+MODELS = {"onlstm": "ON-LSTM", "lstm": "LSTM"}
+"""In the order of the published numbers of minimal pairs."""
+LANGUAGE_MODELS = {model: Training("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
+
+PERPLEXITY = {
+    "onlstm": {"validation": Published(58.29, 0.1), "test": Published(56.17, 0.12)},
+    "lstm": {"validation": Published(60.0), "test": Published(57.3)},
+    "prpn": {"test": Published(62.0)},
+}
+"""The LSTM's are of AWD-LSTM, which has ON-LSTM's layers and sizes."""
+
+
+def _perplexity_row(model: str) -> Row:
+    cells = {part: Cell(LANGUAGE_MODELS[model], (f"{part}_perplexity",)) for part in ("validation", "test")}
+    return Row(MODELS.get(model, "PRPN"), model, cells, PERPLEXITY[model])
+
+
+ALL, SHORT = "all", "at most 10 words"
+PARSING = {
+    "layer 1, prpn": {ALL: Published(20.0, 2.8), SHORT: Published(35.2, 4.1)},
+    "layer 2, prpn": {ALL: Published(47.7, 1.5), SHORT: Published(65.1, 1.7)},
+    "layer 3, prpn": {ALL: Published(36.6, 3.3), SHORT: Published(54.0, 3.9)},
+    "PRPN, prpn": {ALL: Published(37.4, 0.3), SHORT: Published(70.5, 0.4)},
+}
+"""Trees decoded by the papers' algorithm, `prpn`."""
+
+
+def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> Row:
+    """Trees of a layer, or of a baseline; `source` is their name in the results, if it is another one."""
+    cells = {
+        column: Cell(
+            LANGUAGE_MODELS[model],
+            ("rows", {"name": source or name}, group, "f1_sentence"),
+            Evaluation("parsing"),
+        )
+        for column, group in {ALL: "all", SHORT: "short"}.items()
+    }
+    return Row(name, model, cells, PARSING.get(name, {}))
+
+
+def _column(row: Construction) -> str:
+    """A name that tells a line from those of the same name in other sections."""
+    return f"{row.section.split('-')[0]}: {row.group}: {row.name}"
+
+
+DRAWN = tuple(dict.fromkeys(pair.construction for pair in draw_pairs(1, seed=1)))
+"""Constructions of the drawn pairs, which are the lines of a demonstration."""
+
+
+def _pairs_row(place: int, model: str) -> Row:
+    """A language model on every kind of minimal pair; `place` is that of its published numbers."""
+    lines = {
+        _column(row): {"section": row.section, "group": row.group, "name": row.name} for row in PAPER_ROWS
+    } | {name: {"section": OTHER, "name": name} for name in DRAWN}
+    cells = {
+        column: Cell(LANGUAGE_MODELS[model], ("lines", line, "accuracy", 0), Evaluation("syntax_eval"))
+        for column, line in lines.items()
+    }
+    published = {
+        _column(row): Published(round(100 * row.published[place]))
+        for row in PAPER_ROWS
+        if row.published is not None
+    }
+    return Row(MODELS[model], model, cells, published)
+
+
+OPERATIONS = tuple(str(count) for count in range(13))
+LOGIC_OPTIONS: dict[str, tuple[str, ...]] = {
+    "onlstm": (),
+    "lstm": (
+        *("--embedding-size", "128", "--slot-size", "400"),
+        *("--input-dropout", "0.2", "--output-dropout", "0.2"),
+    ),
+}
+"""An LSTM of the ON-LSTM paper's sizes, which ON-LSTM's preset has."""
+
+
+def _operations_row(model: str) -> Row:
+    training = Training("logic", ("--model", model, *LOGIC_OPTIONS[model]))
+    cells = {count: Cell(training, ("accuracy_by", "operations", count, 0)) for count in OPERATIONS}
+    published = {name: value for name, value in logic.PUBLISHED[model].items() if name in OPERATIONS}
+    return Row(MODELS[model], model, cells, published)
+
+
+TABLES: dict[str, Table] = {
+    "on-table-1": Table(
+        title="Table 1 of ON-LSTM: perplexity on Penn Treebank text",
+        columns=("validation", "test"),
+        presets=PRESETS,
+        percent=False,
+        digits=2,
+        rows=tuple(map(_perplexity_row, PERPLEXITY)),
+        notes=("Published, LSTM: AWD-LSTM. Ours read the text as one stream.",),
+    ),
+    "on-table-2": Table(
+        title="Table 2 of ON-LSTM: F1 of the trees of its language model",
+        columns=(ALL, SHORT),
+        presets=PRESETS,
+        rows=(
+            *(_parsing_row(f"layer {layer}, {decoding}") for layer in (1, 2, 3) for decoding in VARIANTS),
+            *(_parsing_row(f"PRPN, {decoding}", f"layer 1, {decoding}", "prpn") for decoding in VARIANTS),
+            _parsing_row("right-branching"),
+        ),
+        notes=(
+            f"F1: {SENTENCE_LEVEL}. Published numbers are of the WSJ test section and WSJ10; ours are of the "
+            "treebank that --treebank names, or of the drawn sentences of --preset demo.",
+        ),
+    ),
+    "on-table-3": Table(
+        title="Table 3 of ON-LSTM: accuracy on minimal pairs",
+        columns=tuple(map(_column, PAPER_ROWS)),
+        demo_columns=DRAWN,
+        presets=PRESETS,
+        rows=tuple(_pairs_row(place, model) for place, model in enumerate(MODELS)),
+        models_side_by_side=True,
+        notes=(
+            "Published: two layers of 650 units trained on 90 million words of Wikipedia. Pairs with words "
+            "that a model does not know are skipped.",
+        ),
+    ),
+    "on-figure-3": Table(
+        title="ON-LSTM in logic: accuracy by operations",
+        columns=OPERATIONS,
+        rows=tuple(map(_operations_row, MODELS)),
+        axis="operations",
+        notes=(
+            "Test pairs by the operations of the longer formula, after training on at most 6. Published: the "
+            "same models in Table 1 of Ordered Memory.",
+        ),
+    ),
+}
+"""By the name on the command line."""

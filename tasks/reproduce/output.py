@@ -1,0 +1,92 @@
+"""A table with its numbers as text, Markdown, JSON and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tasks.reporting.drawing import curves_figure, figure_png
+from tasks.reporting.tables import markdown, number
+from tasks.reporting.tables import table as plain
+from tasks.reproduce.results import Line, Results, Summary
+from tasks.runs.files import write_atomically
+from tasks.runs.run_directory import write_json
+
+Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+
+
+def text(results: Results, layout: Layout = plain) -> str:
+    """The table with its notes.
+
+    Args:
+        results: of the table.
+        layout: makes a table of a header and rows: `tables.table` or `tables.markdown`.
+    """
+    header = ["", *results.columns]
+    rows = [row for line in results.lines for row in _rows(line, results)]
+    if results.table.models_side_by_side:
+        header, *rows = (list(column) for column in zip(header, *rows, strict=True))
+    return "\n".join([results.table.title, "", layout(header, rows), "", *results.notes()])
+
+
+def write(results: Results, directory: Path) -> list[Path]:
+    """Write the table as Markdown and JSON, and as a plot where its columns are places on an axis.
+
+    Args:
+        results: of the table.
+        directory: for the files, which are named after the table; it is made if it is missing.
+    Returns:
+        Their paths.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    base = directory / f"{results.name}-{results.preset}"
+    paths = [base.with_suffix(".md"), base.with_suffix(".json")]
+    # A line of Markdown goes on in the next one, so every note is an item of a list.
+    title, _, rest = text(results, markdown).partition("\n")
+    head, _, notes = rest.rpartition("\n\n")
+    items = "\n".join(f"- {note}" for note in notes.splitlines())
+    write_atomically(paths[0], f"## {title}\n{head}\n\n{items}\n")
+    write_json(paths[1], results.as_json())
+    if results.table.axis is not None:
+        paths.append(base.with_suffix(".png"))
+        write_atomically(paths[-1], _plot(results, results.table.axis))
+    return paths
+
+
+def _rows(line: Line, results: Results) -> list[list[str]]:
+    """A model's rows: ours, the best seed where there are several, and the published one."""
+    cells = [line.summaries[column] for column in results.columns]
+    digits = results.table.digits
+    published = ["–" if cell.published is None else str(cell.published) for cell in cells]
+    if not line.ours:
+        return [[line.name, *published]]
+    rows = [[line.name, *(_mean(cell, digits) for cell in cells)]]
+    if any(len(cell.values) > 1 for cell in cells):
+        rows.append([f"{line.name}, best", *(number(cell.best, digits) for cell in cells)])
+    if any(cell.published for cell in cells):
+        rows.append([f"{line.name}, published", *published])
+    return rows
+
+
+def _mean(cell: Summary, digits: int) -> str:
+    """For instance 98.1 ± 0.3 (n 5)."""
+    if cell.mean is None:
+        return "–"
+    deviation = "" if cell.deviation is None else f" ± {number(cell.deviation, digits)}"
+    return f"{number(cell.mean, digits)}{deviation} (n {len(cell.values)})"
+
+
+def _plot(results: Results, axis: str) -> bytes:
+    """Ours and published over the columns that are numbers."""
+    places = {column: float(column) for column in results.columns if column.isdecimal()}
+    series: dict[str, list[tuple[float, float]]] = {}
+    for line in results.lines:
+        cells = [(place, line.summaries[column]) for column, place in places.items()]
+        ours = [(place, cell.mean) for place, cell in cells if cell.mean is not None]
+        theirs = [(place, cell.published.mean) for place, cell in cells if cell.published is not None]
+        series |= {
+            name: points
+            for name, points in ((line.name, ours), (f"{line.name}, published", theirs))
+            if points
+        }
+    return figure_png(curves_figure(series, "accuracy", "%", axis))

@@ -1,0 +1,156 @@
+"""The numbers of a table: over the seeds of each cell, beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tasks.reporting.summary import Published, mean_and_deviation
+from tasks.reproduce.layout import Cell, Table, find
+from tasks.reproduce.runs import Run
+from tasks.runs.run_directory import read_json
+
+TESTED = ("trained", "finished")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One measure of one model over seeds.
+
+    Args:
+        values: of the finished runs, by seed.
+        mean: of the values; None without any.
+        deviation: their sample standard deviation; None for fewer than two.
+        best: the value of the seed with the best validation score.
+        published: what the paper has; None for nothing.
+    """
+
+    values: dict[int, float]
+    mean: float | None = None
+    deviation: float | None = None
+    best: float | None = None
+    published: Published | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A model of the table.
+
+    Args:
+        name: shown.
+        ours: whether it is a model of this project, and not one of the literature.
+        summaries: by column.
+    """
+
+    name: str
+    ours: bool
+    summaries: dict[str, Summary]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table with its numbers.
+
+    Args:
+        name: on the command line.
+        table: its layout.
+        preset: of the runs.
+        columns: those of this call.
+        lines: its rows.
+        runs: all runs of this call.
+    """
+
+    name: str
+    table: Table
+    preset: str
+    columns: tuple[str, ...]
+    lines: list[Line]
+    runs: Sequence[Run]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "table": self.name,
+            "title": self.table.title,
+            "preset": self.preset,
+            "unit": "%" if self.table.percent else "",
+            "columns": list(self.columns),
+            "rows": [
+                {
+                    "name": line.name,
+                    "ours": line.ours,
+                    "cells": {name: _as_json(cell) for name, cell in line.summaries.items()},
+                }
+                for line in self.lines
+            ],
+            "runs": [
+                {"directory": str(run.files.path), "seed": run.seed, **run.state()._asdict()}
+                for run in self.runs
+            ],
+            "notes": self.notes(),
+        }
+
+    def notes(self) -> list[str]:
+        """What to know about the numbers: the conventions, the runs that are not in them, those cut short."""
+        unit = ", in %" if self.table.percent else ""
+        notes = [
+            f"Preset {self.preset}{unit}. Mean ± standard deviation over the n seeds that finished. Best: "
+            "the seed with the best validation score. Validation data alone chose the epoch.",
+            *self.table.notes,
+        ]
+        for run in self.runs:
+            state = run.state()
+            if state.kind not in TESTED:
+                notes.append(f"Not in the numbers: {run.name}, {state.text}.")
+            elif state.epochs < run.config.epochs and run.config.max_minutes is None:
+                notes.append(f"Cut short: {run.name}, {state.text}.")
+        return notes
+
+
+def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: Sequence[Run]) -> Results:
+    """Read the results of all runs that have finished.
+
+    Args:
+        name: of the table, on the command line.
+        table: its layout.
+        preset: of the runs.
+        only: models; empty for all, and for those of the literature.
+        runs: of this call.
+    """
+    columns, rows = table.select(demo=preset == "demo", only=only)
+    scale = 100.0 if table.percent else 1.0
+    lines = []
+    for row in rows:
+        summaries = {}
+        for column in columns:
+            cell = row.cells.get(column)
+            found = {} if cell is None else _values(cell, runs, scale)
+            summaries[column] = _summary(found, row.published.get(column))
+        lines.append(Line(row.name, bool(row.cells), summaries))
+    return Results(name, table, preset, columns, lines, runs)
+
+
+def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
+    """The number of a cell in each run that has it."""
+    values = {}
+    for run in runs:
+        path = run.results_of(cell.evaluation) if run.training == cell.training else None
+        if path is not None and path.exists() and run.state().kind in TESTED:
+            value = find(read_json(path), cell.keys)
+            if value is not None:
+                values[run] = scale * value
+    return values
+
+
+def _summary(found: dict[Run, float], published: Published | None) -> Summary:
+    if not found:
+        return Summary({}, published=published)
+    mean, deviation = mean_and_deviation(list(found.values()))
+    best = found[max(found, key=Run.validation)]
+    return Summary({run.seed: value for run, value in found.items()}, mean, deviation, best, published)
+
+
+def _as_json(summary: Summary) -> dict[str, Any]:
+    published = None if summary.published is None else summary.published._asdict()
+    return asdict(summary) | {"n": len(summary.values), "published": published}

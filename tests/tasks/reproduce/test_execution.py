@@ -1,0 +1,97 @@
+"""Works end with their commands, stop when they must, and run as jobs of submitit."""
+
+import os
+import time
+
+import pytest
+
+from tasks.reproduce.__main__ import main
+from tasks.reproduce.execution import EXIT_INTERRUPTED, Work, Workers, submit
+
+WAITS = """
+import os, pathlib, signal, sys
+def save(number, frame):
+    pathlib.Path(sys.argv[1]).write_text("saved")
+    sys.exit(130)
+signal.signal(signal.SIGTERM, save)
+os.kill(os.getppid(), signal.SIGINT)  # as Ctrl-C in the terminal of the command
+while True:
+    signal.pause()
+"""
+
+
+def formatting(directory, name):
+    """A command that takes no time: json.tool writes `name` from itself."""
+    (directory / f"{name}.json").write_text("[1]")
+    return ("json.tool", str(directory / f"{name}.json"), str(directory / name))
+
+
+def test_several_works_at_a_time_are_all_done_and_failures_are_named(tmp_path):
+    bad = ("json.tool", str(tmp_path / "nothing"))
+    works = [
+        Work(
+            f"work {i}",
+            (formatting(tmp_path, f"{i}-1"), *([bad] if i == 2 else []), formatting(tmp_path, f"{i}-2")),
+            tmp_path / "logs" / f"{i}.txt",
+        )
+        for i in range(4)
+    ]
+    assert Workers(3).run(works) == ["work 2"]
+    for i in range(4):
+        assert (tmp_path / f"{i}-1").exists()
+        assert (tmp_path / f"{i}-2").exists() == (i != 2)  # nothing follows what failed
+    assert "nothing" in (tmp_path / "logs" / "2.txt").read_text()
+
+
+def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path):
+    workers = Workers(1, deadline=time.monotonic())
+    work = Work("late", (formatting(tmp_path, "late"),))
+    assert workers.complete(work) == EXIT_INTERRUPTED
+    assert workers.run([work]) == []
+    assert not (tmp_path / "late").exists()
+
+
+def test_the_deadline_ends_a_command(tmp_path):
+    (tmp_path / "endless.py").write_text("import signal\nwhile True:\n    signal.pause()\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        work = Work("endless", (("endless",), formatting(tmp_path, "after")))
+        assert Workers(1, deadline=time.monotonic() + 0.05).complete(work) == EXIT_INTERRUPTED
+    assert not (tmp_path / "after").exists()
+
+
+def test_an_interruption_reaches_every_command_once_and_waits_for_it(tmp_path, monkeypatch):
+    (tmp_path / "waits.py").write_text(WAITS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    works = [
+        Work("waits", (("waits", str(tmp_path / "state")),)),
+        Work("next", (formatting(tmp_path, "next"),)),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        Workers(1).run(works)
+    assert (tmp_path / "state").read_text() == "saved"
+    assert not (tmp_path / "next").exists()
+
+
+def test_jobs_of_submitit_do_the_same(tmp_path):
+    works = [
+        Work("good", (formatting(tmp_path, "good"),)),
+        Work("bad", (("json.tool", str(tmp_path / "nothing")), formatting(tmp_path, "after"))),
+    ]
+    found = submit(works, tmp_path / "jobs", cluster="local", poll=0.05, timeout_min=1)
+    assert found == ["bad"]
+    assert (tmp_path / "good").exists()
+    assert not (tmp_path / "after").exists()
+
+
+def test_a_job_whose_time_is_over_is_queued_again_as_it_is():
+    work = Work("long", (("json.tool",),))
+    assert work.checkpoint().function == work
+
+
+def test_without_slurm_a_line_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["om-table-3a", "--preset", "demo", "--executor", "slurm", "--directory", str(tmp_path)]
+    assert main(words) == 2
+    assert "srun" in capsys.readouterr().err
+    assert os.listdir(tmp_path) in ([], ["jobs"])

@@ -1,0 +1,204 @@
+"""A tiny table from nothing to its end: interrupted, diverged, failed, asked for again."""
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.reporting.summary import Published
+from tasks.reproduce.catalogue import TABLES
+from tasks.reproduce.commands import run_table
+from tasks.reproduce.config import ReproduceConfig, runs_of
+from tasks.reproduce.estimate import Estimator
+from tasks.reproduce.execution import Workers
+from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
+from tasks.runs.errors import UserError
+from tasks.runs.trainer import Trainer
+from tests.hostile_files import TINY
+
+OPTIONS = (*TINY["listops"].replace("--epochs 1", "--epochs 2").split(), "--threads", "1")
+HARD = Evaluation("listops", ("--test", "10-args", "--size", "3"))
+
+
+def row(model, *options):
+    training = Training("listops", (*OPTIONS, "--model", model, *options))
+    cells = {"100": Cell(training, ("accuracy",)), "200": Cell(training, ("accuracy",), HARD)}
+    return Row(model.upper(), model, cells, {"100": Published(99, 0.5)})
+
+
+TINY_TABLE = Table(
+    title="Tiny",
+    columns=("100", "200"),
+    rows=(
+        row("lstm"),
+        Row("Other (literature)", "other", {}, {"200": Published(1.5)}),
+    ),
+    digits=3,
+    axis="tokens",
+)
+
+
+@contextmanager
+def commands_here():
+    """Commands run in this process, and are counted by their verbs."""
+    counts = {"train": 0, "evaluate": 0}
+
+    def command(self, words, log):
+        module, verb, *rest = words
+        counts[verb] += 1
+        return import_module(f"{module}.__main__").main([verb, *rest])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Workers, "_command", command)
+        patch.setitem(TABLES, "tiny", TINY_TABLE)
+        yield counts
+
+
+@pytest.fixture
+def commands():
+    with commands_here() as counts:
+        yield counts
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A directory with the finished table of two seeds, and its results."""
+    directory = tmp_path_factory.mktemp("finished")
+    with commands_here() as counts:
+        results = asked(directory, seeds=2)
+    assert counts == {"train": 2, "evaluate": 2}
+    return directory, results
+
+
+@pytest.fixture
+def again(finished, tmp_path):
+    """A copy of that directory."""
+    return Path(shutil.copytree(finished[0], tmp_path / "again"))
+
+
+def asked(directory, **options):
+    """Ask for the table; its JSON."""
+    run_table("tiny", ReproduceConfig(directory=directory, **options))
+    return json.loads((directory / "tiny-paper.json").read_text())
+
+
+def numbers(results):
+    """Values of every cell, by name of the row and column."""
+    return {
+        row["name"]: {name: cell["values"] for name, cell in row["cells"].items()} for row in results["rows"]
+    }
+
+
+def test_the_numbers_of_a_table_are_those_of_its_runs(finished):
+    directory, results = finished
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=directory, seeds=2))
+    scores = [max(row["validation_accuracy"] for row in run.files.read_metrics()) for run in runs]
+    for column, evaluation in (("100", None), ("200", HARD)):
+        values = [100 * json.loads(run.results_of(evaluation).read_text())["accuracy"] for run in runs]
+        cell = results["rows"][0]["cells"][column]
+        assert list(cell["values"].values()) == values
+        np.testing.assert_allclose(cell["mean"], np.mean(values))
+        np.testing.assert_allclose(cell["deviation"], np.std(values, ddof=1))
+        assert cell["best"] == values[int(np.argmax(scores))]
+    assert results["rows"][1]["cells"]["200"]["published"] == {"mean": 1.5, "deviation": None}
+    page = (directory / "tiny-paper.md").read_text()
+    assert "(n 2) |" in page
+    assert "| LSTM, best | " in page
+    assert "| LSTM, published | 99 ± 0.5 | – |" in page
+    assert "| Other (literature) | – | 1.5 |" in page
+    assert (directory / "tiny-paper.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_asked_again_a_table_does_only_what_is_missing(again, finished, commands, capsys):
+    found = asked(again, seeds=2)
+    assert found["rows"] == finished[1]["rows"]
+    assert commands == {"train": 0, "evaluate": 0}
+    run = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))[1]
+    run.results_of(HARD).unlink()
+    run_table("tiny", ReproduceConfig(directory=again, seeds=2, dry_run=True))
+    assert "trained after 2 of 2 epochs, 1 of 1 tests left" in capsys.readouterr().out
+    assert asked(again, seeds=2)["rows"] == finished[1]["rows"]
+    assert commands == {"train": 0, "evaluate": 1}
+
+
+def test_an_interrupted_run_is_shown_as_such_and_goes_on_to_the_same_numbers(
+    tmp_path, finished, commands, capsys
+):
+    train_batch = Trainer.train_batch
+
+    def stopping(self, batch):
+        if self.progress.epoch == 2:
+            raise KeyboardInterrupt
+        return train_batch(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "train_batch", stopping)
+        cut = asked(tmp_path)
+    assert numbers(cut)["LSTM"] == {"100": {}, "200": {}}
+    assert [run["text"] for run in cut["runs"]] == ["unfinished after 1 of 2 epochs"]
+    assert "Not in the numbers: listops/" in capsys.readouterr().out
+    whole = numbers(finished[1])["LSTM"]
+    assert numbers(asked(tmp_path))["LSTM"] == {column: {"1": of["1"]} for column, of in whole.items()}
+    assert commands == {"train": 2, "evaluate": 1}
+
+
+def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
+    table = Table("Wild", ("100", "200"), (row("lstm", "--learning-rate", "1e30"),))
+    monkeypatch.setitem(TABLES, "tiny", table)
+    for _ in range(2):
+        results = asked(tmp_path)
+        assert results["runs"][0]["kind"] == "diverged"
+        assert results["rows"][0]["cells"]["100"]["n"] == 0
+    assert commands == {"train": 1, "evaluate": 0}
+
+
+def test_a_failure_is_named_after_the_table_is_written(tmp_path, commands):
+    config = {"listops_data": tmp_path / "nothing"}
+    with pytest.raises(UserError, match="1 of 1 runs failed: listops/paper-"):
+        asked(tmp_path, **config)
+    assert json.loads((tmp_path / "tiny-paper.json").read_text())["runs"][0]["kind"] == "missing"
+
+
+def test_a_directory_with_a_run_of_other_options_is_refused(again, commands):
+    config = next(again.glob("listops/*/config.json"))
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps(values | {"epochs": 7}))  # how long it may train does not set it apart
+    asked(again, seeds=2)
+    config.write_text(json.dumps(values | {"slot_size": 7}))
+    with pytest.raises(UserError, match="its run has slot_size 7, the table needs 6"):
+        asked(again, seeds=2)
+
+
+def test_new_weights_are_evaluated_anew(again, commands):
+    run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    later = run.results_of(HARD).stat().st_mtime + 1
+    os.utime(run.files.best, (later, later))
+    asked(again, seeds=2)
+    assert commands == {"train": 0, "evaluate": 1}
+
+
+def test_a_dry_run_of_nothing_measures_each_configuration_once(tmp_path, commands, capsys, monkeypatch):
+    steps = []
+    train_batch = Trainer.train_batch
+    monkeypatch.setattr(
+        Trainer, "train_batch", lambda self, batch: steps.append(self) or train_batch(self, batch)
+    )
+    config = ReproduceConfig(directory=tmp_path / "runs", seeds=2, dry_run=True)
+    run_table("tiny", config)
+    assert capsys.readouterr().out.count("missing") == 2
+    assert len(set(map(id, steps))) == 1
+    assert not (tmp_path / "runs").exists()
+    assert commands == {"train": 0, "evaluate": 0}
+    (first, _) = runs_of(TINY_TABLE, config)
+    assert Estimator(None).seconds_left(first) > 0
+
+
+def test_a_dry_run_whose_data_are_not_here_says_so(tmp_path):
+    config = ReproduceConfig(directory=tmp_path, text_data=tmp_path / "nothing")
+    run, *_ = runs_of(TABLES["on-table-1"], config)
+    assert Estimator(None).seconds_left(run) is None

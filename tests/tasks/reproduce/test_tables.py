@@ -1,0 +1,131 @@
+"""Every table is made of options that its tasks have, and of published numbers in its own columns."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from tasks.reproduce.__main__ import main
+from tasks.reproduce.catalogue import TABLES
+from tasks.reproduce.config import ReproduceConfig, runs_of
+from tasks.reproduce.layout import find
+from tasks.runs.command_line import parse
+from tasks.runs.run_directory import read_json
+from tests.hostile_files import MAIN
+
+DATA = {"text_data": Path("text"), "treebank": Path("wsj.zip"), "pairs": Path("pairs.jsonl")}
+
+
+def options_are_valid(run):
+    """The options of a run and of its evaluations make valid configurations of their tasks."""
+    run.config.check()
+    for named, (task, options) in run.evaluations:
+        verb = importlib.import_module(f"tasks.{task}.__main__").VERBS["evaluate"]
+        config = parse(verb.config, [*options, "--json", str(run.results_of(named))], task)
+        assert config.json == run.results_of(named)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_run_of_a_table_has_valid_options(name, tmp_path):
+    table = TABLES[name]
+    for preset in table.presets:
+        runs = runs_of(table, ReproduceConfig(preset=preset, directory=tmp_path, **DATA))
+        assert len({run.name for run in runs}) == len(runs)
+        for run in runs:
+            options_are_valid(run)
+            assert {state.kind for state in (run.state(),)} == {"missing"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_stands_in_a_column(name):
+    table = TABLES[name]
+    assert len(set(table.columns)) == len(table.columns)
+    for row in table.rows:
+        assert row.cells.keys() | row.published.keys() <= {*table.columns, *(table.demo_columns or ())}
+        assert row.cells or row.name.endswith("(literature)")
+
+
+def test_tables_share_runs(tmp_path):
+    names = ("om-table-3a", "listops-lengths", "listops-arguments", "om-figure-3b")
+    ours = [
+        {run.name for run in runs_of(TABLES[name], ReproduceConfig(directory=tmp_path, only=("lstm",)))}
+        for name in names
+    ]
+    assert ours[0] == ours[1] == ours[2]
+    assert ours[0] < ours[3]
+
+
+def test_the_same_run_of_every_seed_is_listed_seed_by_seed(tmp_path):
+    config = ReproduceConfig(directory=tmp_path, only=("lstm", "ordered-memory"), seeds=3)
+    runs = runs_of(TABLES["om-table-3a"], config)
+    assert [run.seed for run in runs] == [1, 1, 2, 2, 3, 3]
+    assert [run.config.seed for run in runs] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_way_that_ends_early_finds_nothing():
+    results = {"rows": [{"name": "a", "x": {"7": [0.5, 12]}}], "none": None}
+    assert find(results, ("rows", {"name": "a"}, "x", "7", 0)) == 0.5
+    assert find(results, ("rows", 0, "x", 0, 1)) == 12
+    for keys in (
+        ("rows", {"name": "b"}),
+        ("rows", 1),
+        ("x",),
+        ("none",),
+        ("none", "x"),
+        ("rows", 0, "x", "8"),
+    ):
+        assert find(results, keys) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["om-table-2"], "unknown verb 'om-table-2'"),
+        (["om-table-1", "--preset", "small"], "--preset must be one of paper, demo, got small"),
+        (["om-table-1", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["om-table-1", "--only", "rl-spinn"], "--only must name models of lstm, onlstm, "),
+        (["om-table-1", "--budget", "0"], "--budget must be positive, got 0"),
+        (["om-table-1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["on-table-1"], "--text-data must be given for this table"),
+        (["on-table-2", "--text-data", "x"], "--treebank must be given for this table"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(words, message, capsys, tmp_path):
+    assert main([*words, *(["--directory", str(tmp_path)] if len(words) > 1 else [])]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_table_all_are_listed(capsys):
+    assert main([]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(TABLES)
+
+
+def numbers_of(name, only, results):
+    """What the cells of some models find in results, by column; None where there is nothing."""
+    rows = [row for row in TABLES[name].rows if row.model in only]
+    return {column: find(results, cell.keys) for row in rows for column, cell in row.cells.items()}
+
+
+def test_cells_find_their_numbers_in_the_results_of_their_tasks(small_runs, tmp_path):
+    results = {task: read_json(Path(small_runs[f"{task}_run"], "results.json")) for task in MAIN}
+    assert None not in numbers_of("om-table-3a", ("ordered-memory",), results["listops"]).values()
+    assert None not in numbers_of("om-table-3", ("ordered-memory",), results["sst"]).values()
+    assert None not in numbers_of("on-table-1", ("onlstm",), results["language_model"]).values()
+    found = numbers_of("om-table-1", ("ordered-memory",), results["logic"])
+    assert found["7"] is not None
+    assert found["F1"] is not None
+    assert numbers_of("on-figure-3", ("onlstm",), results["logic"])["0"] is not None
+    for task, name in (("parsing", "on-table-2"), ("syntax_eval", "on-table-3")):
+        evaluate = importlib.import_module(f"tasks.{task}.__main__").main
+        target = tmp_path / f"{task}.json"
+        assert (
+            evaluate(["evaluate", "--checkpoint", small_runs["language_model"], "--json", str(target)]) == 0
+        )
+        found = numbers_of(name, ("onlstm",), read_json(target))
+        if task == "syntax_eval":
+            assert all(found[column] is not None for column in TABLES[name].demo_columns)
+        else:
+            assert found["all"] is not None
