@@ -8,6 +8,7 @@ from torch.serialization import add_safe_globals
 
 from onlstm.cell import ONLSTMCell
 from onlstm.layer import ONLSTM, Distances
+from ordered_memory import __version__ as __version__
 
 # A whole module and its distances can be read by `torch.load(weights_only=True)`.
 add_safe_globals([ONLSTM, ONLSTMCell, Distances])

@@ -13,6 +13,8 @@ from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.cumulative import backward_mask, cumax, forward_mask
 from ordered_memory.layer import Direction, OrderedMemory, OrderedMemoryOutput
 
+__version__ = "0.2.0"
+
 # A whole layer, its output and its state can be read by `torch.load(weights_only=True)`.
 add_safe_globals(
     [
