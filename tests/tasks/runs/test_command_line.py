@@ -57,7 +57,7 @@ def test_options_stand_in_boxes_of_their_kind(capsys):
     parts = re.split(r"^\W*((?:\w+ )?options)\W*$", text, flags=re.MULTILINE)[1:]
     boxes = dict(zip(parts[::2], parts[1::2], strict=True))
     where = {option: title for title, box in boxes.items() for option in options_of(box)}
-    assert max(len(options_of(box)) for box in boxes.values()) < 16
+    assert max(len(options_of(box)) for box in boxes.values()) < 18
     assert where["--resume"] == where["--devices"] == "run options"
     assert where["--epochs"] == "training options"
     assert where["--slot-size"] == "encoder options"
