@@ -98,6 +98,7 @@ class Workers:
             if work.log is not None:
                 work.log.parent.mkdir(parents=True, exist_ok=True)
                 log = stack.enter_context(work.log.open("ab"))
+                print(f"{work.name}: started, prints to {work.log}", flush=True)
             for words in work.commands:
                 status = self._command(words, log)
                 if status:
