@@ -15,7 +15,7 @@ from tasks.reproduce.execution import Work, Workers, submit
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Run
-from tasks.runs.errors import UserError
+from tasks.runs.errors import Interrupted, UserError
 
 
 @dataclass
@@ -41,14 +41,17 @@ def run_table(name: str, config: ReproduceConfig) -> None:
         config: the options.
     Raises:
         UserError: a bad option, missing data, or a run that failed; the table is written before.
-        KeyboardInterrupt: every run has stopped, to be continued by the same command.
+        Interrupted: by Ctrl-C or SIGTERM; every run has saved its state and stopped.
     """
     table = TABLES[name]
     runs = runs_of(table, config)
     if config.dry_run:
         print(_plan(runs, config))
         return
-    failed = _carry_out(runs, config)
+    try:
+        failed = _carry_out(runs, config)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; the same command goes on from here", resumable=False) from None
     results = collect(name, table, config.preset, config.only, runs)
     print(f"\n{text(results)}\n")
     print("\n".join(f"written: {path}" for path in write(results, config.directory)))

@@ -17,7 +17,7 @@ from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Workers
 from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
-from tasks.runs.errors import UserError
+from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tests.hostile_files import TINY
 
@@ -202,3 +202,13 @@ def test_a_dry_run_whose_data_are_not_here_says_so(tmp_path):
     config = ReproduceConfig(directory=tmp_path, text_data=tmp_path / "nothing")
     run, *_ = runs_of(TABLES["on-table-1"], config)
     assert Estimator(None).seconds_left(run) is None
+
+
+def test_a_stopped_table_says_how_to_go_on(tmp_path, commands, monkeypatch):
+    def stopped(self, words, log):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workers, "_command", stopped)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        asked(tmp_path)
+    assert not (tmp_path / "tiny-paper.json").exists()
