@@ -23,7 +23,8 @@ class Tagger(nn.Module):
     def forward(self, tokens: PackedSequence) -> Tensor:
         """Logits of every token of the packed batch, (P, tags)."""
         out = self.memory(tokens._replace(data=self.embedding(tokens.data)))
-        return self.output(out.output.data)
+        logits: Tensor = self.output(out.output.data)
+        return logits
 
 
 def draw(batch_size: int) -> tuple[PackedSequence, Tensor]:
