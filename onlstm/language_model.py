@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from onlstm.layer import ONLSTM, Distances, State
 from ordered_memory.checks import check_fraction
 from ordered_memory.dropout import draw_mask
+from ordered_memory.hub import HubMixin
 
 Recurrent = Literal["onlstm", "lstm"]
 
@@ -38,7 +39,7 @@ class LanguageModelOutput(NamedTuple):
     distances: Distances | None
 
 
-class LanguageModelBase(nn.Module):
+class LanguageModelBase(nn.Module, HubMixin):
     """What word language models share: embedded words, locked dropout, the softmax over the vocabulary.
 
     Args:
@@ -47,9 +48,17 @@ class LanguageModelBase(nn.Module):
         output_size: number of features that the logits are computed from; E if `tied`.
         tied: whether the output layer shares the embedding's weights.
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
+        vocabulary: the V words in the order of their ids, saved with the model; None if they are not known.
     Raises:
-        ValueError: `embedding_dropout` is out of range.
+        ValueError: `embedding_dropout` is out of range, or there are not V words.
     """
+
+    usage = """
+import torch
+
+words = model.vocabulary[:3]
+ids = torch.tensor([[model.vocabulary.index(word)] for word in words])
+print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
 
     def __init__(
         self,
@@ -59,9 +68,15 @@ class LanguageModelBase(nn.Module):
         *,
         tied: bool,
         embedding_dropout: float,
+        vocabulary: Sequence[str] | None = None,
     ) -> None:
         check_fraction(embedding_dropout=embedding_dropout)
+        if vocabulary is not None and len(vocabulary) != vocabulary_size:
+            raise ValueError(
+                f"vocabulary must have vocabulary_size={vocabulary_size} words, got {len(vocabulary)}"
+            )
         super().__init__()
+        self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.embedding_dropout = embedding_dropout
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)
         # Only once in the state dict: tied models have no output weights of their own.
@@ -128,6 +143,7 @@ class LanguageModel(LanguageModelBase):
         output_dropout: probability of dropping an output of the last layer, in [0, 1].
         weight_dropout: probability of dropping a recurrent weight, in [0, 1].
         backend: engine of ON-LSTM, see `onlstm.ONLSTM`.
+        vocabulary: the V words in the order of their ids, saved with the model; None if they are not known.
     Raises:
         TypeError: a size has the wrong type.
         ValueError: an argument is out of range, or `chunk_size` does not divide the units of a layer.
@@ -153,6 +169,7 @@ class LanguageModel(LanguageModelBase):
         output_dropout: float = 0.45,
         weight_dropout: float = 0.45,
         backend: str = "auto",
+        vocabulary: Sequence[str] | None = None,
     ) -> None:
         if recurrent not in ("onlstm", "lstm"):
             raise ValueError(f"recurrent must be 'onlstm' or 'lstm', got {recurrent!r}")
@@ -168,7 +185,12 @@ class LanguageModel(LanguageModelBase):
         )
         last = embedding_size if tied else hidden_size
         super().__init__(
-            vocabulary_size, embedding_size, last, tied=tied, embedding_dropout=embedding_dropout
+            vocabulary_size,
+            embedding_size,
+            last,
+            tied=tied,
+            embedding_dropout=embedding_dropout,
+            vocabulary=vocabulary,
         )
         self.recurrent = recurrent
         self.input_dropout = input_dropout

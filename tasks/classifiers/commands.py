@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,12 @@ from tasks.classifiers.task import ClassifierTask
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.experiment import text_of_saved
+from tasks.runs.hub import ExportConfig, card_values, results_of
 from tasks.runs.options import check_at_least, check_fraction
+
+Presets = Callable[[str | None], Mapping[str, Any]]
+"""Presets by name, given the value of `--model`."""
 
 
 @dataclass
@@ -27,7 +33,8 @@ class CheckpointConfig:
     """The trained model."""
 
     checkpoint: Path | None = None
-    """A run's best.safetensors; None for the model that comes with the project."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of such a model on the Hugging
+    Face Hub; None for the model that comes with the project."""
     num_slots: int | None = None
     """Memory slots, for a model that has any; None for as many as in the final test of its run."""
 
@@ -113,6 +120,26 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     )
     print(results_text(results))
     config.write(results)
+
+
+def run_export(task: ClassifierTask[Any], presets: Presets, config: ExportConfig) -> None:
+    """Write a trained model as a directory, and say how it is loaded.
+
+    Args:
+        task: that the model belongs to.
+        presets: of the task, given the value of `--model`.
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint.
+    """
+    config.check()
+    checkpoint = config.checkpoint or task.pretrained
+    model, trained = task.load_model(checkpoint)
+    results = text_of_saved(results_of(checkpoint), results_text)
+    name = type(model).__module__.split(".")[1]
+    values = card_values(f"python -m tasks.{name}", trained, presets(trained.model)[trained.preset], results)
+    model.save_pretrained(config.directory, model_card_kwargs=values)
+    print(f"{config.directory}: {type(model).__name__}.from_pretrained({str(config.directory)!r}) loads it")
 
 
 def read_example(

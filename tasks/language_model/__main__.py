@@ -1,16 +1,18 @@
-"""`python -m tasks.language_model [train|evaluate] --option value`; see `--help` of each."""
+"""`python -m tasks.language_model [train|evaluate|export] --option value`; see `--help` of each."""
 
 import sys
 
 import tasks.language_model
-from tasks.language_model.commands import EvaluateConfig, run_evaluate
+from tasks.language_model.commands import EvaluateConfig, run_evaluate, run_export
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.task import train
 from tasks.runs.command_line import Verb, run
+from tasks.runs.hub import ExportConfig
 
 VERBS = {
     "train": Verb(LanguageModelConfig, train, presets_of),
     "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "export": Verb(ExportConfig, run_export),
 }
 
 

@@ -1,4 +1,4 @@
-"""The verb of language modelling beside training: evaluate."""
+"""The verbs of language modelling beside training: evaluate, export."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.language_model.config import DEMO_CHECKPOINT
+from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
 from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
 from tasks.language_model.model import load_model
+from tasks.language_model.report import results_text
 from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.experiment import text_of_saved
+from tasks.runs.hub import ExportConfig, card_values, results_of
 from tasks.runs.options import check_at_least
 
 
@@ -21,7 +24,8 @@ class EvaluateConfig(ResultsConfig):
     """Perplexity of a trained model on a text."""
 
     checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of such a model on the Hugging
+    Face Hub."""
     text: Path | None = None
     """A file with one sentence per line, words separated by spaces; by default the run's own test text."""
     data_dir: Path | None = None
@@ -63,6 +67,25 @@ def run_evaluate(config: EvaluateConfig) -> None:
     print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words", end="")
     print(f", {known:.2%} of them in the vocabulary")
     config.write(results)
+
+
+def run_export(config: ExportConfig) -> None:
+    """Write a trained model as a directory, and say how it is loaded.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint.
+    """
+    config.check()
+    checkpoint = config.checkpoint or DEMO_CHECKPOINT
+    trained = load_model(checkpoint)
+    preset = presets_of(trained.config.model)[trained.config.preset]
+    results = text_of_saved(results_of(checkpoint), results_text)
+    values = card_values("python -m tasks.language_model", trained.config, preset, results)
+    trained.save_pretrained(config.directory, **values)
+    name = type(trained.model).__name__
+    print(f"{config.directory}: {name}.from_pretrained({str(config.directory)!r}) loads it")
 
 
 def _known(sentences: list[list[str]], vocabulary: Vocabulary) -> float:

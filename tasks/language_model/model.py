@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,11 @@ from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import read_config
+from tasks.runs.hub import find_checkpoint
+from tasks.runs.run_directory import config_to_dict
+
+_ARGUMENTS = ("vocabulary_size", "recurrent", "recurrent_dropout")
+"""Arguments of the models, in the config.json of a directory, that are no options of the task."""
 
 
 class Trained(NamedTuple):
@@ -28,6 +33,17 @@ class Trained(NamedTuple):
     model: LanguageModelBase
     vocabulary: Vocabulary
     config: LanguageModelConfig
+
+    def save_pretrained(self, directory: Path, **card: Any) -> None:
+        """Write a directory that `from_pretrained` of the model's class reads, and `load_model`.
+
+        Args:
+            directory: made if need be.
+            card: values of the model card; see `ordered_memory.hub.HubMixin.generate_model_card`.
+        """
+        arguments = self.model.arguments | {"vocabulary": self.vocabulary.words}
+        options = config_to_dict(self.config) | arguments
+        self.model.save_pretrained(directory, config=options, model_card_kwargs=card)
 
 
 def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageModelBase:
@@ -75,19 +91,23 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageMo
 
 
 def load_model(path: Path) -> Trained:
-    """The model in a run's best.safetensors, on the GPU if there is one.
+    """The model in a checkpoint, on the GPU if there is one.
 
     Args:
-        path: of the file.
+        path: a run's best.safetensors, a directory that `Trained.save_pretrained` wrote, or a name on the
+            Hugging Face Hub.
     Raises:
         UserError: no such file, or not a checkpoint of a language model.
     """
+    path = find_checkpoint(path)
     metadata = read_metadata(path)
     words = metadata.pop("vocabulary", None)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError(f"{path}: not a checkpoint of a language model")
     if words[:1] != [END] or len(set(words)) != len(words):
         raise UserError(f"{path}: its vocabulary must begin with {END} and have no word twice")
+    for name in _ARGUMENTS:
+        metadata.pop(name, None)
     config = read_config(LanguageModelConfig, metadata, path)
     vocabulary = Vocabulary(words)
     model = build_model(config, len(vocabulary))

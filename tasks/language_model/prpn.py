@@ -47,6 +47,7 @@ class PRPN(LanguageModelBase):
         hidden_dropout: probability of dropping an output of any layer but the last, in [0, 1].
         output_dropout: probability of dropping an output of the predict network, in [0, 1].
         recurrent_dropout: probability of dropping a unit of the recurrent state throughout a call, in [0, 1].
+        vocabulary: the V words in the order of their ids, saved with the model; None if they are not known.
     Raises:
         ValueError: an argument is out of range.
     Example:
@@ -70,6 +71,7 @@ class PRPN(LanguageModelBase):
         hidden_dropout: float = 0.5,
         output_dropout: float = 0.7,
         recurrent_dropout: float = 0.5,
+        vocabulary: Sequence[str] | None = None,
     ) -> None:
         check_positive(
             vocabulary_size=vocabulary_size,
@@ -86,7 +88,12 @@ class PRPN(LanguageModelBase):
             recurrent_dropout=recurrent_dropout,
         )
         super().__init__(
-            vocabulary_size, embedding_size, embedding_size, tied=tied, embedding_dropout=embedding_dropout
+            vocabulary_size,
+            embedding_size,
+            embedding_size,
+            tied=tied,
+            embedding_dropout=embedding_dropout,
+            vocabulary=vocabulary,
         )
         self.hidden_size = hidden_size
         self.num_slots = num_slots

@@ -1,10 +1,10 @@
-"""`python -m tasks.listops [train|evaluate|parse|generate] --option value`; see `--help` of each."""
+"""`python -m tasks.listops [train|evaluate|parse|generate|export] --option value`; see `--help` of each."""
 
 import sys
 from functools import partial
 
 import tasks.listops
-from tasks.classifiers.commands import run_evaluate
+from tasks.classifiers.commands import run_evaluate, run_export
 from tasks.classifiers.seeds import train_seeds
 from tasks.listops.commands import (
     EvaluateConfig,
@@ -16,12 +16,14 @@ from tasks.listops.commands import (
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import Verb, run
+from tasks.runs.hub import ExportConfig
 
 VERBS = {
     "train": Verb(ListOpsConfig, partial(train_seeds, LISTOPS.train), lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
     "parse": Verb(ParseConfig, run_parse),
     "generate": Verb(GenerateConfig, run_generate),
+    "export": Verb(ExportConfig, partial(run_export, LISTOPS, lambda model: PRESETS)),
 }
 
 

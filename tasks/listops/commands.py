@@ -12,6 +12,7 @@ from tasks.classifiers import commands
 from tasks.classifiers.commands import read_example, show_trees
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.generator import generate, hard_test
+from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
 from tasks.runs.options import check_at_least
 
@@ -71,7 +72,7 @@ def run_parse(config: ParseConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or expression.
     """
-    data = Dataset.from_texts([config.expression]).with_trees()
+    data = ListOpsModel.read_text(config.expression)
     reading, *_ = read_example(LISTOPS, config, data)
     answer, value = int(reading.probabilities.argmax()), int(data.labels[0])
     verdict = "right" if answer == value else f"wrong, it is {value}"

@@ -8,9 +8,10 @@ from torch import nn
 
 from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import build_encoder, encode, summary_size
+from tasks.classifiers.pretrained import Classifier
 from tasks.listops.config import ListOpsConfig
-from tasks.listops.data import Batch
-from tasks.listops.expressions import PADDING, TOKENS
+from tasks.listops.data import Batch, Dataset
+from tasks.listops.expressions import DIGITS, PADDING, TOKENS
 from tasks.runs.experiment import load_trained
 
 NUM_VALUES = 10
@@ -19,7 +20,7 @@ PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
 
 
-class ListOpsModel(nn.Module):
+class ListOpsModel(Classifier):
     """Embedding → dropout → encoder → dropout → linear.
 
     Args:
@@ -28,13 +29,24 @@ class ListOpsModel(nn.Module):
         UserError: an option that the encoder refuses.
     """
 
+    usage = 'print(model.answer("[MAX 2 9 [MIN 4 7 ] 0 ]"))'
+    classes = DIGITS
+
     def __init__(self, config: ListOpsConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.embedding = nn.Embedding(len(TOKENS) + 1, config.embedding_size, padding_idx=PADDING)
         self.input_dropout = nn.Dropout(config.input_dropout)
         self.encoder = build_encoder(config, config.embedding_size)
         self.output_dropout = nn.Dropout(config.output_dropout)
         self.output = nn.Linear(summary_size(config, config.embedding_size), NUM_VALUES)
+
+    @staticmethod
+    def read_text(*texts: str) -> Dataset:
+        return Dataset.from_texts(texts).with_trees()
+
+    @classmethod
+    def load(cls, path: Path) -> ListOpsModel:
+        return load_model(path)[0]
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.

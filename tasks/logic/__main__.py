@@ -4,7 +4,7 @@ import sys
 from functools import partial
 
 import tasks.logic
-from tasks.classifiers.commands import run_evaluate
+from tasks.classifiers.commands import run_evaluate, run_export
 from tasks.classifiers.seeds import train_seeds
 from tasks.logic.commands import (
     EvaluateConfig,
@@ -20,6 +20,7 @@ from tasks.logic.commands import (
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.task import LOGIC
 from tasks.runs.command_line import Verb, run
+from tasks.runs.hub import ExportConfig
 
 VERBS = {
     "train": Verb(LogicConfig, partial(train_seeds, LOGIC.train), presets_of),
@@ -28,6 +29,7 @@ VERBS = {
     "stats": Verb(StatsConfig, run_stats),
     "generate": Verb(GenerateConfig, run_generate),
     "report": Verb(ReportConfig, run_report),
+    "export": Verb(ExportConfig, partial(run_export, LOGIC, presets_of)),
 }
 
 

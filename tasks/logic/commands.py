@@ -17,13 +17,12 @@ from tasks.logic.data import (
     MAX_OPERATIONS,
     OFFICIAL_SIZES,
     TRAIN_OPERATIONS,
-    Dataset,
     SplitName,
-    make_pair,
     write_directory,
 )
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
+from tasks.logic.model import LogicModel
 from tasks.logic.task import LOGIC, load_pairs
 from tasks.runs.errors import UserError
 
@@ -92,10 +91,9 @@ def run_predict(config: PredictConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or formulas.
     """
-    pair = make_pair(_without_idle_brackets(config.left), _without_idle_brackets(config.right))
-    data = Dataset([pair], trees=True)
+    data = LogicModel.read_text(config.left, config.right)
     reading, *_ = read_example(LOGIC, config, data)
-    answer, truth = RELATIONS[int(reading.probabilities.argmax())], RELATIONS[pair.label]
+    answer, truth = RELATIONS[int(reading.probabilities.argmax())], RELATIONS[int(data.labels[0])]
     verdict = "right" if answer == truth else f"wrong, it is {truth} {RELATION_NAMES[truth]}"
     print(f"left {answer} right: {RELATION_NAMES[answer]} ({verdict})")
     for number in reading.probabilities.argsort(descending=True).tolist():
@@ -160,10 +158,3 @@ def run_report(config: ReportConfig) -> None:
     config.output.parent.mkdir(parents=True, exist_ok=True)
     print(write_comparison(config.output, config.runs))
     print(f"report: {config.output}")
-
-
-def _without_idle_brackets(text: str) -> str:
-    """`( c )` says no more than `c`, but is not in the language that models are trained on."""
-    for name in "abcdef":
-        text = text.replace(f"( {name} )", name).replace(f"({name})", name)
-    return text

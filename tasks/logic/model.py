@@ -10,17 +10,18 @@ from torch import Tensor, nn
 from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import TRANSFORMERS, Encoded, build_encoder, encode, summary_size
 from tasks.classifiers.head import build_head
+from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
-from tasks.logic.data import Batch
-from tasks.logic.formulas import PADDING, RELATIONS, TOKENS
+from tasks.logic.data import Batch, Dataset, make_pair
+from tasks.logic.formulas import PADDING, RELATION_NAMES, RELATIONS, TOKENS
 from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
 
 
-class LogicModel(nn.Module):
+class LogicModel(Classifier):
     """Embedding → dropout → encoder → head.
 
     An encoder of single formulas gives h1 and h2, and the head reads [h1; h2; h1 ∘ h2; |h1 - h2|]. A
@@ -32,8 +33,11 @@ class LogicModel(nn.Module):
         UserError: an option that the encoder refuses.
     """
 
+    usage = 'print(model.answer("( a ( and b ) )", "( a ( or ( not c ) ) )"))'
+    classes = tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS)
+
     def __init__(self, config: LogicConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.joint = config.model in TRANSFORMERS
         size = config.slot_size
         # A transformer adds to the embedding, so it has the size of its tokens.
@@ -47,6 +51,15 @@ class LogicModel(nn.Module):
         )
         features = size if self.joint else 4 * summary_size(config, embedding_size)
         self.classifier = build_head(config, features, len(RELATIONS))
+
+    @staticmethod
+    def read_text(*texts: str) -> Dataset:
+        left, right = map(_without_idle_brackets, texts)
+        return Dataset([make_pair(left, right)], trees=True)
+
+    @classmethod
+    def load(cls, path: Path) -> LogicModel:
+        return load_model(path)[0]
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.
@@ -95,3 +108,10 @@ def _build_transformer(config: LogicConfig) -> PairTransformer:
         config.cell_dropout,
         shared=config.model == "universal-transformer",
     )
+
+
+def _without_idle_brackets(text: str) -> str:
+    """`( c )` says no more than `c`, but is not in the language that models are trained on."""
+    for name in "abcdef":
+        text = text.replace(f"( {name} )", name).replace(f"({name})", name)
+    return text

@@ -25,7 +25,6 @@ from tasks.logic.data import (
     split,
 )
 from tasks.logic.download import fetch
-from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import PRETRAINED, LogicModel
 from tasks.logic.valid_trees import valid_spans
@@ -94,7 +93,7 @@ def _draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
 LOGIC = ClassifierTask(
     title=lambda config: f"Logic: {config.model}, split {config.split}",
     unit="pairs",
-    classes=lambda config: tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS),
+    classes=lambda config: LogicModel.classes,
     config=LogicConfig,
     build=LogicModel,
     load=_load_splits,

@@ -1,11 +1,13 @@
 """Checkpoints without pickled objects: tensors in safetensors, everything else as JSON in its header.
 
-One file holds both, so that replacing it is one atomic step.
+One file holds both, so that replacing it is one atomic step. Outside a run, a directory as Hugging Face has
+it holds the same: model.safetensors and config.json. What reads checkpoints takes either.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from ordered_memory.hub import CONFIG, WEIGHTS
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
+from tasks.runs.run_directory import read_json, write_json
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:
@@ -39,17 +43,32 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
         tensors: on any device.
         metadata: JSON.
     """
-    detached = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(detached, {"json": json.dumps(metadata)}))
+    write_atomically(path, save(_detached(tensors), {"json": json.dumps(metadata)}))
+
+
+def write_directory(directory: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Write tensors as model.safetensors, and `metadata` as config.json.
+
+    Args:
+        directory: one that exists.
+        tensors: by name, on any device.
+        metadata: JSON.
+    """
+    write_atomically(directory / WEIGHTS, save(_detached(tensors), {"format": "pt"}))
+    write_json(directory / CONFIG, metadata)
+
+
+def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The JSON in a checkpoint's header.
+    """The JSON in a checkpoint's header, or in its config.json.
 
     Args:
-        path: a run's best.safetensors.
+        path: a run's best.safetensors, or a directory.
     Returns:
-        What `save_weights` was given as `metadata`.
+        What `save_weights` or `write_directory` was given as `metadata`.
     Raises:
         UserError: there is no such file, or it is not a checkpoint of weights.
     """
@@ -64,10 +83,10 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Read what `save_weights` wrote into a model of the same shape.
+    """Read what `save_weights` or `write_directory` wrote into a model of the same shape.
 
     Args:
-        path: a run's best.safetensors.
+        path: a run's best.safetensors, or a directory.
         model: has the parameters that the file names; they are overwritten.
     Raises:
         UserError: no such file, not a checkpoint, a parameter is missing or has another shape, or a value is
@@ -150,11 +169,12 @@ class SafetensorsIO(CheckpointIO):
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
+    is_directory = os.path.isdir(path)
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path / WEIGHTS if is_directory else path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
             header = file.metadata() or {}
-        return tensors, json.loads(header["json"])
+        return tensors, read_json(path / CONFIG) if is_directory else json.loads(header["json"])
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
     except PermissionError:

@@ -16,6 +16,7 @@ from torch import nn
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Interrupted, UserError
+from tasks.runs.hub import find_checkpoint
 from tasks.runs.optimization import Optimization
 from tasks.runs.progress import finished_text
 from tasks.runs.run_directory import RunDirectory, config_from_dict, write_json
@@ -104,7 +105,7 @@ def _run(trainer: Trainer, prepared: Prepared) -> None:
     progress = trainer.fit()
     if fabric.is_global_zero:
         print(finished_text(progress, config), flush=True)
-        text = _text_of_saved(run.read_results(), prepared)
+        text = text_of_saved(run.read_results(), prepared.results_text)
         if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)
             results = prepared.test(run, fabric)
@@ -114,10 +115,17 @@ def _run(trainer: Trainer, prepared: Prepared) -> None:
     fabric.barrier()
 
 
-def _text_of_saved(results: dict[str, Any] | None, prepared: Prepared) -> str | None:
-    """The results of a finished run as text; None if there are none, or not such ones."""
+def text_of_saved(
+    results: dict[str, Any] | None, results_text: Callable[[dict[str, Any]], str]
+) -> str | None:
+    """The results of a finished run as text; None if there are none, or not such ones.
+
+    Args:
+        results: of results.json.
+        results_text: formats results.
+    """
     try:
-        return None if results is None else prepared.results_text(results)
+        return None if results is None else results_text(results)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
@@ -136,10 +144,10 @@ def load_trained(
     beside: str | None = None,
     **options: Any,
 ) -> tuple[AnyModel, AnyConfig]:
-    """The model in a best.safetensors, in evaluation mode, and the configuration of its training.
+    """The model in a checkpoint, in evaluation mode, and the configuration of its training.
 
     Args:
-        path: the file.
+        path: a best.safetensors, a directory, or a name on the Hugging Face Hub.
         config_class: the task's configuration class.
         build: builds a model from its configuration and, if `beside` is given, that part of the metadata.
         beside: a key of `Prepared.metadata`.
@@ -147,6 +155,7 @@ def load_trained(
     Raises:
         UserError: no such file, not a checkpoint of this task, or an option out of range.
     """
+    path = find_checkpoint(path)
     metadata = read_metadata(path)
     if beside is not None and beside not in metadata:
         raise UserError(f"{path}: not a checkpoint of this task (it lacks {beside})")

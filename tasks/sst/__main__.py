@@ -1,11 +1,13 @@
-"""`python -m tasks.sst [train|evaluate|predict|stats] --option value`; see `--help` of each."""
+"""`python -m tasks.sst [train|evaluate|predict|stats|export] --option value`; see `--help` of each."""
 
 import sys
 from functools import partial
 
 import tasks.sst
+from tasks.classifiers.commands import run_export
 from tasks.classifiers.seeds import train_seeds
 from tasks.runs.command_line import Verb, run
+from tasks.runs.hub import ExportConfig
 from tasks.sst.commands import (
     EvaluateConfig,
     PredictConfig,
@@ -22,6 +24,7 @@ VERBS = {
     "evaluate": Verb(EvaluateConfig, run_evaluate),
     "predict": Verb(PredictConfig, run_predict),
     "stats": Verb(StatsConfig, run_stats),
+    "export": Verb(ExportConfig, partial(run_export, SST, lambda model: PRESETS)),
 }
 
 

@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from nltk.tokenize import NLTKWordTokenizer
 
-from ordered_memory.baseline_trees import right_branching
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
 from tasks.classifiers.commands import draw_heat_map, read_example
 from tasks.reporting.drawing import LONGEST_DRAWN
-from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 from tasks.sst.config import SentimentConfig
-from tasks.sst.dataset import unlabelled_phrases
+from tasks.sst.model import CLASSES, SentimentModel
 from tasks.sst.stats import stats_text
-from tasks.sst.task import CLASSES, PRETRAINED, SST, load_treebank, node_values
+from tasks.sst.task import PRETRAINED, SST, load_treebank, node_values
 from tasks.sst.treebank import NEUTRAL
 
 SIGNS = tuple(name.split()[0] for name in CLASSES[5])
@@ -74,10 +71,8 @@ def run_predict(config: PredictConfig) -> None:
     Raises:
         UserError: bad options or checkpoint, or no word.
     """
-    words = NLTKWordTokenizer().tokenize(config.sentence)
-    if not words:
-        raise UserError(f"the sentence must have one word or more, got {config.sentence!r}")
-    data = unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
+    data = SentimentModel.read_text(config.sentence)
+    words = data.words_of(0)
     checkpoint = config.checkpoint or PRETRAINED[config.classes]
     reading, model, trained = read_example(SST, replace(config, checkpoint=checkpoint), data)
     classes = CLASSES[trained.classes]

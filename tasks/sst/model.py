@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
-from torch import Tensor, nn
+from nltk.tokenize import NLTKWordTokenizer
+from torch import Tensor
 from torch.nn.functional import dropout
 
+from ordered_memory.baseline_trees import right_branching
 from tasks.classifiers.classification import Prediction
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, encode, summary_size
 from tasks.classifiers.head import build_head
+from tasks.classifiers.pretrained import Classifier
+from tasks.classifiers.task import EMBEDDING
+from tasks.runs.errors import UserError
+from tasks.runs.experiment import load_trained
 from tasks.sst.config import SentimentConfig
-from tasks.sst.dataset import Batch
-from tasks.sst.embedding import Embedding, WordEmbedding
+from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
+from tasks.sst.embedding import Embedding, WordEmbedding, describe, restore
+
+CLASSES = {
+    2: ("- negative", "+ positive"),
+    5: ("-- very negative", "- negative", "0 neutral", "+ positive", "++ very positive"),
+}
 
 
-class SentimentModel(nn.Module):
+class SentimentModel(Classifier):
     """Vectors → dropout → encoder → head.
 
     The dropout of the vectors has one mask for all words of a phrase.
@@ -27,13 +41,36 @@ class SentimentModel(nn.Module):
         UserError: an option that the encoder refuses.
     """
 
+    usage = 'print(model.answer("neither bad nor dull"))'
+
     def __init__(self, config: SentimentConfig, embedding: Embedding) -> None:
-        super().__init__()
+        super().__init__(config)
         self.embedding = embedding
+        self.classes = CLASSES[config.classes]
         size = embedding.embedding_size
         self.input_dropout = config.input_dropout
         self.encoder = build_encoder(config, size)
         self.classifier = build_head(config, summary_size(config, size), config.classes)
+
+    @staticmethod
+    def read_text(*texts: str) -> PhraseData:
+        words = NLTKWordTokenizer().tokenize(" ".join(texts))
+        if not words:
+            raise UserError(f"the sentence must have one word or more, got {' '.join(texts)!r}")
+        return unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
+
+    @classmethod
+    def load(cls, path: Path) -> SentimentModel:
+        return load_trained(path, SentimentConfig, build_model, beside=EMBEDDING)[0]
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {EMBEDDING: describe(self.embedding)}
+
+    def weights(self) -> dict[str, Tensor]:
+        if not isinstance(self.embedding, WordEmbedding):
+            return super().weights()
+        # The models that come with the project have their words in a file for all of them.
+        return super().weights() | {f"{EMBEDDING}.weight": self.embedding.weight}
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Read a batch.
@@ -61,3 +98,15 @@ class SentimentModel(nn.Module):
         pieces = move_data_to_device(self.embedding.tokenize(words), device)
         vectors: tuple[Tensor, Tensor] = self.embedding(pieces)
         return vectors
+
+
+def build_model(config: SentimentConfig, description: Any) -> SentimentModel:
+    """The model of a checkpoint, its weights to be loaded.
+
+    Args:
+        config: of the training.
+        description: of the embedding, as the checkpoint has it.
+    Raises:
+        UserError: see `restore`; also an option that the encoder refuses.
+    """
+    return SentimentModel(config, restore(config, description))

@@ -20,18 +20,14 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding, undo_escapes
 from tasks.sst.dataset import PhraseData, unlabelled_phrases
 from tasks.sst.download import fetch
-from tasks.sst.embedding import WORDS, WordEmbedding, describe, restore
+from tasks.sst.embedding import WORDS, WordEmbedding, describe
 from tasks.sst.grammar import draw_treebank
-from tasks.sst.model import SentimentModel
+from tasks.sst.model import CLASSES, SentimentModel, build_model
 from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
 from tasks.sst.vectors import Vectors, coverage_text, load_vectors
 
 PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
 """The trained models that come with the project, by number of classes: `SST.load_model(PRETRAINED[2])`."""
-CLASSES = {
-    2: ("- negative", "+ positive"),
-    5: ("-- very negative", "- negative", "0 neutral", "+ positive", "++ very positive"),
-}
 LENGTHS = (10, 20, 30)
 """The longest sentences of the groups that accuracy is reported of."""
 NEGATIONS = frozenset(["not", "n't", "no", "never", "nothing", "none", "neither", "nor", "nobody", "without"])
@@ -179,7 +175,7 @@ SST = ClassifierTask(
     unit="sentences",
     classes=lambda config: CLASSES[config.classes],
     config=SentimentConfig,
-    build=lambda config, description: SentimentModel(config, restore(config, description)),
+    build=build_model,
     load=_load_splits,
     groups=_groups,
     read_file=lambda config, path: _sentences(config, read_trees(path)),

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from tasks.classifiers.classification import Classification
 from tasks.sst.__main__ import main
-from tasks.sst.task import CLASSES
+from tasks.sst.model import CLASSES
 from tests.tasks.sst import test_contextual
 
 TINY = [

@@ -1,0 +1,134 @@
+"""`save_pretrained`, `from_pretrained` and `push_to_hub` of models, through huggingface_hub.
+
+A saved model is a directory: the weights in model.safetensors, the arguments in config.json, a model card in
+README.md. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+
+_UNREADABLE: tuple[type[Exception], ...] = (
+    AttributeError,
+    FileNotFoundError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a damaged directory raises, beside what safetensors does."""
+
+if TYPE_CHECKING or (find_spec("huggingface_hub") and find_spec("safetensors")):
+    from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+    from safetensors import SafetensorError
+
+    _UNREADABLE += (SafetensorError,)
+else:
+
+    class PyTorchModelHubMixin:
+        """Stands for that of huggingface_hub where it is not installed."""
+
+        _hub_mixin_config = None
+
+        def __init_subclass__(cls, **_about: Any) -> None:
+            super().__init_subclass__()
+
+        def save_pretrained(self, *_arguments: Any, **_options: Any) -> None:
+            """Raise an ImportError that says what to install."""
+            raise ImportError(
+                "pretrained models need huggingface_hub and safetensors: pip install 'ordered-memory[hub]'"
+            )
+
+        push_to_hub = save_pretrained
+        from_pretrained = classmethod(save_pretrained)
+
+
+CARD = """---
+{{ card_data }}
+---
+
+# {{ name }}
+
+A model of the Python library ordered-memory. model.safetensors has its weights, config.json its options.
+
+## Use
+
+```python
+{{ usage }}
+```
+{% if results %}
+## Results
+
+```
+{{ results }}
+```
+{% endif %}{% if command %}
+## Training
+
+```sh
+{{ command }}
+```
+{% endif %}"""
+"""The template of a model card."""
+
+
+class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_template=CARD):
+    """Gives a module `save_pretrained`, `from_pretrained` and `push_to_hub`.
+
+    They are those of `huggingface_hub.PyTorchModelHubMixin`, but weights must be in safetensors and fit the
+    model, and what is wrong with a directory is one ValueError.
+    """
+
+    usage = ""
+    """Python for the model card, to follow `model = Class.from_pretrained(…)`: how to feed the model."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the module was built with, defaults included, as config.json has it."""
+        config = self._hub_mixin_config
+        return dict(config) if isinstance(config, dict) else {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str], **options: Any) -> Self:
+        """A saved model, in evaluation mode.
+
+        Args:
+            pretrained_model_name_or_path: a directory, or a name on the Hugging Face Hub, "owner/name".
+            options: arguments of the module to replace, and those of `hf_hub_download`: `revision`, `token`,
+                `cache_dir`, `force_download`, `local_files_only`.
+        Raises:
+            ImportError: huggingface_hub is not installed.
+            OSError: the Hub has no such model or is out of reach.
+            ValueError: the directory does not hold such a model.
+        """
+        where = os.fspath(pretrained_model_name_or_path)
+        try:
+            return super().from_pretrained(where, **options)
+        except _UNREADABLE as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{where}: not a saved {cls.__name__} ({reason})") from error
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
+        """The module with its weights; never from a pickle."""
+        names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+        download = {name: options.pop(name) for name in names}
+        file = os.path.join(model_id, WEIGHTS)
+        if not os.path.isdir(model_id):
+            file = hf_hub_download(model_id, WEIGHTS, **download)
+        return cls._load_as_safetensor(cls(**options), file, "cpu", strict=True)
+
+    def generate_model_card(self, **values: Any) -> ModelCard:
+        """The model card.
+
+        Args:
+            values: of the template, in place of the module's own: `name`, `usage`, `results`, `command`.
+        """
+        name, module = type(self).__name__, type(self).__module__
+        load = f'model = {name}.from_pretrained(".")  # this directory, or its name on the Hub'
+        usage = f"from {module} import {name}\n\n{load}\n{self.usage}"
+        return super().generate_model_card(**{"name": name, "usage": usage} | values)

@@ -1,0 +1,86 @@
+"""`LanguageModel` alone, saved and loaded by huggingface_hub's mixin, and without huggingface_hub."""
+
+import importlib
+import importlib.util
+
+import pytest
+import torch
+
+from onlstm.language_model import LanguageModel
+from ordered_memory import hub
+
+WORDS = ["<eos>", "the", "cat"]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model = LanguageModel(3, 4, 6, 2, chunk_size=2, tied=False, vocabulary=WORDS).eval()
+    model.save_pretrained(tmp_path)
+    return model, tmp_path
+
+
+@pytest.mark.parametrize("recurrent", ["onlstm", "lstm"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_saved_model_comes_back(recurrent, tied, tmp_path):
+    model = LanguageModel(3, 4, 6, 2, chunk_size=2, recurrent=recurrent, tied=tied, vocabulary=WORDS).eval()
+    model.save_pretrained(tmp_path)
+    copy = LanguageModel.from_pretrained(tmp_path)
+    tokens = torch.tensor([[0, 1], [2, 2], [1, 0]])
+    assert copy.vocabulary == WORDS
+    assert copy.arguments == model.arguments
+    assert torch.equal(copy(tokens).logits, model(tokens).logits)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", "{"),
+        ("config.json", "[1]"),
+        ("config.json", '{"vocabulary_size": "three"}'),
+        ("config.json", '{"vocabulary_size": 4, "embedding_size": 4, "chunk_size": 2}'),
+        ("config.json", None),
+        ("model.safetensors", "text"),
+        ("model.safetensors", None),
+    ],
+)
+def test_what_is_damaged_is_one_clear_error(name, content, saved):
+    _, directory = saved
+    (directory / name).unlink()
+    if content is not None:
+        (directory / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{directory}: not a saved LanguageModel"):
+        LanguageModel.from_pretrained(directory)
+
+
+def test_a_pickle_is_never_read(saved):
+    model, directory = saved
+    (directory / "model.safetensors").unlink()
+    torch.save(model.state_dict(), directory / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="not a saved LanguageModel"):
+        LanguageModel.from_pretrained(directory)
+
+
+def test_the_vocabulary_must_have_a_word_for_every_id():
+    with pytest.raises(ValueError, match="vocabulary_size=4 words, got 3"):
+        LanguageModel(4, 4, 6, chunk_size=2, vocabulary=WORDS)
+
+
+def test_without_huggingface_hub_the_error_says_what_to_install(monkeypatch, tmp_path):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "huggingface_hub" else found(name)
+    )
+    spec = importlib.util.spec_from_file_location("hub_without_huggingface_hub", hub.__file__)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    class Model(torch.nn.Module, module.HubMixin, pipeline_tag="text-generation"):
+        pass
+
+    assert Model().arguments == {}
+    for call in (lambda: Model().save_pretrained(tmp_path), lambda: Model.from_pretrained(tmp_path)):
+        with pytest.raises(ImportError, match=r"pip install 'ordered-memory\[hub\]'"):
+            call()
+    assert not list(tmp_path.iterdir())
