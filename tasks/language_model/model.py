@@ -106,6 +106,8 @@ def load_model(path: Path) -> Trained:
         raise UserError(f"{path}: not a checkpoint of a language model")
     if words[:1] != [END] or len(set(words)) != len(words):
         raise UserError(f"{path}: its vocabulary must begin with {END} and have no word twice")
+    if "preset" not in metadata:  # a LanguageModel that was saved by itself
+        raise UserError(f"{path}: has no options of a run; python -m tasks.language_model export writes them")
     for name in _ARGUMENTS:
         metadata.pop(name, None)
     config = read_config(LanguageModelConfig, metadata, path)

@@ -67,6 +67,12 @@ def test_language_models_keep_their_vocabulary(small_runs, exported):
         assert torch.equal(other(tokens).logits, original(tokens).logits)
 
 
+def test_a_language_model_without_the_options_of_a_run_is_said(tmp_path):
+    LanguageModel(2, 4, 6, 2, chunk_size=2, vocabulary=["<eos>", "a"]).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has no options of a run"):
+        load_language_model(tmp_path)
+
+
 def test_a_prpn_comes_back(tmp_path):
     from tasks.language_model.config import PRPN_PRESETS
     from tasks.language_model.model import Trained, build_model
