@@ -1,4 +1,4 @@
-"""Sections of docstrings stand below one another without blank lines; the site's parser needs them."""
+"""Docstrings as the site's parser wants them: a blank line before every section, and Examples for Example."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ HEADER = re.compile(r"\n+((?:Args|Returns|Raises|Example):\n)")
 
 
 class SeparateSections(griffe.Extension):
-    """A blank line before every section of a docstring."""
+    """A blank line before every section of a docstring; examples become code."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called for every module, class, function and attribute.
@@ -19,4 +19,5 @@ class SeparateSections(griffe.Extension):
             kwargs: not used.
         """
         if obj.docstring is not None:
-            obj.docstring.value = HEADER.sub(r"\n\n\1", obj.docstring.value)
+            separated = HEADER.sub(r"\n\n\1", obj.docstring.value)
+            obj.docstring.value = separated.replace("\n\nExample:\n", "\n\nExamples:\n")
