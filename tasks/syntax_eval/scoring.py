@@ -77,6 +77,7 @@ def log_probabilities(
     Returns:
         (number of sentences,) in nats.
     Example:
+        >>> from onlstm.language_model import LanguageModel
         >>> model = LanguageModel(10, 6, 8, num_layers=1, chunk_size=2).eval()
         >>> many = log_probabilities(model, [[3, 4], [3, 5, 6]], 0)
         >>> one = word_log_probabilities(model, [3, 5, 6], 0).sum()
