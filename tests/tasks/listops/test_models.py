@@ -13,19 +13,9 @@ from tasks.listops.expressions import parse
 from tasks.listops.generator import generate
 from tasks.listops.model import ListOpsModel
 from tasks.runs.errors import UserError
+from tests.tasks.classifiers.tiny import TINY
 
-SMALL = ListOpsConfig(
-    embedding_size=6,
-    slot_size=8,
-    num_slots=4,
-    chunk_size=2,
-    layers=2,
-    heads=2,
-    cell_dropout=0.0,
-    attention_dropout=0.0,
-    input_dropout=0.0,
-    output_dropout=0.0,
-)
+SMALL = ListOpsConfig(embedding_size=6, **TINY)
 MODELS = get_args(ModelName)
 
 

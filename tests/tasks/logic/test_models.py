@@ -13,20 +13,9 @@ from tasks.logic.data import Dataset
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
 from tasks.logic.task import LEFT_OUT, LOGIC
+from tests.tasks.classifiers.tiny import TINY
 
-SMALL = LogicConfig(
-    embedding_size=6,
-    slot_size=8,
-    num_slots=4,
-    test_num_slots=6,
-    chunk_size=2,
-    layers=2,
-    heads=2,
-    cell_dropout=0.0,
-    attention_dropout=0.0,
-    input_dropout=0.0,
-    output_dropout=0.0,
-)
+SMALL = LogicConfig(embedding_size=6, test_num_slots=6, **TINY)
 MODELS = get_args(ModelName)
 
 

@@ -15,19 +15,9 @@ from tasks.sst.grammar import draw
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import node_values
 from tasks.sst.treebank import phrases
+from tests.tasks.classifiers.tiny import TINY
 
-SMALL = SentimentConfig(
-    vectors=("none",),
-    slot_size=8,
-    num_slots=4,
-    chunk_size=2,
-    layers=2,
-    heads=2,
-    cell_dropout=0.0,
-    attention_dropout=0.0,
-    input_dropout=0.0,
-    output_dropout=0.0,
-)
+SMALL = SentimentConfig(vectors=("none",), **TINY)
 MODELS = [
     *((name, False) for name in get_args(ModelName)),
     *((name, True) for name in BIDIRECTIONAL),
