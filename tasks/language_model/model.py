@@ -55,36 +55,30 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageMo
     Raises:
         UserError: an option that the model refuses.
     """
+    sizes = (vocabulary_size, config.embedding_size, config.hidden_size, config.num_layers)
+    shared: dict[str, Any] = {
+        "tied": config.tied,
+        "embedding_dropout": config.embedding_dropout,
+        "input_dropout": config.input_dropout,
+        "hidden_dropout": config.hidden_dropout,
+        "output_dropout": config.output_dropout,
+    }
     try:
         if config.model == "prpn":
             return PRPN(
-                vocabulary_size,
-                config.embedding_size,
-                config.hidden_size,
-                config.num_layers,
+                *sizes,
                 num_slots=config.num_slots,
                 look_back=config.look_back,
-                tied=config.tied,
-                embedding_dropout=config.embedding_dropout,
-                input_dropout=config.input_dropout,
-                hidden_dropout=config.hidden_dropout,
-                output_dropout=config.output_dropout,
                 recurrent_dropout=config.weight_dropout,
+                **shared,
             )
         return LanguageModel(
-            vocabulary_size,
-            config.embedding_size,
-            config.hidden_size,
-            config.num_layers,
+            *sizes,
             recurrent=config.model,
             chunk_size=config.chunk_size,
-            tied=config.tied,
-            embedding_dropout=config.embedding_dropout,
-            input_dropout=config.input_dropout,
-            hidden_dropout=config.hidden_dropout,
-            output_dropout=config.output_dropout,
             weight_dropout=config.weight_dropout,
             backend=config.backend,
+            **shared,
         )
     except ValueError as error:
         raise UserError(str(error)) from None
