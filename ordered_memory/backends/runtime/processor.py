@@ -1,4 +1,4 @@
-"""What Linux says of the processor."""
+"""What the processor can do, as Linux says, and the warning where it cannot multiply bfloat16 numbers."""
 
 from __future__ import annotations
 
