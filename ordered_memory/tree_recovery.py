@@ -46,23 +46,44 @@ def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
         >>> shift_reduce([0, 2, 1, 2], num_slots=3)
         ((0, (1, 2)), 3)
     """
+    subtrees: list[Tree] = []
+    for token, count in enumerate(reductions(pointers, num_slots)):
+        for _ in range(count):
+            reduce_topmost(subtrees)
+        subtrees.append(token)
+    while len(subtrees) > 1:
+        reduce_topmost(subtrees)
+    return subtrees[0]
+
+
+def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
+    """How often Algorithm 2 joins its two topmost subtrees before it pushes each token; see `shift_reduce`.
+
+    Args:
+        pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0.
+        num_slots: N.
+    Returns:
+        T numbers; the first is 0, and what they leave is joined at the end.
+    Raises:
+        ValueError, TypeError: as `shift_reduce`.
+    Example:
+        >>> reductions([0, 2, 1, 2], num_slots=3)
+        [0, 0, 0, 2]
+    """
     values = _one_per_token(pointers, "pointers")
     if not values:
         raise ValueError("expected pointers to have an entry for each token, got none")
     for place, pointer in enumerate(values[1:], start=1):
         if not 0 <= operator.index(pointer) < num_slots:
             raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{place}] = {pointer}")
-    subtrees: list[Tree] = [0]
-    head = num_slots
-    for token, pointer in enumerate(values[1:], start=1):
+    counts = [0]
+    subtrees, head = 1, num_slots
+    for pointer in values[1:]:
         slot = pointer + 1
-        for _ in range(min(slot - head, len(subtrees) - 1)):
-            reduce_topmost(subtrees)
-        subtrees.append(token)
+        counts.append(max(0, min(slot - head, subtrees - 1)))
+        subtrees += 1 - counts[-1]
         head = slot - 1
-    while len(subtrees) > 1:
-        reduce_topmost(subtrees)
-    return subtrees[0]
+    return counts
 
 
 def from_attention(

@@ -1,0 +1,468 @@
+"""What a model did with a sequence, step by step, as JSON values: the format that the viewer shows.
+
+A trace is a dictionary of plain lists, numbers and strings. `read_output` makes one for each sequence of a
+layer's output, `to_json` writes them. Positions of tokens count from 0. Slots count from 1, the top of the
+stack, to N, as in the papers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, Protocol, TypedDict
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from ordered_memory.cumulative import backward_mask, forward_mask
+from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, Direction, from_distances, reductions
+from ordered_memory.trees import Span, Tree, fold, leaves, spans
+
+FORMAT, VERSION = "ordered-memory-trace", 1
+DIGITS = 3
+"""Decimal places of fractions; distances have as many."""
+
+
+class Node(TypedDict):
+    """A constituent of two tokens or more.
+
+    A list of nodes is a tree over T tokens: children stand before their parents, the token at position t has
+    the id t, and the k-th node of the list, counted from 0, has the id T + k.
+
+    Args:
+        first, last: positions of its first and its last token.
+        children: ids of its parts, from left to right.
+        step: which entry of `Memory.steps` made it; only in a tree that Algorithm 2 built.
+        slot: the slot that it was made in, 1..N; where `step` is.
+        in_true_tree: whether the true tree has a constituent of the same words; None for fewer than two
+            words. Missing where there is no true tree.
+        value: from -1 to 1, such as a sentiment; missing where there is none.
+    """
+
+    first: int
+    last: int
+    children: list[int]
+    step: NotRequired[int]
+    slot: NotRequired[int]
+    in_true_tree: NotRequired[bool | None]
+    value: NotRequired[float]
+
+
+class Step(TypedDict):
+    """A step of Algorithm 2: it joins subtrees, then reads a token. The last one joins all that are left.
+
+    Args:
+        token: position of the token that is read; None in the last step.
+        slot: y_t, the slot that the token attends to most, 1..N; None for the token that is read first, which
+            meets an empty memory, and in the last step.
+        joined: ids of the nodes that are made, in order.
+        stack: what the memory holds after the step, from the top: pairs of an id and its slot. The token
+            itself is at the top, in slot y_t - 1. That is 0 for a token that no slot is left for above y_t.
+    """
+
+    token: int | None
+    slot: int | None
+    joined: list[int]
+    stack: list[tuple[int, int]]
+
+
+class Memory(TypedDict):
+    """The attention of Ordered Memory. Lists of lists are (T, N); a token's row is at its position.
+
+    Args:
+        num_slots: N.
+        attention: p of each token; zeros for the one that is read first.
+        forward_mask: →π, equation (3).
+        backward_mask: ←π, equation (4).
+        occupancy: how far each slot may be attended to, →π of the token before at the slot below, equation
+            (10). It is 1 at slot N, but 0 everywhere for the token that is read first.
+        steps: of Algorithm 2, one for each token in the order of reading, and a last one.
+    """
+
+    num_slots: int
+    attention: list[list[float]]
+    forward_mask: list[list[float]]
+    backward_mask: list[list[float]]
+    occupancy: list[list[float]]
+    steps: list[Step]
+
+
+class Layer(TypedDict):
+    """The distances of a layer of ON-LSTM or PRPN.
+
+    Args:
+        name: "layer 1", …
+        distances: one for each token.
+        trees: nodes by decoding: "prpn", "unbiased", "cky".
+    """
+
+    name: str
+    distances: list[float]
+    trees: dict[str, list[Node]]
+
+
+class Answer(TypedDict):
+    """What a classifier says of the sequence.
+
+    Args:
+        classes: names of the C answers.
+        probabilities: of each.
+        true: number of the right one; None where it is not known.
+    """
+
+    classes: list[str]
+    probabilities: list[float]
+    true: int | None
+
+
+class Trace(TypedDict):
+    """What a model did with one sequence of T tokens. Keys for what the model does not have are missing.
+
+    Args:
+        tokens: all that is read.
+        caption: a line on the example; empty for none.
+        direction: "backward" where the sequence was read from its end.
+        words: positions of the tokens that the true tree is over; all of them unless something, such as
+            parentheses, is read but belongs to no tree.
+        nodes: the induced tree over all tokens, in the order in which it is built.
+        true_nodes: the true tree over the words.
+        memory: of Ordered Memory.
+        layers: of a model with distances.
+        answer: of a classifier.
+        token_values: from -1 to 1 for each token, such as its sentiment.
+        true_token_values: the same in the data.
+    """
+
+    tokens: list[str]
+    caption: str
+    direction: Direction
+    words: list[int]
+    nodes: NotRequired[list[Node]]
+    true_nodes: NotRequired[list[Node]]
+    memory: NotRequired[Memory]
+    layers: NotRequired[list[Layer]]
+    answer: NotRequired[Answer]
+    token_values: NotRequired[list[float]]
+    true_token_values: NotRequired[list[float]]
+
+
+class HasAttention(Protocol):
+    """What `OrderedMemory` returns."""
+
+    @property
+    def attention(self) -> Tensor: ...
+
+
+def read_output(
+    output: HasAttention | tuple[Any, ...],
+    tokens: Sequence[Sequence[str]],
+    lengths: Sequence[int] | Tensor | None = None,
+    *,
+    batch_first: bool = False,
+    direction: Direction = "forward",
+) -> list[Trace]:
+    """The traces of a batch, from what a layer returned.
+
+    Args:
+        output: what `OrderedMemory` returned, or what `onlstm.ONLSTM` returned when it was called with
+            `distances=True`.
+        tokens: of each of B sequences, as many as its length.
+        lengths: tokens of each sequence, (B,); None for T. Must be the layer's.
+        batch_first: the layer's.
+        direction: which of two directions to read, of a bidirectional layer.
+    Returns:
+        B traces. Those of Ordered Memory have `memory` and `nodes`, those of ON-LSTM `layers`.
+    Raises:
+        TypeError: the output is not one of a layer, has no distances, or has packed ones.
+        ValueError: the tokens are not as many as the lengths say, or the direction is unknown.
+    Example:
+        >>> from ordered_memory import OrderedMemory
+        >>> layer = OrderedMemory(4, 8, num_slots=5, batch_first=True)
+        >>> out = layer(torch.randn(2, 3, 4), lengths=[3, 2])
+        >>> a, b = read_output(out, [["the", "cat", "sat"], ["it", "ran"]], [3, 2], batch_first=True)
+        >>> a["tokens"], len(a["memory"]["steps"]), b["nodes"]
+        (['the', 'cat', 'sat'], 4, [{'first': 0, 'last': 1, 'children': [0, 1], 'step': 2, 'slot': 5}])
+    """
+    if direction not in DIRECTIONS:
+        raise ValueError(f"expected direction to be one of {', '.join(DIRECTIONS)}, got {direction!r}")
+    attention = getattr(output, "attention", None)
+    if isinstance(attention, Tensor):
+        if attention.dim() not in (3, 4):
+            raise ValueError(f"expected attention with a batch axis, got shape {tuple(attention.shape)}")
+        if attention.dim() == 4:
+            attention = attention[DIRECTIONS.index(direction)]
+        batch = attention if batch_first else attention.transpose(0, 1)
+        sizes = _sizes(tokens, lengths, len(batch), batch.shape[1])
+        return [
+            read_attention(rows[:size], own, direction=direction)
+            for rows, own, size in zip(batch, tokens, sizes, strict=True)
+        ]
+    distances = getattr(output[2], "forget", None) if isinstance(output, tuple) and len(output) > 2 else None
+    if isinstance(distances, PackedSequence) or not isinstance(distances, Tensor):
+        raise TypeError(
+            "expected the output of an OrderedMemory, or of an ONLSTM that was called with distances=True "
+            f"and padded sequences, got {type(output).__name__}"
+        )
+    if distances.dim() != 3:
+        raise ValueError(f"expected distances with a batch axis, got shape {tuple(distances.shape)}")
+    layers = distances if batch_first else distances.transpose(1, 2)
+    sizes = _sizes(tokens, lengths, *layers.shape[1:])
+    return [
+        read_distances(layers[:, i, :size], own, direction=direction)
+        for i, (own, size) in enumerate(zip(tokens, sizes, strict=True))
+    ]
+
+
+def read_attention(attention: Tensor, tokens: Sequence[str], *, direction: Direction = "forward") -> Trace:
+    """The trace of one sequence, from the attention of Ordered Memory.
+
+    Args:
+        attention: p, (T, N), a row for each token.
+        tokens: T of them.
+        direction: "backward" for attention of a layer that read the sequence from its end.
+    Returns:
+        A trace with `memory` and `nodes`.
+    Raises:
+        ValueError: the attention is not (T, N), T tokens are not given, or a token that is not read first
+            has no attention.
+    """
+    if attention.dim() != 2 or len(attention) != len(tokens) or not tokens:
+        raise ValueError(
+            f"expected attention to be (T, N) with T = {len(tokens)} tokens, got {tuple(attention.shape)}"
+        )
+    p = attention.detach().to("cpu", torch.float64)
+    if direction == "backward":
+        p = p.flip(0)
+    empty = (~p.any(-1)).tolist()[1:]
+    if any(empty):
+        raise ValueError(f"expected attention inside the sequence, got zeros at step {1 + empty.index(True)}")
+    num_slots = p.shape[1]
+    forward = forward_mask(p)
+    below = torch.cat([forward[:-1, 1:], torch.ones(len(p) - 1, 1, dtype=p.dtype)], dim=-1)
+    rows = {
+        "attention": p,
+        "forward_mask": forward,
+        "backward_mask": backward_mask(p),
+        "occupancy": torch.cat([torch.zeros(1, num_slots, dtype=p.dtype), below]),
+    }
+    if direction == "backward":
+        rows = {name: values.flip(0) for name, values in rows.items()}
+    steps, nodes = _shift_and_reduce(p.argmax(-1).tolist(), num_slots, direction)
+    memory: Memory = {
+        "num_slots": num_slots,
+        "attention": _rounded(rows["attention"]),
+        "forward_mask": _rounded(rows["forward_mask"]),
+        "backward_mask": _rounded(rows["backward_mask"]),
+        "occupancy": _rounded(rows["occupancy"]),
+        "steps": steps,
+    }
+    return {**_empty(tokens, direction), "nodes": nodes, "memory": memory}
+
+
+def read_distances(
+    distances: Tensor,
+    tokens: Sequence[str],
+    *,
+    names: Sequence[str] = (),
+    temperature: float = 1.0,
+    direction: Direction = "forward",
+) -> Trace:
+    """The trace of one sequence, from the distances of ON-LSTM or PRPN.
+
+    Args:
+        distances: d, (L, T): a row for each layer.
+        tokens: T of them.
+        names: of the layers; by default "layer 1", …
+        temperature: of the decoding "cky", in the unit of the distances.
+        direction: "backward" for layers that read the sequence from its end.
+    Returns:
+        A trace with `layers`.
+    Raises:
+        ValueError: the distances are not (L, T) or are not numbers, or there is not a name for each layer.
+    """
+    if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
+        raise ValueError(
+            f"expected distances to be (L, T) with T = {len(tokens)} tokens, got {tuple(distances.shape)}"
+        )
+    d = distances.detach().to("cpu", torch.float64)
+    names = names or [f"layer {number}" for number in range(1, len(d) + 1)]
+    trees = {
+        decoding: from_distances(
+            d, decoding=decoding, temperature=temperature, batch_first=True, direction=direction
+        )
+        for decoding in DECODINGS
+    }
+    layers: list[Layer] = [
+        {
+            "name": name,
+            "distances": values,
+            "trees": {decoding: nodes_of(trees[decoding][i]) for decoding in DECODINGS},
+        }
+        for i, (name, values) in enumerate(zip(names, _rounded(d), strict=True))
+    ]
+    return {**_empty(tokens, direction), "layers": layers}
+
+
+def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
+    """The trace of a sequence of which only the induced tree is known.
+
+    Args:
+        tree: over the tokens.
+        tokens: its leaves.
+    Returns:
+        A trace with `nodes`.
+    Raises:
+        TypeError, ValueError: not a tree over these tokens.
+    """
+    return {**_empty(tokens, "forward"), "nodes": nodes_of(tree)}
+
+
+def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) -> None:
+    """Set a trace's true tree, and mark which induced constituents are in it.
+
+    Args:
+        trace: changed in place.
+        tree: over the words.
+        words: positions of the words among the tokens; None for all tokens.
+    Raises:
+        TypeError, ValueError: not a tree over the words.
+    """
+    places = list(range(len(trace["tokens"]))) if words is None else list(words)
+    trace["words"] = places
+    trace["true_nodes"] = nodes_of(tree, len(trace["tokens"]), places)
+    number = {place: i for i, place in enumerate(places)}
+    true = set(spans(tree))
+    induced = [trace["nodes"]] if "nodes" in trace else []
+    induced += [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
+    for nodes in induced:
+        for node in nodes:
+            inside = [number[t] for t in range(node["first"], node["last"] + 1) if t in number]
+            node["in_true_tree"] = (inside[0], inside[-1]) in true if len(inside) > 1 else None
+
+
+def add_values(nodes: Sequence[Node], values: Mapping[Span, float], words: Sequence[int]) -> None:
+    """Set the value of every node that has one.
+
+    Args:
+        nodes: over the tokens; changed in place.
+        values: by first and last word.
+        words: positions of the words among the tokens.
+    """
+    by_place = {(words[first], words[last]): value for (first, last), value in values.items()}
+    for node in nodes:
+        value = by_place.get((node["first"], node["last"]))
+        if value is not None:
+            node["value"] = round(value, DIGITS)
+
+
+def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | None = None) -> list[Node]:
+    """A tree as a list of nodes.
+
+    Args:
+        tree: binary or not.
+        num_tokens: T; None for as many as the tree has leaves.
+        words: the position of each leaf among the tokens; None for the leaves themselves.
+    Returns:
+        Its constituents, children before parents.
+    Raises:
+        TypeError, ValueError: not a tree, as `trees.fold`.
+    Example:
+        >>> [node["children"] for node in nodes_of(((0, 1), 2))]
+        [[0, 1], [3, 2]]
+    """
+    size = len(leaves(tree)) if num_tokens is None else num_tokens
+    nodes: list[Node] = []
+
+    def leaf(position: int) -> tuple[int, int, int]:
+        place = position if words is None else words[position]
+        return place, place, place
+
+    def join(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
+        if len(parts) == 1:
+            return parts[0]
+        first, last = parts[0][1], parts[-1][2]
+        nodes.append({"first": first, "last": last, "children": [number for number, _, _ in parts]})
+        return size + len(nodes) - 1, first, last
+
+    fold(tree, leaf, join)
+    return nodes
+
+
+def to_json(traces: Sequence[Trace], indent: int | None = None) -> str:
+    """Traces as the text of a JSON file: `{"format": "ordered-memory-trace", "version": 1, "traces": […]}`.
+
+    Args:
+        traces: any number.
+        indent: as of `json.dumps`.
+    Returns:
+        The text.
+    """
+    document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
+    separators = (",", ":") if indent is None else None
+    return json.dumps(document, ensure_ascii=False, indent=indent, separators=separators, allow_nan=False)
+
+
+def _empty(tokens: Sequence[str], direction: Direction) -> Trace:
+    return {
+        "tokens": list(tokens),
+        "caption": "",
+        "direction": direction,
+        "words": list(range(len(tokens))),
+    }
+
+
+def _shift_and_reduce(
+    pointers: Sequence[int], num_slots: int, direction: Direction
+) -> tuple[list[Step], list[Node]]:
+    """Algorithm 2 with pointers in the order of reading; tokens and nodes are in the order of the text.
+
+    A subtree that joins two is in the slot below that of its upper part.
+    """
+    size = len(pointers)
+    order = range(size) if direction == "forward" else range(size - 1, -1, -1)
+    counts: list[int | None] = [*reductions(pointers, num_slots), None]
+    steps: list[Step] = []
+    nodes: list[Node] = []
+    stack: list[tuple[int, int]] = []  # from the top: the id of a subtree, its slot
+    spans_of = {token: (token, token) for token in order}
+    for time, count in enumerate(counts):
+        joined: list[int] = []
+        while len(joined) < (len(stack) - 1 + len(joined) if count is None else count):
+            (upper, slot), (lower, _) = stack[:2]
+            children = [lower, upper] if direction == "forward" else [upper, lower]
+            first, last = spans_of[children[0]][0], spans_of[children[1]][1]
+            number, slot = size + len(nodes), min(slot + 1, num_slots)
+            nodes.append({"first": first, "last": last, "children": children, "step": time, "slot": slot})
+            spans_of[number] = (first, last)
+            joined.append(number)
+            stack[:2] = [(number, slot)]
+        token, attended = None, None
+        if count is not None:
+            token = order[time]
+            if time:
+                attended = pointers[time] + 1
+                stack[0] = (stack[0][0], attended)
+            stack.insert(0, (token, num_slots if attended is None else attended - 1))
+        steps.append({"token": token, "slot": attended, "joined": joined, "stack": list(stack)})
+    return steps, nodes
+
+
+def _rounded(values: Tensor) -> list[list[float]]:
+    """Rows of numbers; whole ones as integers, which take less room in a file."""
+    rows: list[list[float]] = values.tolist()
+    return [
+        [int(one) if (one := round(value, DIGITS)).is_integer() else one for value in row] for row in rows
+    ]
+
+
+def _sizes(
+    tokens: Sequence[Sequence[str]], lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int
+) -> list[int]:
+    sizes = [longest] * batch_size if lengths is None else [int(length) for length in lengths]
+    given = [len(own) for own in tokens]
+    if given != sizes or len(sizes) != batch_size or max(sizes, default=0) > longest:
+        raise ValueError(
+            f"expected the tokens of {batch_size} sequences of lengths {sizes} in 1..{longest}, got {given}"
+        )
+    return sizes
