@@ -122,6 +122,8 @@ class Trace(TypedDict):
     Args:
         tokens: all that is read.
         caption: a line on the example; empty for none.
+        example: number of the example; traces with the same number, such as the two formulas of a pair, are
+            shown together.
         direction: "backward" where the sequence was read from its end.
         words: positions of the tokens that the true tree is over; all of them unless something, such as
             parentheses, is read but belongs to no tree.
@@ -138,6 +140,7 @@ class Trace(TypedDict):
     caption: str
     direction: Direction
     words: list[int]
+    example: NotRequired[int]
     nodes: NotRequired[list[Node]]
     true_nodes: NotRequired[list[Node]]
     memory: NotRequired[Memory]
