@@ -260,7 +260,7 @@ def read_attention(attention: Tensor, tokens: Sequence[str], *, direction: Direc
         "occupancy": _rounded(rows["occupancy"]),
         "steps": steps,
     }
-    return {**_empty(tokens, direction), "nodes": nodes, "memory": memory}
+    return {**empty_trace(tokens, direction), "nodes": nodes, "memory": memory}
 
 
 def read_distances(
@@ -304,7 +304,7 @@ def read_distances(
         }
         for i, (name, values) in enumerate(zip(names, _rounded(d), strict=True))
     ]
-    return {**_empty(tokens, direction), "layers": layers}
+    return {**empty_trace(tokens, direction), "layers": layers}
 
 
 def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
@@ -318,7 +318,24 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
     Raises:
         TypeError, ValueError: not a tree over these tokens.
     """
-    return {**_empty(tokens, "forward"), "nodes": nodes_of(tree)}
+    return {**empty_trace(tokens), "nodes": nodes_of(tree)}
+
+
+def empty_trace(tokens: Sequence[str], direction: Direction = "forward") -> Trace:
+    """The trace of a sequence of which nothing but the tokens is known.
+
+    Args:
+        tokens: all that is read.
+        direction: "backward" where it was read from its end.
+    Returns:
+        A trace to which an answer or a true tree may be added.
+    """
+    return {
+        "tokens": list(tokens),
+        "caption": "",
+        "direction": direction,
+        "words": list(range(len(tokens))),
+    }
 
 
 def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) -> None:
@@ -404,15 +421,6 @@ def to_json(traces: Sequence[Trace], indent: int | None = None) -> str:
     document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
     separators = (",", ":") if indent is None else None
     return json.dumps(document, ensure_ascii=False, indent=indent, separators=separators, allow_nan=False)
-
-
-def _empty(tokens: Sequence[str], direction: Direction) -> Trace:
-    return {
-        "tokens": list(tokens),
-        "caption": "",
-        "direction": direction,
-        "words": list(range(len(tokens))),
-    }
 
 
 def _shift_and_reduce(

@@ -206,6 +206,12 @@ parse 3 --heat-map {under_file} -> {text}
 parse 3 --num-slots 0 -> --num-slots
 parse 3 --num-slots 99999999999 ->
 parse 3 --num-slots 100000000000000000000 ->
+trace ->
+trace '2 ]' -> position 1
+trace 3 --num-slots 0 -> --num-slots
+trace 3 --json '' -> --json .: is a directory
+trace 3 --json {directory} -> {directory}
+trace 3 --json {under_file} -> {text}
 evaluate --checkpoint {listops} --file {empty} -> {empty}
 evaluate --checkpoint {listops} --file {binary} -> {binary}
 evaluate --checkpoint {listops} --file {zeros} -> {zeros}
@@ -266,6 +272,9 @@ predict a b --heat-map '' -> --heat-map
 predict a b --heat-map {directory} -> {directory}
 predict a b --num-slots 0 -> --num-slots
 predict a b --num-slots 99999999999 ->
+trace a ->
+trace a '( b' -> unmatched
+trace a b --json {directory} -> {directory}
 evaluate --checkpoint {logic} --file {empty} -> {empty}
 evaluate --checkpoint {logic} --file {binary} -> {binary}
 evaluate --checkpoint {logic} --file {text} -> {text}
@@ -333,6 +342,8 @@ evaluate --checkpoint {sst} --data-dir {missing} -> {missing}
 evaluate --checkpoint {sst} --json {directory} -> {directory}
 predict good --checkpoint {sst} --heat-map {directory} -> {directory}
 predict '' --checkpoint {sst} -> sentence
+trace '' --checkpoint {sst} -> sentence
+trace good --checkpoint {sst} --json {directory} -> {directory}
 stats --data-dir {missing} -> {missing}
 stats --generated 3 ->
 """
@@ -378,6 +389,10 @@ parse 'the cat' --checkpoint {language_model} --temperature nan -> --temperature
 parse 'the cat' --checkpoint {language_model} --temperature 0 -> --temperature
 parse 'the' --checkpoint {language_model} --plot '' -> --plot .: is a directory
 parse 'the' --checkpoint {language_model} --plot {directory} -> {directory}
+trace '' --checkpoint {language_model} -> words
+trace 'the cat' --checkpoint {language_model} --layer 3 -> --layer
+trace 'the cat' --checkpoint {language_model} --temperature nan -> --temperature
+trace 'the' --checkpoint {language_model} --json {directory} -> {directory}
 evaluate --checkpoint {language_model} --treebank {missing} -> {missing}
 evaluate --checkpoint {language_model} --treebank {directory} -> {directory}
 evaluate --checkpoint {language_model} --treebank {empty} -> {empty}

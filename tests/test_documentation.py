@@ -81,6 +81,7 @@ SHORTER = {
     "tasks.listops --preset": f"{CLASSIFIER} --expressions 300 --validation-size 40 --max-train-length 12",
     "tasks.listops evaluate": "--size 2",
     "tasks.listops parse": "",
+    "tasks.listops trace": "",
     "tasks.listops export": "",
     "tasks.logic --split": f"{CLASSIFIER} --generated 600",
     "tasks.logic predict": "",

@@ -43,18 +43,24 @@ class Sentence(NamedTuple):
 
     Args:
         tokens: all that is read.
-        words: the leaves of the tree, which may be fewer.
-        tree: the true tree.
+        positions: of the words among the tokens. The words are the leaves of the trees; parentheses, for
+            instance, are read but are no words.
+        tree: the true tree, over the words.
         name: tells it from the other sentences of an example.
         values: a number in [-1, 1] for each node of the true tree, words (i, i) among them, such as its
             sentiment; None where the task has no such thing.
     """
 
     tokens: list[str]
-    words: list[str]
+    positions: Sequence[int]
     tree: Tree
     name: str = ""
     values: Mapping[Span, float] | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The tokens that are leaves of the trees."""
+        return [self.tokens[position] for position in self.positions]
 
 
 class LabelledData(Protocol):
@@ -64,6 +70,8 @@ class LabelledData(Protocol):
     """(n,) int64."""
     part: str
     """What results on it are called: "test", or "validation" where there is no test data."""
+    labelled: bool
+    """Whether labels and trees are known; those of a typed sentence, for instance, only stand in."""
 
     @property
     def sentence_lengths(self) -> Indices:

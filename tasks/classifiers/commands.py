@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
@@ -17,7 +16,9 @@ from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.evaluation import Reading, read
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
+from tasks.classifiers.traces import traces_of
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
+from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.experiment import text_of_saved
@@ -85,6 +86,15 @@ class ReadConfig(CheckpointConfig):
 
     heat_map: Path | None = None
     """Draw the attention p_t of each token over the slots into this PNG file."""
+
+
+@dataclass
+class TraceConfig(CheckpointConfig, FilesConfig):
+    """The trained model and the files."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_files()
 
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
@@ -164,13 +174,37 @@ def read_example(
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
             )
-    model, trained = task.load_model(config.checkpoint or task.pretrained)
-    if task.adapt is not None:
-        task.adapt(trained, model, data)
+    model, trained = _load_for(task, config, data)
     reading = read(model, data, 0, config.num_slots or trained.test_num_slots)
     if config.heat_map is not None and reading.attention is None:
         raise UserError(f"--heat-map draws attention over slots, and {trained.model} has none")
     return reading, model, trained
+
+
+def run_trace(task: ClassifierTask[Any], config: TraceConfig, data: LabelledData) -> None:
+    """Tell step by step what a trained model does with the only example of a data set.
+
+    Args:
+        task: of the model.
+        config: the options.
+        data: one example.
+    Raises:
+        UserError: bad options or checkpoint.
+    """
+    config.check()
+    model, trained = _load_for(task, config, data)
+    num_slots = config.num_slots or trained.test_num_slots
+    config.write(traces_of(model, data, 0, task.classes(trained), num_slots, task.node_values))
+
+
+def _load_for(
+    task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData
+) -> tuple[nn.Module, Any]:
+    """The model that the options name, which knows the words of the data, and the options of its run."""
+    model, trained = task.load_model(config.checkpoint or task.pretrained)
+    if task.adapt is not None:
+        task.adapt(trained, model, data)
+    return model, trained
 
 
 def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None:
@@ -197,7 +231,7 @@ def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None
             draw_heat_map(path, reading.attention[place], sentence.tokens)
 
 
-def draw_heat_map(path: Path, attention: NDArray[Any], tokens: list[str]) -> None:
+def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
     """Write the attention of a sentence as a picture, and say where.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -134,13 +134,15 @@ class Reading(NamedTuple):
 
     Args:
         probabilities: of the classes, (C,).
-        trees: of each sentence; None for a model that induces none.
+        trees: induced, over the words of each sentence; None for a model that induces none.
+        token_trees: the same over all tokens.
         attention: p of each sentence, (T, N); None for a model without slots.
     """
 
     probabilities: Tensor
     trees: tuple[Tree, ...] | None
-    attention: list[NDArray[Any]] | None
+    token_trees: tuple[Tree, ...] | None
+    attention: list[Tensor] | None
 
 
 @torch.inference_mode()
@@ -197,9 +199,10 @@ def read(model: nn.Module, data: LabelledData, index: int, num_slots: int | None
     induced, attention = read_trees(prediction, batch.lengths), None
     if prediction.attention is not None:
         rows = zip(prediction.attention.float(), batch.lengths.tolist(), strict=True)
-        attention = [of_tokens[:length].numpy() for of_tokens, length in rows]
-    trees = None if induced is None else tuple(data.word_trees(induced, batch))
-    return Reading(probabilities, trees, attention)
+        attention = [of_tokens[:length] for of_tokens, length in rows]
+    if induced is None:
+        return Reading(probabilities, None, None, attention)
+    return Reading(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)
 
 
 def spread(data: LabelledData, shortest: int, longest: int, count: int) -> list[int]:

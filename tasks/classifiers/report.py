@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -11,13 +11,11 @@ from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import CROSS, Evaluation, read, spread
+from tasks.classifiers.traces import NodeValues
 from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import number, table
 from tasks.runs.run_directory import RunDirectory, config_to_dict
-
-NodeValues = Callable[[nn.Module, Sentence, Tree], Mapping[Span, float]]
-"""What a model makes of each node of a tree over a sentence, in [-1, 1]."""
 
 NUM_EXAMPLES = 12
 EXAMPLE_LENGTHS = (5, 40)
@@ -134,7 +132,7 @@ def examples_of(
             tokens=sentence.words,
             predicted_tree=shown[i],
             gold_tree=sentence.tree,
-            attention=reading.attention[i] if reading.attention is not None else None,
+            attention=reading.attention[i].numpy() if reading.attention is not None else None,
             caption=": ".join(part for part in (name, sentence.name, verdict) if part),
             correct=answer == label,
             attention_tokens=sentence.tokens,

@@ -14,7 +14,8 @@ from torch import nn
 from tasks.classifiers.classification import Classification, LabelledData, Splits
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
-from tasks.classifiers.report import NodeValues, results_text, write_run_report
+from tasks.classifiers.report import results_text, write_run_report
+from tasks.classifiers.traces import NodeValues
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import Prepared, load_trained, run_experiment
 from tasks.runs.optimization import PlateauAdam

@@ -1,4 +1,4 @@
-"""`python -m tasks.listops [train|evaluate|parse|generate|export] --option value`; see `--help` of each."""
+"""`python -m tasks.listops [VERB] --option value`; the default verb is train, and each has `--help`."""
 
 import sys
 from functools import partial
@@ -10,6 +10,8 @@ from tasks.listops.commands import (
     EvaluateConfig,
     GenerateConfig,
     ParseConfig,
+    TraceConfig,
+    run_expression_trace,
     run_generate,
     run_parse,
 )
@@ -22,6 +24,7 @@ VERBS = {
     "train": Verb(ListOpsConfig, partial(train_seeds, LISTOPS.train), lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
     "parse": Verb(ParseConfig, run_parse),
+    "trace": Verb(TraceConfig, run_expression_trace),
     "generate": Verb(GenerateConfig, run_generate),
     "export": Verb(ExportConfig, partial(run_export, LISTOPS, lambda model: PRESETS)),
 }

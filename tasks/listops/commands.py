@@ -1,4 +1,4 @@
-"""The verbs of ListOps that do not train: evaluate, parse, generate."""
+"""The verbs of ListOps that do not train: evaluate, parse, trace, generate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import read_example, show_trees
+from tasks.classifiers.commands import read_example, run_trace, show_trees
+from tasks.classifiers.traces import answer_of
 from tasks.listops.data import Dataset, write_tsv
+from tasks.listops.expressions import DIGITS
 from tasks.listops.generator import generate, hard_test
 from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
+from tasks.reporting.traces import answer_text
 from tasks.runs.options import check_at_least
 
 TestName = Literal[
@@ -43,11 +46,21 @@ class EvaluateConfig(commands.GeneratedConfig):
 
 
 @dataclass(kw_only=True)
-class ParseConfig(commands.ReadConfig):
-    """Answer one expression and draw the tree that the model induces."""
+class ExpressionConfig:
+    """What is read."""
 
     expression: Annotated[str, tyro.conf.Positional]
     """The expression, such as "[MAX 2 9 [MIN 4 7 ] 0 ]"."""
+
+
+@dataclass(kw_only=True)
+class ParseConfig(ExpressionConfig, commands.ReadConfig):
+    """Answer one expression and draw the tree that the model induces."""
+
+
+@dataclass(kw_only=True)
+class TraceConfig(ExpressionConfig, commands.TraceConfig):
+    """Tell step by step what the model does with one expression."""
 
 
 @dataclass
@@ -74,10 +87,17 @@ def run_parse(config: ParseConfig) -> None:
     """
     data = ListOpsModel.read_text(config.expression)
     reading, *_ = read_example(LISTOPS, config, data)
-    answer, value = int(reading.probabilities.argmax()), int(data.labels[0])
-    verdict = "right" if answer == value else f"wrong, it is {value}"
-    print(f"answer: {answer} (probability {reading.probabilities[answer]:.3f}; {verdict})")
+    print(answer_text(answer_of(reading, data, 0, DIGITS)))
     show_trees(config, data, reading)
+
+
+def run_expression_trace(config: TraceConfig) -> None:
+    """Tell what a trained model does with one expression; see `tasks.classifiers.commands.run_trace`.
+
+    Args:
+        config: the options.
+    """
+    run_trace(LISTOPS, config, ListOpsModel.read_text(config.expression))
 
 
 def run_generate(config: GenerateConfig) -> None:

@@ -62,6 +62,7 @@ class Dataset:
     """
 
     part = "test"
+    labelled = True
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class Dataset:
     def sentences(self, index: int) -> tuple[Sentence]:
         """An expression with its tree, as the only sentence of an example; see `LabelledData.sentences`."""
         tokens = self.tokens_of(index)
-        return (Sentence(tokens, tokens, self.parsed[index].tree),)
+        return (Sentence(tokens, range(len(tokens)), self.parsed[index].tree),)
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
         """The same trees: every token is a leaf; see `LabelledData.word_trees`."""

@@ -1,4 +1,4 @@
-"""Verbs of the logic task beside training: evaluate, predict, stats, generate, report."""
+"""Verbs of the logic task beside training: evaluate, predict, trace, stats, generate, report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import read_example, show_trees
+from tasks.classifiers.commands import read_example, run_trace, show_trees
+from tasks.classifiers.traces import answer_of
 from tasks.logic.comparison import write_comparison
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import (
@@ -24,6 +25,7 @@ from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
 from tasks.logic.model import LogicModel
 from tasks.logic.task import LOGIC, load_pairs
+from tasks.reporting.traces import answer_text
 from tasks.runs.errors import UserError
 
 
@@ -38,13 +40,23 @@ class EvaluateConfig(commands.GeneratedConfig):
 
 
 @dataclass(kw_only=True)
-class PredictConfig(commands.ReadConfig):
-    """Say how two formulas are related, and draw the trees that the model induces."""
+class PairConfig:
+    """What is read."""
 
     left: Annotated[str, tyro.conf.Positional]
     """The left formula, such as "( a ( or b ) )"."""
     right: Annotated[str, tyro.conf.Positional]
     """The right formula, such as "( not c )"."""
+
+
+@dataclass(kw_only=True)
+class PredictConfig(PairConfig, commands.ReadConfig):
+    """Say how two formulas are related, and draw the trees that the model induces."""
+
+
+@dataclass(kw_only=True)
+class TraceConfig(PairConfig, commands.TraceConfig):
+    """Tell step by step what the model does with two formulas."""
 
 
 @dataclass
@@ -93,13 +105,20 @@ def run_predict(config: PredictConfig) -> None:
     """
     data = LogicModel.read_text(config.left, config.right)
     reading, *_ = read_example(LOGIC, config, data)
-    answer, truth = RELATIONS[int(reading.probabilities.argmax())], RELATIONS[int(data.labels[0])]
-    verdict = "right" if answer == truth else f"wrong, it is {truth} {RELATION_NAMES[truth]}"
-    print(f"left {answer} right: {RELATION_NAMES[answer]} ({verdict})")
+    print(answer_text(answer_of(reading, data, 0, LogicModel.classes)))
     for number in reading.probabilities.argsort(descending=True).tolist():
         sign = RELATIONS[number]
         print(f"  {sign} {RELATION_NAMES[sign]:<19} {reading.probabilities[number]:.4f}")
     show_trees(config, data, reading)
+
+
+def run_pair_trace(config: TraceConfig) -> None:
+    """Tell what a trained model does with two formulas; see `tasks.classifiers.commands.run_trace`.
+
+    Args:
+        config: the options.
+    """
+    run_trace(LOGIC, config, LogicModel.read_text(config.left, config.right))
 
 
 def run_stats(config: StatsConfig) -> None:

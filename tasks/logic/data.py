@@ -31,7 +31,6 @@ from tasks.logic.formulas import (
     parse,
     relation,
     tokenize,
-    words_of,
 )
 from tasks.runs.files import atomic_path
 
@@ -102,6 +101,7 @@ class Dataset:
     """
 
     part = "test"
+    labelled = True
 
     def __init__(self, pairs: Sequence[Pair], *, trees: bool = False) -> None:
         clauses = [clause for pair in pairs for clause in (pair.left, pair.right)]
@@ -143,9 +143,9 @@ class Dataset:
         """The two formulas of a pair, with trees over words, parentheses dropped; see
         `LabelledData.sentences`."""
         pair = self.pairs[index]
-        words = [(name, clause, decode(clause)) for name, clause in zip(SIDES, pair[:2], strict=True)]
         return tuple(
-            Sentence(tokens, words_of(tokens), self.trees[clause], name) for name, clause, tokens in words
+            Sentence(decode(clause), _word_positions(clause), self.trees[clause], name)
+            for name, clause in zip(SIDES, pair[:2], strict=True)
         )
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
@@ -181,10 +181,7 @@ class Dataset:
 
     def _nodes(self, clauses: Sequence[bytes]) -> list[TreeNodes]:
         """The tree of each formula as arrays, made once for each different one."""
-        known = {
-            clause: tree_nodes(tree, [i for i, token in enumerate(clause) if token not in PARENTHESES])
-            for clause, tree in self.trees.items()
-        }
+        known = {clause: tree_nodes(tree, _word_positions(clause)) for clause, tree in self.trees.items()}
         return [known[clause] for clause in clauses]
 
 
@@ -305,6 +302,11 @@ def write_directory(
             with atomic_path(directory / f"{part}{number}") as temporary:
                 text = "".join(f"{_line(pair)}\n" for pair in group)
                 temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _word_positions(clause: bytes) -> list[int]:
+    """Of the tokens that are no parentheses."""
+    return [position for position, token in enumerate(clause) if token not in PARENTHESES]
 
 
 def _line(pair: Pair) -> str:

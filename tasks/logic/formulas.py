@@ -107,15 +107,6 @@ def decode(ids: Iterable[int]) -> list[str]:
     return [TOKENS[number - 1] for number in ids]
 
 
-def words_of(tokens: Iterable[str]) -> list[str]:
-    """The tokens that are not parentheses.
-
-    Args:
-        tokens: of a formula.
-    """
-    return [token for token in tokens if token not in (OPEN, CLOSE)]
-
-
 class _Partial(NamedTuple):
     """`( and F )`: half a formula, which waits for what stands before it."""
 

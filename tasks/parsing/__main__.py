@@ -1,12 +1,23 @@
-"""`python -m tasks.parsing [evaluate|parse] --option value`; see `--help` of each."""
+"""`python -m tasks.parsing [evaluate|parse|trace] --option value`; see `--help` of each."""
 
 import sys
 
 import tasks.parsing
-from tasks.parsing.commands import EvaluateConfig, ParseConfig, run_evaluate, run_parse
+from tasks.parsing.commands import (
+    EvaluateConfig,
+    ParseConfig,
+    TraceConfig,
+    run_evaluate,
+    run_parse,
+    run_trace,
+)
 from tasks.runs.command_line import Verb, run
 
-VERBS = {"evaluate": Verb(EvaluateConfig, run_evaluate), "parse": Verb(ParseConfig, run_parse)}
+VERBS = {
+    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "parse": Verb(ParseConfig, run_parse),
+    "trace": Verb(TraceConfig, run_trace),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The verbs of the command line: evaluate, parse."""
+"""The verbs of the command line: evaluate, parse, trace."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
+from torch import Tensor
 from tqdm import tqdm
 
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
+from ordered_memory.trace import read_distances
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import draw_sentences
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import coverage, spell
+from tasks.language_model.vocabulary import UNKNOWN
 from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.reading import read_sentences
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
+from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import check_writable_file, write_atomically
@@ -29,6 +33,8 @@ from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict
 
 TEMPERATURES = (1e-6, 1e6)
+LONGEST_TRACED = 300
+"""Words of a sentence that is traced: CKY takes time and memory with their third power."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
 """Of distances, by kind of model; an LSTM has none."""
@@ -39,20 +45,32 @@ NONE_DRAWN = "The drawn sentences have no punctuation"
 
 
 @dataclass
-class EvaluateConfig(ResultsConfig):
-    """Score the trees of every layer of a language model, and baselines: span F1, recall by label, depth."""
+class ModelConfig:
+    """The trained model, and what is decoded."""
 
     checkpoint: Path = DEMO_CHECKPOINT
     """A language model of ON-LSTM layers, or PRPN: a run's best.safetensors."""
-    treebank: Path | None = None
-    """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg, .tree and .ptb (or else
-    .txt) files at any depth, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB unpacked. By
-    default, for a model of drawn sentences, their test part."""
     layer: int | None = None
     """Only this layer, from 1; by default all. PRPN's parsing network counts as one."""
     temperature: float = 1.0
     """CKY's temperature: divides distances, which are in master-gate entries for ON-LSTM and in (0, 1) for
     PRPN."""
+
+    def check(self) -> None:
+        """Raise a UserError for an option out of range."""
+        lowest, highest = TEMPERATURES
+        if not lowest <= self.temperature <= highest:
+            raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {self.temperature}")
+
+
+@dataclass
+class EvaluateConfig(ModelConfig, ResultsConfig):
+    """Score the trees of every layer of a language model, and baselines: span F1, recall by label, depth."""
+
+    treebank: Path | None = None
+    """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg, .tree and .ptb (or else
+    .txt) files at any depth, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB unpacked. By
+    default, for a model of drawn sentences, their test part."""
     max_words: int | None = None
     """Leave out longer sentences; dropped words do not count."""
     keep_punctuation: bool = False
@@ -61,23 +79,45 @@ class EvaluateConfig(ResultsConfig):
     """The page to write; by default parsing.html beside the checkpoint."""
 
 
-@dataclass
-class ParseConfig:
-    """Show the distances of a sentence in every layer, and the trees decoded from them."""
+@dataclass(kw_only=True)
+class SentenceConfig(ModelConfig):
+    """What is read."""
 
     sentence: Annotated[str, tyro.conf.Positional]
     """Words between spaces, without punctuation, such as "the cat does n't sleep"."""
-    checkpoint: Path = DEMO_CHECKPOINT
-    """A language model of ON-LSTM layers, or PRPN: a run's best.safetensors."""
-    layer: int | None = None
-    """Only this layer, from 1; by default all. PRPN's parsing network counts as one."""
+
+
+@dataclass(kw_only=True)
+class ParseConfig(SentenceConfig):
+    """Show the distances of a sentence in every layer, and the trees decoded from them."""
+
     decoding: Decoding | None = None
     """Only this decoding of distances; by default all, and prpn for the plot."""
-    temperature: float = 1.0
-    """CKY's temperature: divides distances, which are in master-gate entries for ON-LSTM and in (0, 1) for
-    PRPN."""
     plot: Path | None = None
     """Also draw distances and trees to this PNG file."""
+
+
+@dataclass(kw_only=True)
+class TraceConfig(SentenceConfig, FilesConfig):
+    """Tell what the model does with a sentence: distances in every layer, and all trees decoded from them."""
+
+
+class Distances(NamedTuple):
+    """What a model makes of a sentence.
+
+    Args:
+        words: as they are given.
+        read: the words of the vocabulary that stand for them.
+        layers: from 1.
+        distances: of these layers, (layers, words).
+        unit: of the distances.
+    """
+
+    words: list[str]
+    read: list[str]
+    layers: list[int]
+    distances: Tensor
+    unit: str
 
 
 class GoldSentences(NamedTuple):
@@ -113,7 +153,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         UserError: bad options, checkpoint or treebank.
     """
     config.set_up()
-    _check_temperature(config.temperature)
+    config.check()
     check_at_least(1, config, "max_words")
     trained = _load(config.checkpoint)
     layers = _layers(config.layer, trained)
@@ -190,34 +230,55 @@ def run_parse(config: ParseConfig) -> None:
     Raises:
         UserError: bad options or checkpoint, or a sentence of too many words.
     """
-    _check_temperature(config.temperature)
-    check_text(config.sentence, "the sentence")
-    words = config.sentence.split()
-    if not 1 <= len(words) <= LONGEST_DRAWN:
-        raise UserError(f"the sentence must have 1 to {LONGEST_DRAWN} words, got {len(words)}")
     if config.plot is not None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
-    trained = _load(config.checkpoint)
-    layers = _layers(config.layer, trained)
-    (distances,) = read_sentences(trained, [words], ["the sentence"])
-    vocabulary = trained.vocabulary
-    read = [word if word in vocabulary else "<unk>" for word in spell(words, vocabulary)]
+    words, read, layers, distances, unit = _read_sentence(config, LONGEST_DRAWN)
     print(f"read as: {' '.join(read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
-    for layer in layers:
-        d = distances[layer - 1]
-        print(f"\nlayer {layer}: distances {UNITS[trained.config.model]}")
+    for layer, d in zip(layers, distances, strict=True):
+        print(f"\nlayer {layer}: distances {unit}")
         print(distances_text(d.tolist(), words))
         for decoding in decodings:
             (tree,) = decode([d], decoding, config.temperature)
             print(f"\nlayer {layer}, {decoding}\n{tree_text(tree, words)}")
     if config.plot is not None:
-        chosen = distances[[layer - 1 for layer in layers]]
-        trees = decode(list(chosen), decodings[0], config.temperature)
+        trees = decode(list(distances), decodings[0], config.temperature)
         names = [f"layer {layer}, {decodings[0]}" for layer in layers]
-        write_atomically(config.plot, figure_png(distances_figure(chosen.numpy(), words, trees, names)))
+        write_atomically(config.plot, figure_png(distances_figure(distances, words, trees, names)))
         print(f"\nplot: {config.plot}")
+
+
+def run_trace(config: TraceConfig) -> None:
+    """Tell what a model does with one sentence.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint, or a sentence of too many words.
+    """
+    config.check_files()
+    words, read, layers, distances, _ = _read_sentence(config, LONGEST_TRACED)
+    names = [f"layer {layer}" for layer in layers]
+    trace = read_distances(distances, words, names=names, temperature=config.temperature)
+    trace["caption"] = "" if read == words else f"read as: {' '.join(read)}"
+    config.write([trace])
+
+
+def _read_sentence(config: SentenceConfig, longest: int) -> Distances:
+    """The distances of a sentence of at most so many words."""
+    config.check()
+    check_text(config.sentence, "the sentence")
+    words = config.sentence.split()
+    if not 1 <= len(words) <= longest:
+        raise UserError(f"the sentence must have 1 to {longest:,} words, got {len(words):,}")
+    trained = _load(config.checkpoint)
+    layers = _layers(config.layer, trained)
+    (distances,) = read_sentences(trained, [words], ["the sentence"])
+    vocabulary = trained.vocabulary
+    read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
+    chosen = distances[[layer - 1 for layer in layers]]
+    return Distances(words, read, layers, chosen, UNITS[trained.config.model])
 
 
 def _load(path: Path) -> Trained:
@@ -234,9 +295,3 @@ def _layers(layer: int | None, trained: Trained) -> list[int]:
     if layer is not None and not 1 <= layer <= count:
         raise UserError(f"--layer must lie in 1..{count}, the model's layers, got {layer}")
     return list(range(1, count + 1)) if layer is None else [layer]
-
-
-def _check_temperature(temperature: float) -> None:
-    lowest, highest = TEMPERATURES
-    if not lowest <= temperature <= highest:
-        raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {temperature}")

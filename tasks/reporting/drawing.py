@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
+from torch import Tensor
 
 from ordered_memory.draw import attention_figure
 from tasks.runs.files import atomic_path
@@ -79,7 +78,7 @@ def figure_img(figure: Figure, description: str) -> str:
     return f'<img width="{width}" alt="{alt}" src="data:image/png;base64,{data}">'
 
 
-def save_attention(path: Path, attention: NDArray[np.floating], tokens: Sequence[str]) -> None:
+def save_attention(path: Path, attention: Tensor, tokens: Sequence[str]) -> None:
     """Write the heat map of `attention_figure` to a PNG file, whole or not at all.
 
     Args:

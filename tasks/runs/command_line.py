@@ -202,8 +202,9 @@ _GROUP = "group_"
 
 
 def _grouped(cls: type[Any], default: Any) -> Any:
-    """A dataclass for tyro: the fields that `cls` itself declares, and a nested dataclass for each base class
-    that declares fields. Tyro shows each in a box named after the base: "run options" for `RunConfig`.
+    """A dataclass for tyro: the fields that `cls` itself declares and those without a default, and a nested
+    dataclass for each base class with other fields. Tyro shows each in a box named after the base: "run
+    options" for `RunConfig`.
     """
     types = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -220,16 +221,21 @@ def _grouped(cls: type[Any], default: Any) -> Any:
             )
             for name in own
         ]
-        if base is cls:
-            members = described
-        elif described:
+        members += [one for one in described if base is cls or _is_required(one[2])]
+        boxed_fields = [one for one in described if base is not cls and not _is_required(one[2])]
+        if boxed_fields:
             title = base.__name__.removesuffix("Config").lower()
             group: Any = dataclasses.make_dataclass(
-                base.__name__, described, namespace={"__doc__": base.__doc__}
+                base.__name__, boxed_fields, namespace={"__doc__": base.__doc__}
             )
             boxed: Any = typing.Annotated[group, tyro.conf.arg(name=title, help=_sentence(base))]
             groups.append((f"{_GROUP}{title}", boxed, dataclasses.field(default_factory=group)))
+    members.sort(key=lambda member: not _is_required(member[2]))  # as a dataclass wants them
     return dataclasses.make_dataclass(cls.__name__, [*members, *groups], namespace={"__doc__": cls.__doc__})
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _default(field: dataclasses.Field[Any], default: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m tasks.sst [train|evaluate|predict|stats|export] --option value`; see `--help` of each."""
+"""`python -m tasks.sst [VERB] --option value`; the default verb is train, and each has `--help`."""
 
 import sys
 from functools import partial
@@ -12,8 +12,10 @@ from tasks.sst.commands import (
     EvaluateConfig,
     PredictConfig,
     StatsConfig,
+    TraceConfig,
     run_evaluate,
     run_predict,
+    run_sentence_trace,
     run_stats,
 )
 from tasks.sst.config import PRESETS, SentimentConfig
@@ -23,6 +25,7 @@ VERBS = {
     "train": Verb(SentimentConfig, partial(train_seeds, SST.train), lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, run_evaluate),
     "predict": Verb(PredictConfig, run_predict),
+    "trace": Verb(TraceConfig, run_sentence_trace),
     "stats": Verb(StatsConfig, run_stats),
     "export": Verb(ExportConfig, partial(run_export, SST, lambda model: PRESETS)),
 }

@@ -1,4 +1,4 @@
-"""The verbs of sentiment that do not train: evaluate, predict, stats."""
+"""The verbs of sentiment that do not train: evaluate, predict, trace, stats."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import tyro
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import draw_heat_map, read_example
+from tasks.classifiers.commands import draw_heat_map, read_example, run_trace
+from tasks.classifiers.traces import answer_of
 from tasks.reporting.drawing import LONGEST_DRAWN
+from tasks.reporting.traces import answer_text
 from tasks.runs.options import check_at_least
 from tasks.sst.config import SentimentConfig
 from tasks.sst.model import CLASSES, SentimentModel
@@ -32,13 +34,23 @@ class EvaluateConfig(commands.EvaluateConfig):
 
 
 @dataclass(kw_only=True)
-class PredictConfig(commands.ReadConfig):
-    """Tell the sentiment of a sentence, and of every node of the tree that the model induces."""
+class SentenceConfig:
+    """What is read, and by which model."""
 
     sentence: Annotated[str, tyro.conf.Positional]
     """The sentence, such as "neither bad nor dull"."""
     classes: Literal[2, 5] = 5
     """Which of the models that come with the project, where --checkpoint is not given."""
+
+
+@dataclass(kw_only=True)
+class PredictConfig(SentenceConfig, commands.ReadConfig):
+    """Tell the sentiment of a sentence, and of every node of the tree that the model induces."""
+
+
+@dataclass(kw_only=True)
+class TraceConfig(SentenceConfig, commands.TraceConfig):
+    """Tell step by step what the model does with a sentence."""
 
 
 @dataclass
@@ -76,7 +88,7 @@ def run_predict(config: PredictConfig) -> None:
     checkpoint = config.checkpoint or PRETRAINED[config.classes]
     reading, model, trained = read_example(SST, replace(config, checkpoint=checkpoint), data)
     classes = CLASSES[trained.classes]
-    print(classes[int(reading.probabilities.argmax())])
+    print(answer_text(answer_of(reading, data, 0, classes)))
     for name, probability in zip(classes, reading.probabilities.tolist(), strict=True):
         print(f"  {name:<16}  {probability:.4f}")
     if reading.trees is None:
@@ -91,6 +103,16 @@ def run_predict(config: PredictConfig) -> None:
         print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
     if config.heat_map is not None and reading.attention is not None:
         draw_heat_map(config.heat_map, reading.attention[0], words)
+
+
+def run_sentence_trace(config: TraceConfig) -> None:
+    """Tell what a trained model does with a sentence; see `tasks.classifiers.commands.run_trace`.
+
+    Args:
+        config: the options.
+    """
+    checkpoint = config.checkpoint or PRETRAINED[config.classes]
+    run_trace(SST, replace(config, checkpoint=checkpoint), SentimentModel.read_text(config.sentence))
 
 
 def _signs(values: dict[Span, float]) -> dict[Span, str]:

@@ -43,6 +43,7 @@ class PhraseData:
         examples: phrases in them.
         given_trees: let batches carry the true trees.
         part: what results on them are called.
+        labelled: whether labels and trees are known.
     Example:
         >>> tree = LabelledTree(("Not", "good"), (0, 1), {(0, 0): 2, (1, 1): 4, (0, 1): 1})
         >>> data = PhraseData([tree], [Phrase(0, 0, 1, 0, 1), Phrase(0, 1, 1, 1, 1)])
@@ -57,8 +58,10 @@ class PhraseData:
         *,
         given_trees: bool = False,
         part: str = "test",
+        labelled: bool = True,
     ) -> None:
-        self.trees, self.examples, self.given_trees, self.part = trees, examples, given_trees, part
+        self.trees, self.examples, self.given_trees = trees, examples, given_trees
+        self.part, self.labelled = part, labelled
         self.labels = np.array([phrase.label for phrase in examples], dtype=np.int64)
         self.counts = np.array([phrase.count for phrase in examples], dtype=np.int64)
         self.lengths = np.array([phrase.last - phrase.first + 1 for phrase in examples], dtype=np.int64)
@@ -123,7 +126,7 @@ class PhraseData:
             for (first, last), label in labelled.labels.items()
             if phrase.first <= first and last <= phrase.last
         }
-        return (Sentence(words, words, self.tree_of(index), values=values or None),)
+        return (Sentence(words, range(len(words)), self.tree_of(index), values=values or None),)
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
         """The same trees: every token is a word; see `LabelledData.word_trees`."""
@@ -138,7 +141,7 @@ class _SentenceNodes(NamedTuple):
 
 
 def unlabelled_phrases(words: Sequence[str], tree: Tree, phrases: Sequence[Span]) -> PhraseData:
-    """Phrases of one sentence whose sentiment is not known; all are labelled 0.
+    """Phrases of one sentence whose sentiment is not known; 0 stands in for their labels.
 
     Args:
         words: of the sentence.
@@ -146,4 +149,4 @@ def unlabelled_phrases(words: Sequence[str], tree: Tree, phrases: Sequence[Span]
         phrases: first and last word of each, both inclusive; constituents of the tree, or words.
     """
     examples = [Phrase(0, first, last, 0, 1) for first, last in phrases]
-    return PhraseData([LabelledTree(tuple(words), tree, {})], examples, given_trees=True)
+    return PhraseData([LabelledTree(tuple(words), tree, {})], examples, given_trees=True, labelled=False)

@@ -19,6 +19,7 @@ from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.task import EMBEDDING
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import load_trained
+from tasks.runs.options import check_text
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
 from tasks.sst.embedding import Embedding, WordEmbedding, describe, restore
@@ -54,6 +55,7 @@ class SentimentModel(Classifier):
 
     @staticmethod
     def read_text(*texts: str) -> PhraseData:
+        check_text(" ".join(texts), "the sentence")
         words = NLTKWordTokenizer().tokenize(" ".join(texts))
         if not words:
             raise UserError(f"the sentence must have one word or more, got {' '.join(texts)!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -106,9 +107,10 @@ def _learn_words(config: SentimentConfig, model: SentimentModel, data: LabelledD
     try:
         vectors = _vectors_of(config.vectors, words)
     except UserError as error:
-        print(f"words without a vector, which get a drawn one ({error}): {' '.join(words[:10])}")
+        shown = " ".join(words[:10])
+        print(f"words without a vector, which get a drawn one ({error}): {shown}", file=sys.stderr)
         return
-    print(coverage_text(vectors, words, config.vectors))
+    print(coverage_text(vectors, words, config.vectors), file=sys.stderr)
     embedding.extend(words, torch.from_numpy(vectors.values))
 
 

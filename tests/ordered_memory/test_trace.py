@@ -11,7 +11,6 @@ import torch
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from ordered_memory.trace import (
-    Node,
     Trace,
     add_true_tree,
     add_values,
@@ -23,14 +22,7 @@ from ordered_memory.trace import (
 )
 from ordered_memory.tree_recovery import from_attention, from_distances, shift_reduce
 from ordered_memory.trees import Tree, spans
-
-
-def tree_of(nodes: list[Node], size: int) -> Tree:
-    """The tree that a list of nodes stands for."""
-    found: list[Tree] = list(range(size))
-    for node in nodes:
-        found.append(tuple(found[child] for child in node["children"]))
-    return found[-1]
+from tests.traces import tree_of
 
 
 def hard(pointers: tuple[int, ...], num_slots: int) -> torch.Tensor:

@@ -203,7 +203,7 @@ def test_every_hard_test_can_be_named():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fly"], "unknown verb 'fly': expected one of train, evaluate, parse, generate"),
+        (["fly"], "unknown verb 'fly': expected one of train, evaluate, parse, trace"),
         (["--preset", "huge"], "--preset must be one of paper, demo, got 'huge'"),
         (["--num-slots", "0"], "--num-slots must be at least 1, got 0"),
         (["--slot-size", "-3"], "--slot-size must be at least 1, got -3"),

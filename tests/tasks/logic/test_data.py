@@ -17,7 +17,7 @@ from tasks.logic.data import (
     split,
     write_directory,
 )
-from tasks.logic.formulas import EVERYWHERE, RELATIONS, TABLES, decode, parse, relation, words_of
+from tasks.logic.formulas import EVERYWHERE, RELATIONS, TABLES, decode, parse, relation
 from tasks.logic.generator import generate, longer
 from tasks.runs.errors import UserError
 from tests.served import served
@@ -44,7 +44,7 @@ def test_generated_pairs_are_what_they_are_said_to_be(groups):
         assert all(formula.table not in (0, EVERYWHERE) for formula in formulas)
         assert relation(formulas[0].table, formulas[1].table) == RELATIONS[pair.label]
         assert pair.operations == max(formula.operators for formula in formulas)
-        assert len(set(words_of(decode(pair.left + pair.right))) & set(TABLES)) <= 4
+        assert len(set(decode(pair.left + pair.right)) & set(TABLES)) <= 4
     assert generate(6_000, seed=3) == groups
     assert generate(6_000, seed=4) != groups
 
@@ -188,7 +188,7 @@ def test_a_batch_of_trees_numbers_every_node_once(groups):
     batch = Dataset(pairs, trees=True).batch(np.arange(len(pairs))[::-1])
     trees = batch.trees
     clauses = [pair.left for pair in pairs[::-1]] + [pair.right for pair in pairs[::-1]]
-    words = [word for clause in clauses for word in words_of(decode(clause))]
+    words = [token for clause in clauses for token in decode(clause) if token not in "()"]
     assert decode(batch.tokens.flatten()[trees.words].tolist()) == words
     built = list(range(len(words)))
     for left, right in zip(trees.left, trees.right, strict=True):
@@ -196,7 +196,7 @@ def test_a_batch_of_trees_numbers_every_node_once(groups):
         built += new  # children have smaller numbers, or this fails
     start = 0
     for clause, root in zip(clauses, trees.roots.tolist(), strict=True):
-        count = len(words_of(decode(clause)))
+        count = sum(token not in "()" for token in decode(clause))
         assert built[root] == shifted(parse(decode(clause)).tree, start)
         start += count
     assert len(built) == 2 * len(words) - len(clauses)

@@ -1,0 +1,79 @@
+"""Traces on the command line: told in a few lines, written as JSON and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordered_memory.trace import Answer, Trace, to_json
+from tasks.runs.files import check_writable_file, write_atomically
+
+STANDARD_OUTPUT = Path("-")
+
+
+@dataclass
+class FilesConfig:
+    """Where the trace goes."""
+
+    json: Path | None = None
+    """Write the trace to this file, as JSON; with - print it, and nothing else."""
+
+    def check_files(self) -> None:
+        """Raise a UserError if a file cannot be written."""
+        if self.json != STANDARD_OUTPUT:
+            check_writable_file("--json", self.json)
+
+    def write(self, traces: Sequence[Trace]) -> None:
+        """Tell what the traces show, and write them where the options say.
+
+        Args:
+            traces: of one example.
+        """
+        if self.json == STANDARD_OUTPUT:
+            print(to_json(traces))
+            return
+        print(summary_text(traces))
+        if self.json is not None:
+            write_atomically(self.json, to_json(traces) + "\n")
+            print(f"trace: {self.json}")
+
+
+def answer_text(answer: Answer) -> str:
+    """The most probable answer, and whether it is right where that is known.
+
+    Args:
+        answer: of a classifier.
+    Example:
+        >>> answer_text({"classes": ["no", "yes"], "probabilities": [0.1, 0.9], "true": 0})
+        'answer: yes (probability 0.900; wrong, it is no)'
+    """
+    classes, probabilities, true = answer["classes"], answer["probabilities"], answer["true"]
+    given = probabilities.index(max(probabilities))
+    verdict = "" if true is None else "; right" if given == true else f"; wrong, it is {classes[true]}"
+    return f"answer: {classes[given]} (probability {probabilities[given]:.3f}{verdict})"
+
+
+def summary_text(traces: Sequence[Trace]) -> str:
+    """The answer to an example, and a line on each of its sequences.
+
+    Args:
+        traces: of one example.
+    """
+    lines = [answer_text(trace["answer"]) for trace in traces[:1] if "answer" in trace]
+    return "\n".join([*lines, *map(_line, traces)])
+
+
+def _line(trace: Trace) -> str:
+    count = len(trace["tokens"])
+    facts = [f"{count:,} token" + "s" * (count != 1)]
+    if "memory" in trace:
+        slots = {slot for step in trace["memory"]["steps"] for _, slot in step["stack"]}
+        facts.append(f"{len(slots)} of {trace['memory']['num_slots']} slots in use")
+    if "layers" in trace:
+        facts.append(f"distances of {', '.join(layer['name'] for layer in trace['layers'])}")
+    if "nodes" in trace and "true_nodes" in trace:
+        same = all(node["in_true_tree"] is not False for node in trace["nodes"])
+        facts.append(f"the induced tree is {'' if same else 'not '}the true one")
+    caption = f"{trace['caption']}: " if trace["caption"] else ""
+    return caption + "; ".join(facts)

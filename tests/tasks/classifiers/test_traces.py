@@ -1,0 +1,115 @@
+"""Traces of examples: what the model reads, what is known of the data, and nothing that is not."""
+
+import pytest
+import torch
+
+from ordered_memory.tree_recovery import shift_reduce
+from ordered_memory.trees import keep_leaves, spans
+from tasks.classifiers.evaluation import read
+from tasks.classifiers.traces import traces_of
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Dataset
+from tasks.listops.expressions import DIGITS
+from tasks.listops.model import ListOpsModel
+from tasks.logic.config import LogicConfig
+from tasks.logic.formulas import RELATIONS
+from tasks.logic.model import LogicModel
+from tasks.sst.config import SentimentConfig
+from tasks.sst.dataset import PhraseData
+from tasks.sst.embedding import WordEmbedding
+from tasks.sst.grammar import draw
+from tasks.sst.model import CLASSES, SentimentModel
+from tasks.sst.task import node_values
+from tasks.sst.treebank import sentences
+from tests.tasks.classifiers.tiny import TINY
+from tests.traces import tree_of
+
+EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
+
+
+def listops_model(name):
+    return ListOpsModel(ListOpsConfig(embedding_size=6, **TINY | {"model": name}))
+
+
+def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
+    model, data = listops_model("ordered-memory"), Dataset.from_texts(["3", EXPRESSION])
+    [trace] = traces_of(model, data, 1, DIGITS, num_slots=7)
+    prediction = model.eval()(data.batch([1]), 7)
+    pointers = prediction.attention[0].argmax(-1).tolist()
+    assert tree_of(trace["nodes"], 9) == shift_reduce(pointers, 7)
+    assert trace["answer"]["true"] == 9
+    expected = prediction.logits.softmax(-1)[0].tolist()
+    assert trace["answer"]["probabilities"] == pytest.approx(expected, abs=1e-6)
+    assert tree_of(trace["true_nodes"], 9) == data.sentences(1)[0].tree
+    assert trace["example"] == 1
+
+
+def test_a_tree_of_joined_neighbours_or_only_the_true_one():
+    data = Dataset.from_texts([EXPRESSION]).with_trees()
+    [trace] = traces_of(listops_model("gumbel-tree-lstm"), data, 0, DIGITS)
+    assert len(trace["nodes"]) == 8
+    assert "memory" not in trace
+    for name in ("lstm", "gold-tree-cell"):
+        [trace] = traces_of(listops_model(name), data, 0, DIGITS)
+        assert "nodes" not in trace
+        assert tree_of(trace["true_nodes"], 9) == data.sentences(0)[0].tree
+
+
+@pytest.mark.parametrize("name", ["ordered-memory", "gumbel-tree-lstm"])
+def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
+    model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": name}))
+    data = LogicModel.read_text("( ( not a ) ( or b ) )", "( c ( and a ) )")
+    traces = traces_of(model, data, 0, LogicModel.classes)
+    trees = read(model, data, 0).trees
+    assert [trace["caption"] for trace in traces] == ["left formula", "right formula"]
+    for trace, sentence, tree in zip(traces, data.sentences(0), trees, strict=True):
+        words = trace["words"]
+        assert [trace["tokens"][word] for word in words] == sentence.words
+        assert not {"(", ")"} & set(sentence.words)
+        assert keep_leaves(tree_of(trace["nodes"], len(trace["tokens"])), words) == tree
+        true = {(words[first], words[last]) for first, last in spans(sentence.tree)}
+        assert {(node["first"], node["last"]) for node in trace["true_nodes"]} == true
+        found = any(node["in_true_tree"] is False for node in trace["nodes"])
+        assert found == (set(spans(tree)) != set(spans(sentence.tree)))
+        assert RELATIONS[trace["answer"]["true"]] == "#"
+
+
+def sentiment_model(name="ordered-memory"):
+    trees = draw(3, seed=1)
+    words = sorted({word.lower() for tree in trees for word in tree.words})
+    config = SentimentConfig(vectors=("none",), classes=5, **TINY | {"model": name})
+    return SentimentModel(config, WordEmbedding(words, 6, learned=True)), trees
+
+
+def test_every_node_has_the_value_of_its_words():
+    model, trees = sentiment_model()
+    data = PhraseData(trees, sentences(trees, 5))
+    [trace] = traces_of(model, data, 2, CLASSES[5], node_values=node_values)
+    [sentence] = data.sentences(2)
+    values = node_values(model, sentence, read(model, data, 2).trees[0])
+    for node in trace["nodes"]:
+        assert node["value"] == pytest.approx(values[node["first"], node["last"]], abs=6e-4)
+    for node in trace["true_nodes"]:
+        assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
+    for place in range(len(sentence.words)):
+        assert trace["token_values"][place] == pytest.approx(values[place, place], abs=6e-4)
+        assert trace["true_token_values"][place] == (trees[2].labels[place, place] - 2) / 2
+    assert trace["answer"]["true"] == trees[2].label
+
+
+@pytest.mark.parametrize("name", ["ordered-memory", "gold-tree-cell"])
+def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
+    model, _ = sentiment_model(name)
+    data = SentimentModel.read_text("neither bad nor dull")
+    [trace] = traces_of(model, data, 0, CLASSES[5], node_values=node_values)
+    assert trace["answer"]["true"] is None
+    assert not {"true_nodes", "true_token_values"} & trace.keys()
+    assert all("in_true_tree" not in node for node in trace.get("nodes", []))
+    assert len(trace["token_values"]) == 4
+
+
+def test_more_slots_than_the_model_has_are_traced():
+    model = listops_model("ordered-memory")
+    [trace] = traces_of(model, Dataset.from_texts([EXPRESSION]), 0, DIGITS, num_slots=9)
+    assert trace["memory"]["num_slots"] == 9
+    assert torch.tensor(trace["memory"]["attention"]).shape == (9, 9)

@@ -1,0 +1,94 @@
+"""The verb `trace`: what it prints and writes, the same for every task."""
+
+import json
+
+import pytest
+import torch
+
+from ordered_memory.trace import add_true_tree, read_tree, to_json
+from ordered_memory.tree_recovery import from_attention
+from tasks.classifiers.evaluation import read
+from tasks.listops.__main__ import main as listops
+from tasks.listops.model import ListOpsModel, load_model
+from tasks.parsing.__main__ import main as parsing
+from tasks.reporting.traces import summary_text
+from tests.hostile_files import MAIN
+from tests.traces import tree_of
+
+WORDS = {
+    "listops": ["[MAX 2 9 [MIN 4 7 ] 0 ]"],
+    "logic": ["( a ( or b ) )", "( not ( c ) )"],
+    "sst": ["neither bad nor dull"],
+}
+
+
+@pytest.mark.parametrize("task", WORDS)
+def test_the_same_trace_is_printed_and_written(task, small_runs, tmp_path, capsys):
+    command = ["trace", *WORDS[task], "--checkpoint", small_runs[task], "--json"]
+    assert MAIN[task]([*command, "-"]) == 0
+    printed = capsys.readouterr().out
+    assert MAIN[task]([*command, str(tmp_path / "trace.json")]) == 0
+    assert (tmp_path / "trace.json").read_text() == printed
+    assert len(json.loads(printed)["traces"]) == len(WORDS[task])
+    told = capsys.readouterr().out
+    assert told.startswith("answer: ")
+    assert "slots in use" in told
+    assert ("the true one" in told) == (task != "sst")
+
+
+def test_the_tree_is_that_of_algorithm_2(small_runs, capsys):
+    [expression] = WORDS["listops"]
+    assert listops(["trace", expression, "--checkpoint", small_runs["listops"], "--json", "-"]) == 0
+    [trace] = json.loads(capsys.readouterr().out)["traces"]
+    model, config = load_model(small_runs["listops"])
+    [attention] = read(model, ListOpsModel.read_text(expression), 0, config.test_num_slots).attention
+    [tree] = from_attention(attention.unsqueeze(0), batch_first=True)
+    assert tree_of(trace["nodes"], 9) == tree
+    shown = torch.tensor(trace["memory"]["attention"])
+    assert torch.allclose(shown, attention, atol=6e-4)
+
+
+def test_a_language_model_has_distances_and_no_true_tree(small_runs, capsys):
+    command = ["trace", "the cat sees 3 zebras", "--checkpoint", small_runs["language_model"]]
+    assert parsing([*command, "--layer", "2", "--json", "-"]) == 2
+    assert "'3' is not in the vocabulary" in capsys.readouterr().err
+    command[1] = "the dog sleeps"
+    assert parsing([*command, "--layer", "2", "--json", "-"]) == 0
+    [trace] = json.loads(capsys.readouterr().out)["traces"]
+    [layer] = trace["layers"]
+    assert layer["name"] == "layer 2"
+    assert layer["trees"].keys() == {"prpn", "unbiased", "cky"}
+    assert not {"answer", "true_nodes", "nodes"} & trace.keys()
+    assert parsing(command) == 0
+    assert capsys.readouterr().out == "3 tokens; distances of layer 1, layer 2\n"
+
+
+def test_a_failed_write_leaves_the_old_file(small_runs, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "trace.json"
+    path.write_text("old")
+
+    def fail(source, target):
+        raise OSError(28, "full")
+
+    monkeypatch.setattr("tasks.runs.files.os.replace", fail)
+    command = ["trace", "3", "--checkpoint", small_runs["listops"], "--json", str(path)]
+    assert listops(command) == 2
+    assert "full" in capsys.readouterr().err
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_the_summary_of_two_sequences_has_one_answer():
+    traces = []
+    for name, tree in (("left", ((0, 1), 2)), ("right", (0, (1, 2)))):
+        trace = read_tree(((0, 1), 2), ["a", "b", "c"])
+        trace["caption"] = name
+        trace["answer"] = {"classes": ["no", "yes"], "probabilities": [0.25, 0.75], "true": 1}
+        add_true_tree(trace, tree)
+        traces.append(trace)
+    assert summary_text(traces).splitlines() == [
+        "answer: yes (probability 0.750; right)",
+        "left: 3 tokens; the induced tree is the true one",
+        "right: 3 tokens; the induced tree is not the true one",
+    ]
+    assert json.loads(to_json(traces))["traces"] == traces

@@ -1,0 +1,16 @@
+"""Trees out of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ordered_memory.trace import Node
+from ordered_memory.trees import Tree
+
+
+def tree_of(nodes: Sequence[Node], size: int) -> Tree:
+    """The tree over `size` tokens that a list of nodes stands for."""
+    found: list[Tree] = list(range(size))
+    for node in nodes:
+        found.append(tuple(found[child] for child in node["children"]))
+    return found[-1]
