@@ -113,5 +113,5 @@ def _build_transformer(config: LogicConfig) -> PairTransformer:
 def _without_idle_brackets(text: str) -> str:
     """`( c )` says no more than `c`, but is not in the language that models are trained on."""
     for name in "abcdef":
-        text = text.replace(f"( {name} )", name).replace(f"({name})", name)
+        text = text.replace(f"( {name} )", name).replace(f"({name})", f" {name} ")
     return text

@@ -16,6 +16,7 @@ from tasks.runs.checkpoints import read_metadata
         ("( a ( and b ) )", "( a ( or ( not c ) ) )", "< forward entailment"),
         ("( not ( a ( or b ) ) )", "( ( not a ) ( and ( not b ) ) )", "= equivalence"),
         ("( a ( or b ) )", "( not ( c ) )", "# independence"),
+        ("(a(or b))", "(not(c))", "# independence"),
     ],
 )
 def test_it_answers_without_being_named(left, right, answer, capsys):
