@@ -8,20 +8,26 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
-from torch import Tensor
 from tqdm import tqdm
 
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
-from ordered_memory.trace import read_distances
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import draw_sentences
-from tasks.language_model.model import Trained, load_model
+from tasks.language_model.model import Trained
 from tasks.language_model.ptb_spelling import coverage, spell
-from tasks.language_model.vocabulary import UNKNOWN
 from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.reading import read_sentences
+from tasks.parsing.reading import (
+    LONGEST_TRACED,
+    UNITS,
+    layers_of,
+    load_with_distances,
+    read_sentence,
+    read_sentences,
+    split_sentence,
+    trace_sentence,
+)
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
@@ -29,15 +35,11 @@ from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import check_writable_file, write_atomically
-from tasks.runs.options import check_at_least, check_text
+from tasks.runs.options import check_at_least
 from tasks.runs.run_directory import config_to_dict
 
 TEMPERATURES = (1e-6, 1e6)
-LONGEST_TRACED = 300
-"""Words of a sentence that is traced: CKY takes time and memory with their third power."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
-UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
-"""Of distances, by kind of model; an LSTM has none."""
 
 DROPPED = "Punctuation, currency signs and null elements are dropped by their tags, neither read nor scored"
 KEPT = "Punctuation and currency signs are kept, null elements dropped"
@@ -102,24 +104,6 @@ class TraceConfig(SentenceConfig, FilesConfig):
     """Tell what the model does with a sentence: distances in every layer, and all trees decoded from them."""
 
 
-class Distances(NamedTuple):
-    """What a model makes of a sentence.
-
-    Args:
-        words: as they are given.
-        read: the words of the vocabulary that stand for them.
-        layers: from 1.
-        distances: of these layers, (layers, words).
-        unit: of the distances.
-    """
-
-    words: list[str]
-    read: list[str]
-    layers: list[int]
-    distances: Tensor
-    unit: str
-
-
 class GoldSentences(NamedTuple):
     """Sentences with true trees, and facts about them for the report.
 
@@ -155,7 +139,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     config.set_up()
     config.check()
     check_at_least(1, config, "max_words")
-    trained = _load(config.checkpoint)
+    trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)
     output = config.output or config.checkpoint.with_name("parsing.html")
@@ -233,11 +217,12 @@ def run_parse(config: ParseConfig) -> None:
     if config.plot is not None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
-    words, read, layers, distances, unit = _read_sentence(config, LONGEST_DRAWN)
+    words, trained, layers = _prepare(config, LONGEST_DRAWN)
+    distances, read = read_sentence(trained, words, layers)
     print(f"read as: {' '.join(read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
     for layer, d in zip(layers, distances, strict=True):
-        print(f"\nlayer {layer}: distances {unit}")
+        print(f"\nlayer {layer}: distances {UNITS[trained.config.model]}")
         print(distances_text(d.tolist(), words))
         for decoding in decodings:
             (tree,) = decode([d], decoding, config.temperature)
@@ -258,40 +243,21 @@ def run_trace(config: TraceConfig) -> None:
         UserError: bad options or checkpoint, or a sentence of too many words.
     """
     config.check_files()
-    words, read, layers, distances, _ = _read_sentence(config, LONGEST_TRACED)
-    names = [f"layer {layer}" for layer in layers]
-    trace = read_distances(distances, words, names=names, temperature=config.temperature)
-    trace["caption"] = "" if read == words else f"read as: {' '.join(read)}"
-    config.write([trace])
+    words, trained, layers = _prepare(config, LONGEST_TRACED)
+    config.write([trace_sentence(trained, words, layers, config.temperature)])
 
 
-def _read_sentence(config: SentenceConfig, longest: int) -> Distances:
-    """The distances of a sentence of at most so many words."""
+def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, list[int]]:
+    """A sentence of at most so many words, the model that reads it, and the layers to look at."""
     config.check()
-    check_text(config.sentence, "the sentence")
-    words = config.sentence.split()
-    if not 1 <= len(words) <= longest:
-        raise UserError(f"the sentence must have 1 to {longest:,} words, got {len(words):,}")
-    trained = _load(config.checkpoint)
-    layers = _layers(config.layer, trained)
-    (distances,) = read_sentences(trained, [words], ["the sentence"])
-    vocabulary = trained.vocabulary
-    read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
-    chosen = distances[[layer - 1 for layer in layers]]
-    return Distances(words, read, layers, chosen, UNITS[trained.config.model])
-
-
-def _load(path: Path) -> Trained:
-    """A trained model with distances."""
-    trained = load_model(path)
-    if trained.config.model not in UNITS:
-        raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers or PRPN is needed")
-    return trained
+    words = split_sentence(config.sentence, longest)
+    trained = load_with_distances(config.checkpoint)
+    return words, trained, _layers(config.layer, trained)
 
 
 def _layers(layer: int | None, trained: Trained) -> list[int]:
     """The layers to look at, from 1."""
-    count = 1 if trained.config.model == "prpn" else trained.config.num_layers
-    if layer is not None and not 1 <= layer <= count:
-        raise UserError(f"--layer must lie in 1..{count}, the model's layers, got {layer}")
-    return list(range(1, count + 1)) if layer is None else [layer]
+    layers = layers_of(trained)
+    if layer is not None and layer not in layers:
+        raise UserError(f"--layer must lie in 1..{len(layers)}, the model's layers, got {layer}")
+    return layers if layer is None else [layer]

@@ -3,18 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModelBase
+from ordered_memory.trace import Trace, read_distances
 from tasks.classifiers.batching import evaluation_batches
-from tasks.language_model.model import Trained
+from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import spell
+from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
+from tasks.runs.options import check_text
 
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
+LONGEST_TRACED = 300
+"""Words of a sentence that is traced: CKY takes time and memory with their third power."""
+UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
+"""Of distances, by kind of model; an LSTM has none."""
+
+
+def load_with_distances(path: Path) -> Trained:
+    """A trained language model that has distances; see `tasks.language_model.model.load_model`.
+
+    Args:
+        path: of its checkpoint.
+    Raises:
+        UserError: not a checkpoint of a language model, or an LSTM.
+    """
+    trained = load_model(path)
+    if trained.config.model not in UNITS:
+        raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers or PRPN is needed")
+    return trained
+
+
+def layers_of(trained: Trained) -> list[int]:
+    """The layers that have distances, from 1; PRPN's parsing network counts as one.
+
+    Args:
+        trained: the model, with the configuration of its run.
+    """
+    count = 1 if trained.config.model == "prpn" else trained.config.num_layers
+    return list(range(1, count + 1))
+
+
+def split_sentence(text: str, longest: int) -> list[str]:
+    """The words of a sentence.
+
+    Args:
+        text: words between spaces.
+        longest: the most words.
+    Raises:
+        UserError: no words, too many, or not Unicode text.
+    """
+    check_text(text, "the sentence")
+    words = text.split()
+    if not 1 <= len(words) <= longest:
+        raise UserError(f"the sentence must have 1 to {longest:,} words, got {len(words):,}")
+    return words
+
+
+def read_sentence(trained: Trained, words: Sequence[str], layers: Sequence[int]) -> tuple[Tensor, list[str]]:
+    """The distances of one sentence, and what was read.
+
+    Args:
+        trained: the model and its vocabulary.
+        words: one or more.
+        layers: from 1.
+    Returns:
+        Distances of these layers, (layers, words), and the words of the vocabulary that stand for the words.
+    Raises:
+        UserError: see `read_sentences`.
+    """
+    (distances,) = read_sentences(trained, [words], ["the sentence"])
+    vocabulary = trained.vocabulary
+    read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
+    return distances[[layer - 1 for layer in layers]], read
+
+
+def trace_sentence(
+    trained: Trained, words: Sequence[str], layers: Sequence[int], temperature: float = 1.0
+) -> Trace:
+    """What a model does with one sentence.
+
+    Args:
+        trained, words, layers: see `read_sentence`.
+        temperature: of the decoding "cky", in the unit of the distances.
+    Returns:
+        A trace of the words as they are given; its caption says how they were read if not as that.
+    Raises:
+        UserError: see `read_sentences`.
+    """
+    distances, read = read_sentence(trained, words, layers)
+    names = [f"layer {layer}" for layer in layers]
+    trace = read_distances(distances, words, names=names, temperature=temperature)
+    trace["caption"] = "" if read == list(words) else f"read as: {' '.join(read)}"
+    return trace
 
 
 def read_sentences(
