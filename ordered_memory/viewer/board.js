@@ -1,0 +1,189 @@
+// One trace: its tree above the tokens, the stack and the attention, or the distances, below them.
+
+/** @typedef {{ layer: Layer, decoding: string }} Choice which tree of a model with distances to show */
+
+class Board {
+  /**
+   * @param {Trace} trace
+   * @param {Choice | null} chosen
+   */
+  constructor(trace, chosen) {
+    const { tokens, memory, layers = [] } = trace;
+    this.trace = trace;
+    this.nodes = chosen ? chosen.layer.trees[chosen.decoding] : trace.nodes ?? [];
+    this.timeline = timelineOf(trace, chosen);
+    this.columns = new Columns(tokens);
+    this.tokens = tokenRow(tokens, this.columns);
+    this.cursor = element("div", { class: "om-cursor" });
+    this.sentence = element("p", { class: "om-sentence" });
+    this.player = new Player(this.timeline?.length ?? 1, (frame) => this.show(frame));
+    this.tree = this.timeline && new TreeView(this.nodes, this.columns, {
+      timeline: this.timeline,
+      label: "Induced tree",
+      values: trace.token_values,
+      marked: (k) => this.nodes[k].in_true_tree === false,
+      tell: (k) => this.tell(k),
+    });
+    this.stack = memory ? new StackView(trace, memory, this.columns) : null;
+    this.attention = memory ? new AttentionView(trace, memory, this.columns) : null;
+    this.distances = layers.map((layer) => new DistancesView(layer, this.columns, layer === chosen?.layer));
+    this.light = new Light(this);
+    this.scroller = element("div", { class: "om-scroller", tabindex: 0, role: "group", "aria-label": "Columns of tokens" },
+      element("div", { class: "om-columns", style: `width:${this.columns.right + 8}px` }, this.cursor, ...this.parts()));
+    const steps = this.timeline && this.timeline.length > 1 ? [this.player.element, this.sentence] : [];
+    this.element = element("section", { class: "om-board", "aria-label": trace.caption || "Trace" },
+      ...steps, this.scroller, this.legend(), this.light.tip);
+    listenToPointer(this);
+    listenToKeys(this);
+    this.player.show(this.player.length - 1);
+  }
+
+  /** What is in the columns, from top to bottom. */
+  parts() {
+    /** @type {Element[]} */
+    const parts = [];
+    if (this.tree) parts.push(this.tree.element, this.tokens);
+    const { stack, attention } = this;
+    if (stack && attention) {
+      parts.push(
+        heading("Stack", "what the slots hold after this step, the top of the stack first; dashed: joined, and erased"), stack.element,
+        heading("Attention", "ringed: where the token attends most",
+          choice("Show", /** @type {[string, string][]} */ (MATRICES.map(([key, , text]) => [key, text])), (key) => attention.choose(key))), attention.element);
+    }
+    for (const { layer, chosen, element: bars } of this.distances) {
+      const most = fraction(Math.max(...layer.distances));
+      parts.push(heading(`Distances, ${layer.name}`, `up to ${most}${chosen ? "; the tree is read off them" : ""}`), bars);
+    }
+    return [...parts, ...this.trueTree()];
+  }
+
+  /** The true tree, where it says something that the induced one does not. */
+  trueTree() {
+    const { trace, timeline } = this;
+    const { true_nodes, words, true_token_values } = trace;
+    if (!true_nodes) return timeline ? [] : [this.tokens];
+    const numbers = new Set(words);
+    const induced = new Set(this.nodes.map(({ first, last }) => {
+      while (first < last && !numbers.has(first)) first++;
+      while (first < last && !numbers.has(last)) last--;
+      return `${first} ${last}`;
+    }));
+    const missing = true_nodes.map(({ first, last }) => !induced.has(`${first} ${last}`));
+    const same = !missing.includes(true) && this.nodes.every((node) => node.in_true_tree !== false);
+    if (timeline && same && !true_token_values && true_nodes.every((node) => node.value === undefined)) {
+      return [element("p", { class: "om-note om-same" }, "✓ The induced tree is the true one.")];
+    }
+    const tree = new TreeView(true_nodes, this.columns, {
+      timeline: null,
+      label: "True tree",
+      values: true_token_values,
+      marked: (k) => timeline !== null && missing[k],
+      tell: (k) => [wordsOf(trace, true_nodes[k].first, true_nodes[k].last), ...valueOf(true_nodes[k])],
+    });
+    if (!timeline) return [tree.element, this.tokens];
+    const found = missing.filter((gone) => !gone).length;
+    return [heading("True tree", `the induced tree has ${found} of its ${counted(true_nodes.length, "constituent")}; dashed: those it has not`),
+      tree.element, tokenRow(trace.tokens, this.columns, numbers)];
+  }
+
+  /** What the colours and the dashes of the tree mean, if there are any. */
+  legend() {
+    const { nodes, trace } = this;
+    const parts = [];
+    if (nodes.some((node) => node.in_true_tree === false)) {
+      const line = shape("path", { class: "om-branch", d: "M1 4H25" });
+      parts.push(element("span", {}, shape("svg", { width: 26, height: 8, "aria-hidden": "true", class: "om-marked" }, line), " not in the true tree"));
+    }
+    if ([...nodes, ...(trace.true_nodes ?? [])].some((node) => node.value !== undefined)) {
+      parts.push(element("span", {}, "negative ", element("i", { class: "om-scale" }), " positive"));
+    }
+    if (trace.direction === "backward") parts.push("Read from right to left.");
+    return element("p", { class: "om-note om-legend" }, ...parts);
+  }
+
+  /** @param {number} frame */
+  show(frame) {
+    const { timeline } = this;
+    if (!timeline) return;
+    const token = timeline.token(frame);
+    this.sentence.setAttribute("aria-live", this.player.timer ? "off" : "polite");
+    this.sentence.replaceChildren(...timeline.sentence(frame));
+    this.tree?.show(frame);
+    this.stack?.show(frame);
+    this.attention?.show(frame);
+    for (const view of this.distances) view.show(timeline, frame);
+    [...this.tokens.children].forEach((shown, i) => {
+      const state = i === token ? "current" : this.stack && timeline.frameOf[i] > frame ? "unread" : "read";
+      if (shown.getAttribute("data-state") !== state) shown.setAttribute("data-state", state);
+    });
+    this.light.refresh();
+    this.cursor.hidden = token === null;
+    if (token === null) return;
+    this.cursor.style.left = `${this.columns.edges[token]}px`;
+    this.cursor.style.width = `${this.columns.width(token)}px`;
+    this.reveal(token);
+  }
+
+  /** @param {number} token whose column is brought into view, with room on either side */
+  reveal(token) {
+    const { scrollLeft, clientWidth } = this.scroller;
+    const room = clientWidth / 4;
+    const most = this.columns.edges[token] - GUTTER - room;
+    const least = this.columns.edges[token + 1] + room - clientWidth;
+    if (scrollLeft > most || scrollLeft < least) this.scroller.scrollLeft = Math.min(most, Math.max(least, scrollLeft));
+  }
+
+  /**
+   * A node of the induced tree in words.
+   * @param {number} k
+   */
+  tell(k) {
+    const node = this.nodes[k];
+    const made = `${this.timeline?.topDown ? "split" : "built"} at step ${(this.timeline?.madeAt[k] ?? 0) + 1}`;
+    const truth = { true: ["in the true tree"], false: ["not in the true tree"] }[String(node.in_true_tree)] ?? [];
+    return [wordsOf(this.trace, node.first, node.last), node.slot ? `${made}, in slot ${node.slot}` : made, ...truth, ...valueOf(node)];
+  }
+
+  /** @param {Element} group of a node, to whose step time goes */
+  jump(group) {
+    const k = this.tree?.groups.findIndex((other) => other === group) ?? -1;
+    if (this.timeline && k >= 0) this.player.go(this.timeline.madeAt[k]);
+  }
+}
+
+/**
+ * @param {Trace} trace
+ * @param {Choice | null} chosen
+ */
+function timelineOf(trace, chosen) {
+  if (trace.memory) return memoryTimeline(trace, trace.memory);
+  if (chosen) return splittingTimeline(trace, chosen.layer, chosen.decoding);
+  return trace.nodes ? buildingTimeline(trace, trace.nodes) : null;
+}
+
+/** @param {Constituent} node */
+function valueOf({ value }) {
+  return value === undefined ? [] : [`value ${value > 0 ? "+" : ""}${fraction(value)}`];
+}
+
+/**
+ * @param {string} title
+ * @param {string} note
+ * @param {...Element} more
+ */
+function heading(title, note, ...more) {
+  return element("div", { class: "om-heading" }, element("b", {}, title), ...more, element("span", { class: "om-note" }, note));
+}
+
+/**
+ * @param {string[]} tokens
+ * @param {Columns} columns
+ * @param {Set<number>} [words] those that the tree is over; all of them by default
+ */
+function tokenRow(tokens, columns, words) {
+  return element("div", { class: "om-tokens", style: `padding-left:${GUTTER}px` }, ...tokens.map((token, i) =>
+    element("span", {
+      class: "om-token", dir: "auto", title: token, "data-token": i, style: `width:${columns.width(i)}px`,
+      "data-state": words && !words.has(i) ? "unread" : "read",
+    }, token)));
+}

@@ -1,0 +1,41 @@
+// The distances of ON-LSTM: a bar under each token, a row for each layer.
+
+const BAND_HEIGHT = 60;
+
+class DistancesView {
+  /**
+   * @param {Layer} layer
+   * @param {Columns} columns
+   * @param {boolean} chosen whether the tree is this layer's
+   */
+  constructor(layer, columns, chosen) {
+    this.layer = layer;
+    this.chosen = chosen;
+    const { distances } = layer;
+    const least = Math.min(0, ...distances);
+    const scale = (BAND_HEIGHT - 6) / (Math.max(...distances) - least || 1);
+    this.bars = distances.map((distance, token) => {
+      const height = Math.max(1, scale * (distance - least));
+      const width = Math.min(36, columns.width(token) - 8);
+      return shape("rect", { class: "om-distance", x: columns.middle(token) - width / 2, y: BAND_HEIGHT - height, width, height, rx: 2 });
+    });
+    const ground = shape("path", { class: "om-ground", d: `M${GUTTER} ${BAND_HEIGHT - 0.5}H${columns.right}` });
+    this.element = shape("svg", {
+      class: chosen ? "om-distances om-chosen" : "om-distances", width: columns.right, height: BAND_HEIGHT,
+      role: "img", "aria-label": `Distances of ${layer.name}`,
+    }, ...this.bars, ground);
+  }
+
+  /**
+   * @param {Timeline} timeline
+   * @param {number} frame
+   */
+  show(timeline, frame) {
+    if (!this.chosen) return;
+    const current = timeline.token(frame);
+    this.bars.forEach((bar, token) => {
+      const made = timeline.frameOf[token];
+      bar.dataset.state = token === current ? "new" : made && made < frame ? "built" : "open";
+    });
+  }
+}

@@ -1,0 +1,73 @@
+// Elements of the page. What a trace says is only ever set as text or as an attribute, never as markup.
+
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, string | number>} [attributes]
+ * @param {...(Node | string)} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children);
+  return made;
+}
+
+/**
+ * The same for SVG.
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, string | number>} [attributes]
+ * @param {...Node} children
+ * @returns {SVGElementTagNameMap[K]}
+ */
+function shape(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children);
+  return made;
+}
+
+/**
+ * A labelled choice of one of several.
+ * @param {string} label
+ * @param {[value: string, text: string][]} options
+ * @param {(value: string) => void} onchoice
+ * @param {string} [chosen]
+ */
+function choice(label, options, onchoice, chosen) {
+  const select = element("select", {}, ...options.map(([value, text]) => element("option", { value }, text)));
+  if (chosen !== undefined) select.value = chosen;
+  select.addEventListener("change", () => onchoice(select.value));
+  return element("label", { class: "om-choice" }, element("span", {}, label), select);
+}
+
+/**
+ * Words of the sequence within a sentence of ours: set apart, whichever way they are written.
+ * @param {string} text
+ */
+function quote(text) {
+  return element("bdi", { class: "om-words" }, text);
+}
+
+/**
+ * A fraction with two decimal places.
+ * @param {number} value
+ */
+function fraction(value) {
+  return value.toFixed(2);
+}
+
+/** @param {number} value */
+function percent(value) {
+  return `${(100 * value).toFixed(1)} %`;
+}
+
+/**
+ * @param {number} count
+ * @param {string} noun
+ */
+function counted(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}

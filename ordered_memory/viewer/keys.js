@@ -1,0 +1,43 @@
+// Keys: arrows, Home and End move through time, space plays; within the tree, up and down go from node to node.
+
+/** @type {Board | null} the board that keys go to while nothing has the focus */
+let active = null;
+
+/** @param {Board} board */
+function listenToKeys(board) {
+  active ??= board;
+  board.element.addEventListener("keydown", (event) => press(board, event));
+  for (const name of ["pointerdown", "focusin"]) board.element.addEventListener(name, () => (active = board));
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.target === document.body && active?.element.isConnected) press(active, event);
+});
+
+/**
+ * @param {Board} board
+ * @param {KeyboardEvent} event
+ */
+function press(board, event) {
+  if (event.altKey || event.ctrlKey || event.metaKey || !board.timeline || closest(event.target, "select")) return;
+  const { player, tree } = board;
+  const node = closest(event.target, ".om-node");
+  /** @type {Record<string, () => void>} */
+  const actions = {
+    ArrowLeft: () => player.go(player.frame - 1),
+    ArrowRight: () => player.go(player.frame + 1),
+    Home: () => player.go(0),
+    End: () => player.go(player.length - 1),
+  };
+  if (node) {
+    actions.ArrowUp = () => tree?.move(1);
+    actions.ArrowDown = () => tree?.move(-1);
+    actions.Enter = actions[" "] = () => board.jump(node);
+  } else if (!closest(event.target, "button")) {
+    actions[" "] = () => player.toggle();
+  }
+  const act = actions[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}

@@ -1,0 +1,154 @@
+// Many examples: a list to choose from, with filters and an order, and a viewer of the one that is chosen.
+
+/** @typedef {{ traces: Trace[], number: number, right: boolean | null, depth: number, length: number, certainty: number }} Example */
+
+const LENGTHS = [10, 20, 40, 80, Infinity];
+/** @type {Record<string, (a: Example, b: Example) => number>} */
+const ORDERS = {
+  given: (a, b) => a.number - b.number,
+  length: (a, b) => a.length - b.length,
+  depth: (a, b) => a.depth - b.depth,
+  certainty: (a, b) => a.certainty - b.certainty,
+};
+let lists = 0;
+
+class TraceList {
+  /**
+   * @param {Element} root what is in it is replaced
+   * @param {Trace[]} traces those with the same number of an example are shown together
+   */
+  constructor(root, traces) {
+    this.name = `om-list-${lists++}`;
+    /** @type {Example[]} */
+    this.examples = [];
+    /** @type {Example | null} */
+    this.current = null;
+    /** @type {Record<string, string>} */
+    this.chosen = {};
+    this.choices = element("div", { class: "om-choices" });
+    this.count = element("p", { class: "om-note", role: "status" });
+    this.list = element("div", { class: "om-examples", role: "radiogroup", "aria-label": "Examples" });
+    this.place = element("div");
+    const side = element("div", { class: "om-side" }, this.choices, this.count, this.list);
+    root.classList.add("om-viewer");
+    root.replaceChildren(element("div", { class: "om-list" }, side, this.place));
+    this.viewer = new TraceViewer(this.place, []);
+    this.show(traces);
+  }
+
+  /** @param {Trace[]} traces */
+  show(traces) {
+    this.examples = examplesOf(traces);
+    this.current = null;
+    this.chosen = { right: "", depth: "", length: "", order: "given" };
+    const depths = [...new Set(this.examples.map(({ depth }) => depth))].sort((a, b) => a - b);
+    this.choices.replaceChildren(
+      ...this.filter("right", "Answer", [["true", "right"], ["false", "wrong"]]),
+      ...this.filter("depth", "Depth", depths.map((depth) => [String(depth), String(depth)])),
+      ...this.filter("length", "Tokens", LENGTHS.map((most, i) => [String(i), i ? `${LENGTHS[i - 1] + 1}${most < Infinity ? `–${most}` : " or more"}` : `1–${most}`])),
+      this.chooser("order", "Order", [["given", "as given"], ["length", "length"], ["depth", "depth"], ["certainty", "least certain"]]));
+    this.update();
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} label
+   * @param {[value: string, text: string][]} options
+   */
+  chooser(key, label, options) {
+    return choice(label, options, (value) => {
+      this.chosen[key] = value;
+      this.update();
+    });
+  }
+
+  /**
+   * A filter, unless all examples are alike to it.
+   * @param {string} key
+   * @param {string} label
+   * @param {[value: string, text: string][]} options
+   */
+  filter(key, label, options) {
+    const some = options.filter(([value]) => this.examples.some((example) => matches(example, key, value)));
+    return some.length < 2 ? [] : [this.chooser(key, label, [["", "all"], ...some])];
+  }
+
+  /** Show those that the filters leave, in the chosen order. */
+  update() {
+    const { order, ...filters } = this.chosen;
+    const shown = this.examples
+      .filter((example) => Object.entries(filters).every(([key, value]) => value === "" || matches(example, key, value)))
+      .sort(ORDERS[order]);
+    if (shown.length && !(this.current && shown.includes(this.current))) this.choose(shown[0]);
+    this.list.replaceChildren(...shown.map((example) => this.entry(example)));
+    this.count.textContent = `${shown.length} of ${counted(this.examples.length, "example")}`;
+  }
+
+  /** @param {Example} example */
+  entry(example) {
+    const { traces: [trace], right, number } = example;
+    const input = element("input", { type: "radio", name: this.name, value: number });
+    input.checked = example === this.current;
+    input.addEventListener("change", () => this.choose(example));
+    const verdict = right ? "right" : "wrong";
+    const sign = right === null ? [] : [
+      element("span", { class: `om-${verdict}`, "aria-hidden": "true" }, right ? "✓" : "✗"),
+      element("span", { class: "om-hidden" }, verdict),
+    ];
+    const caption = trace.caption ? [element("b", {}, trace.caption)] : [];
+    const words = element("span", { class: "om-words" }, trace.tokens.slice(0, 16).join(" "));
+    return element("label", {}, input, ...sign, element("span", { class: "om-entry", dir: "auto" }, ...caption, words));
+  }
+
+  /** @param {Example} example */
+  choose(example) {
+    this.current = example;
+    this.viewer.show(example.traces);
+  }
+}
+
+/**
+ * @param {Example} example
+ * @param {string} key
+ * @param {string} value
+ */
+function matches(example, key, value) {
+  if (key === "right") return String(example.right) === value;
+  if (key === "depth") return String(example.depth) === value;
+  return LENGTHS.findIndex((most) => example.length <= most) === Number(value);
+}
+
+/**
+ * Traces by example, with what the filters and orders look at.
+ * @param {Trace[]} traces
+ * @returns {Example[]}
+ */
+function examplesOf(traces) {
+  /** @type {Map<number | Trace, Trace[]>} */
+  const groups = new Map();
+  for (const trace of traces) {
+    const key = trace.example ?? trace;
+    groups.set(key, [...(groups.get(key) ?? []), trace]);
+  }
+  return [...groups.values()].map((group, number) => {
+    const answer = group[0].answer;
+    const best = answer ? Math.max(...answer.probabilities) : 1;
+    return {
+      traces: group,
+      number,
+      right: !answer || answer.true === null ? null : answer.probabilities.indexOf(best) === answer.true,
+      depth: Math.max(...group.map((trace) => depthOf(trace))),
+      length: Math.max(...group.map((trace) => trace.tokens.length)),
+      certainty: best,
+    };
+  });
+}
+
+/** @param {Trace} trace whose true tree, or else whose induced one, is measured */
+function depthOf(trace) {
+  const nodes = trace.true_nodes ?? trace.nodes ?? [];
+  /** @type {number[]} */
+  const depths = new Array(trace.tokens.length).fill(0);
+  for (const node of nodes) depths.push(1 + Math.max(...node.children.map((child) => depths[child])));
+  return Math.max(...depths);
+}

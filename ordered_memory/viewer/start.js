@@ -1,0 +1,19 @@
+// What a page of one's own calls, and the traces that are embedded in this one.
+
+const OrderedMemoryViewer = { TraceViewer, TraceList };
+Object.assign(globalThis, { OrderedMemoryViewer });
+
+/** Fill every element that `embed` made. */
+function fillPage() {
+  for (const root of document.querySelectorAll(".om-traces")) {
+    const data = root.querySelector("script[type='application/json']");
+    if (!data) continue;
+    /** @type {{ traces: Trace[] }} */
+    const { traces } = JSON.parse(data.textContent ?? "");
+    if (examplesOf(traces).length === 1) new TraceViewer(root, traces);
+    else new TraceList(root, traces);
+  }
+}
+
+if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", fillPage);
+else fillPage();

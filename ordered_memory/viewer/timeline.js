@@ -1,0 +1,207 @@
+// What happens when: a trace as a row of frames to step through, each with a sentence that tells it.
+
+/**
+ * @typedef {object} Timeline
+ * @property {number} length how many frames there are
+ * @property {Constituent[]} nodes of the tree that grows
+ * @property {boolean} topDown whether a constituent is there before its parts
+ * @property {number[]} madeAt the frame in which each node is built, or split
+ * @property {number[]} frameOf the frame to go to for each token
+ * @property {(frame: number) => number | null} token which token a frame is about
+ * @property {(frame: number) => (string | Node)[]} sentence
+ */
+
+/**
+ * The words of a constituent, a long one without its middle.
+ * @param {Trace} trace
+ * @param {number} first
+ * @param {number} last
+ * @param {number} [most] how many words to show
+ */
+function wordsOf(trace, first, last, most = 12) {
+  const { tokens } = trace;
+  if (last - first < most) return tokens.slice(first, last + 1).join(" ");
+  const half = most >> 1;
+  return `${tokens.slice(first, first + half).join(" ")} … ${tokens.slice(last + 1 - half, last + 1).join(" ")}`;
+}
+
+/**
+ * First and last token of what has this id: a token or a node.
+ * @param {Trace} trace
+ * @param {Constituent[]} nodes
+ * @param {number} id
+ * @returns {{first: number, last: number}}
+ */
+function spanOf(trace, nodes, id) {
+  const { length } = trace.tokens;
+  return id < length ? { first: id, last: id } : nodes[id - length];
+}
+
+/**
+ * The nodes that are nobody's part stand on their own: for each node its parent, or -1.
+ * @param {Constituent[]} nodes
+ * @param {number} numTokens
+ */
+function parentsOf(nodes, numTokens) {
+  /** @type {number[]} */
+  const parents = new Array(numTokens + nodes.length).fill(-1);
+  nodes.forEach((node, k) => {
+    for (const child of node.children) parents[child] = numTokens + k;
+  });
+  return parents;
+}
+
+/**
+ * Ordered Memory: a frame for each step of Algorithm 2.
+ * @param {Trace} trace
+ * @param {Memory} memory
+ * @returns {Timeline}
+ */
+function memoryTimeline(trace, memory) {
+  const { steps } = memory;
+  const nodes = trace.nodes ?? [];
+  /** @type {number[]} */
+  const frameOf = [];
+  steps.forEach((step, frame) => {
+    if (step.token !== null) frameOf[step.token] = frame;
+  });
+
+  /** @param {number} id */
+  const words = (id) => {
+    const { first, last } = spanOf(trace, nodes, id);
+    return quote(wordsOf(trace, first, last));
+  };
+
+  /** @param {number} frame */
+  const sentence = (frame) => {
+    const { token, slot, joined, stack } = steps[frame];
+    const merged = joined.length ? words(joined[joined.length - 1]) : "";
+    if (token === null) {
+      return joined.length
+        ? [`The end: the ${joined.length + 1} subtrees that are left are joined. The tree is whole.`]
+        : ["The end: one subtree is left. The tree is whole."];
+    }
+    const name = [`Token ${token + 1} `, quote(trace.tokens[token])];
+    if (slot === null) return [...name, ` is read first. The memory is empty; it takes the lowest slot, ${stack[0][1]}.`];
+    const told = [...name, ` attends to slot ${slot} (p = ${fraction(memory.attention[token][slot - 1])}). `];
+    if (joined.length) told.push(`The ${joined.length + 1} topmost subtrees are joined there: `, merged, ".");
+    else told.push("Nothing is joined; slot ", `${slot} keeps `, words(stack[1][0]), ".");
+    const pushed = stack[0][1];
+    told.push(pushed ? ` The token is pushed to slot ${pushed}.` : " No slot is left above it for the token.");
+    return told;
+  };
+
+  return {
+    length: steps.length,
+    nodes,
+    topDown: false,
+    madeAt: nodes.map((node) => node.step ?? 0),
+    frameOf,
+    token: (frame) => steps[frame].token,
+    sentence,
+  };
+}
+
+/**
+ * A tree alone: nothing, then a frame for each node in the order in which they are built.
+ * @param {Trace} trace
+ * @param {Constituent[]} nodes
+ * @returns {Timeline}
+ */
+function buildingTimeline(trace, nodes) {
+  const parents = parentsOf(nodes, trace.tokens.length);
+  const size = trace.tokens.length;
+  return {
+    length: nodes.length + 1,
+    nodes,
+    topDown: false,
+    madeAt: nodes.map((_, k) => k + 1),
+    frameOf: trace.tokens.map((_, token) => Math.max(0, parents[token] - size + 1)),
+    token: () => null,
+    sentence: (frame) => {
+      if (!frame) return [`${counted(size, "token")}; nothing is joined yet.`];
+      const { first, last, children } = nodes[frame - 1];
+      const parts = children.flatMap((child, i) => {
+        const span = spanOf(trace, nodes, child);
+        return [i ? " and " : "", quote(wordsOf(trace, span.first, span.last, 8))];
+      });
+      return [...parts, " are joined: ", quote(wordsOf(trace, first, last)), "."];
+    },
+  };
+}
+
+/**
+ * ON-LSTM: the whole sequence, then a frame for each split, the largest distance first.
+ * @param {Trace} trace
+ * @param {Layer} layer
+ * @param {string} decoding
+ * @returns {Timeline}
+ */
+function splittingTimeline(trace, layer, decoding) {
+  const size = trace.tokens.length;
+  const nodes = layer.trees[decoding];
+  const forward = trace.direction === "forward";
+  /** @param {number} id the first token, as it is read, of the part that is read second */
+  const place = (id) => {
+    const [left, right] = nodes[id - size].children;
+    return forward ? spanOf(trace, nodes, right).first : spanOf(trace, nodes, left).last;
+  };
+  /** @type {number[]} */
+  const madeAt = [];
+  /** @type {number[]} */
+  const order = [];
+  /** @type {Set<number>} nodes that "prpn" splits behind their first token, whatever the distances */
+  const forced = new Set();
+  let open = nodes.length ? [size + nodes.length - 1] : [];
+  while (open.length) {
+    const id = open.reduce((best, other) =>
+      layer.distances[place(other)] > layer.distances[place(best)] ? other : best);
+    const node = nodes[id - size];
+    open = [...open.filter((other) => other !== id), ...node.children.filter((child) => child >= size)];
+    order.push(id);
+    madeAt[id - size] = order.length;
+    const second = node.children[forward ? 1 : 0];
+    if (decoding === "prpn" && !forced.has(id) && second >= size && place(id) === largest(id)) forced.add(second);
+  }
+
+  /** @param {number} id the token of the largest distance; of equal ones, the one that is read first */
+  function largest(id) {
+    const { first, last } = nodes[id - size];
+    const tokens = Array.from({ length: last - first + 1 }, (_, i) => (forward ? first + i : last - i));
+    return tokens.reduce((best, token) => (layer.distances[token] > layer.distances[best] ? token : best));
+  }
+
+  /** @type {number[]} */
+  const frameOf = new Array(size).fill(0);
+  order.forEach((id, i) => (frameOf[place(id)] = i + 1));
+
+  /** @param {number} frame */
+  const sentence = (frame) => {
+    const whole = quote(wordsOf(trace, 0, size - 1));
+    if (!frame) return [size > 1 ? "Nothing is split yet: " : "One token: ", whole, "."];
+    const id = order[frame - 1];
+    const { first, last } = nodes[id - size];
+    const words = quote(wordsOf(trace, first, last));
+    const at = place(id);
+    const side = forward ? "before" : "after";
+    /** @param {number} token */
+    const named = (token) => [quote(trace.tokens[token]), ` (${fraction(layer.distances[token])})`];
+    if (decoding === "cky") return ["The most probable tree splits ", words, ` ${side} `, ...named(at), "."];
+    const start = forward ? first : last;
+    if (forced.has(id)) return [quote(trace.tokens[start]), " is parted from what ", forward ? "follows" : "precedes", " it in ", words, "."];
+    const top = decoding === "prpn" ? largest(id) : at;
+    const rest = decoding === "prpn" ? "" : forward ? ", but for its first token," : ", but for its last token,";
+    return ["The largest distance in ", words, `${rest} is at `, ...named(top),
+      top === at ? `: split ${side} it.` : `: it is parted from the rest.`];
+  };
+
+  return {
+    length: order.length + 1,
+    nodes,
+    topDown: true,
+    madeAt,
+    frameOf,
+    token: (frame) => (frame ? place(order[frame - 1]) : null),
+    sentence,
+  };
+}
