@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup listops test campaign check docs format clean
+.PHONY: setup listops test browser campaign check docs format clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,15 @@ listops: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
+# The viewer: types of its JavaScript, tests in Chromium. Needs npm and Chromium.
+browser: $(STAMP) node_modules
+	npm run --silent check
+	$(BIN)/python -m pytest -m "browser and not slow" tests/browser
+
+node_modules: package.json package-lock.json
+	npm ci
+	touch $@
+
 campaign: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/campaigns
 	MUTATIONS=100 $(BIN)/python -m pytest tests/test_mutations.py
@@ -43,4 +52,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
