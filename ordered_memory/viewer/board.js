@@ -31,7 +31,7 @@ class Board {
     this.scroller = element("div", { class: "om-scroller", tabindex: 0, role: "group", "aria-label": "Columns of tokens" },
       element("div", { class: "om-columns", style: `width:${this.columns.right + 8}px` }, this.cursor, ...this.parts()));
     const steps = this.timeline && this.timeline.length > 1 ? [this.player.element, this.sentence] : [];
-    this.element = element("section", { class: "om-board", "aria-label": trace.caption || "Trace" },
+    this.element = element("div", { class: "om-board", role: "group", "aria-label": trace.caption || "Trace" },
       ...steps, this.scroller, this.legend(), this.light.tip);
     listenToPointer(this);
     listenToKeys(this);

@@ -9,7 +9,10 @@
  */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") made.style.cssText = String(value); // a page's security policy may refuse the attribute
+    else made.setAttribute(name, String(value));
+  }
   made.append(...children);
   return made;
 }

@@ -17,6 +17,7 @@ import pytest
 from ordered_memory.trace import Trace
 from ordered_memory.viewer import write_page
 
+AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 OpenPage = Callable[..., Any]
 
@@ -75,6 +76,20 @@ def open_page(chromium: Any) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert not problems
+
+
+@pytest.fixture(scope="session")
+def accessibility() -> Callable[[Any], list[Any]]:
+    """What axe-core finds wrong with a page: rules, each with the elements."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci")
+
+    def accessibility(page: Any) -> list[Any]:
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run()")["violations"]
+        return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+
+    return accessibility
 
 
 @pytest.fixture
