@@ -1,0 +1,58 @@
+"""The verb of the command line: serve."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.runs.errors import UserError
+
+HOST = "127.0.0.1"
+
+
+@dataclass
+class ServeConfig:
+    """Open a page on this machine in which trained models read what is typed; Ctrl-C ends it."""
+
+    checkpoint: tuple[Path, ...] = ()
+    """Models to show beside those that come with the project: a run's best.safetensors, a directory that
+    `export` wrote, or the name of such a model on the Hugging Face Hub; of any task."""
+    port: int = 0
+    """Port on this machine; 0 for any that is free."""
+
+
+def run_serve(config: ServeConfig) -> None:
+    """Load the models, print the address of the page and serve it until Ctrl-C.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint, the port is taken, or Starlette or uvicorn is not installed.
+    """
+    try:
+        from tasks.explore.models import load_models
+        from tasks.explore.server import make_app, make_server
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        if name not in ("starlette", "uvicorn"):
+            raise
+        raise UserError(f"the page needs {name}: pip install 'ordered-memory[explore]'") from None
+    with _listen(config.port) as listener:
+        server = make_server(make_app(load_models(config.checkpoint)))
+        print(f"http://{HOST}:{listener.getsockname()[1]}/ (Ctrl-C ends it)", flush=True)
+        server.run(sockets=[listener])
+
+
+def _listen(port: int) -> socket.socket:
+    if not 0 <= port < 2**16:
+        raise UserError(f"--port must lie in 0..{2**16 - 1}, got {port}")
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise UserError(f"--port {port}: {error.strerror}") from None
+    return listener

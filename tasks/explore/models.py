@@ -1,0 +1,172 @@
+"""The models that the page can ask: those that come with the project, and checkpoints of any task."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ordered_memory.trace import Trace
+from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.task import ClassifierTask
+from tasks.classifiers.traces import traces_of
+from tasks.explore.texts import LANGUAGES, Texts
+from tasks.listops.task import LISTOPS
+from tasks.logic.task import LOGIC
+from tasks.parsing.reading import layers_of, load_with_distances, split_sentence, trace_sentence
+from tasks.runs.checkpoints import read_metadata
+from tasks.runs.errors import UserError
+from tasks.runs.hub import find_checkpoint
+from tasks.sst.task import PRETRAINED as SST_PRETRAINED
+from tasks.sst.task import SST
+
+CLASSIFIERS: dict[str, ClassifierTask[Any]] = {"listops": LISTOPS, "logic": LOGIC, "sst": SST}
+SHIPPED = {
+    "ListOps": ("listops", LISTOPS.pretrained),
+    "Logic": ("logic", LOGIC.pretrained),
+    "SST-5": ("sst", SST_PRETRAINED[5]),
+    "SST-2": ("sst", SST_PRETRAINED[2]),
+}
+"""Task and checkpoint of the models that come with the project."""
+MARKS = {"expressions": "listops", "split": "logic", "phrases": "sst", "vocabulary": "language_model"}
+"""What the checkpoints of a task have, and no others."""
+MOST_SLOTS = 100
+
+
+class Reading(NamedTuple):
+    """What a model does with an example.
+
+    Args:
+        traces: one for each text.
+        note: what there is to know of the words, such as which the model does not have.
+    """
+
+    traces: list[Trace]
+    note: str = ""
+
+
+class Model(ABC):
+    """A trained model, and what it reads.
+
+    Args:
+        name: how the page calls it.
+        task: a key of `LANGUAGES`.
+        num_slots: with which it reads unless told otherwise; None for a model without slots.
+    """
+
+    def __init__(self, name: str, task: str, num_slots: int | None) -> None:
+        self.name, self.task, self.num_slots = name, task, num_slots
+        self.language = LANGUAGES[task]
+
+    @abstractmethod
+    def check(self, texts: Texts) -> None:
+        """Raise a UserError unless the model can read an example.
+
+        Args:
+            texts: as many as the language has boxes.
+        """
+
+    @abstractmethod
+    def read(self, texts: Texts, num_slots: int | None) -> Reading:
+        """Read an example.
+
+        Args:
+            texts: as many as the language has boxes.
+            num_slots: for this call; None for the model's own.
+        Raises:
+            UserError: not such texts, too long ones, or a number of slots that cannot be.
+        """
+
+
+class ClassifierModel(Model):
+    """A model of ListOps, logic or sentiment.
+
+    Args:
+        name: how the page calls it.
+        task: a key of `CLASSIFIERS`.
+        checkpoint: a file or directory.
+    Raises:
+        UserError: not a checkpoint of this task.
+    """
+
+    def __init__(self, name: str, task: str, checkpoint: Path) -> None:
+        self.classifier = CLASSIFIERS[task]
+        self.model, self.config = self.classifier.load_model(checkpoint)
+        has_slots = self.config.model == "ordered-memory"
+        super().__init__(
+            name, task, (self.config.test_num_slots or self.config.num_slots) if has_slots else None
+        )
+
+    def check(self, texts: Texts) -> None:
+        self._data(texts)
+
+    def read(self, texts: Texts, num_slots: int | None) -> Reading:
+        data = self._data(texts)
+        if num_slots is not None and not 1 <= num_slots <= MOST_SLOTS:
+            raise UserError(f"the number of slots must lie in 1..{MOST_SLOTS}, got {num_slots}")
+        note = io.StringIO()
+        if self.classifier.adapt is not None:
+            with contextlib.redirect_stderr(note):
+                self.classifier.adapt(self.config, self.model, data)
+        classes = self.classifier.classes(self.config)
+        slots = num_slots or self.num_slots
+        traces = traces_of(self.model, data, 0, classes, slots, self.classifier.node_values)
+        return Reading(traces, note.getvalue())
+
+    def _data(self, texts: Texts) -> LabelledData:
+        data: LabelledData = self.model.read_text(*texts)
+        tokens = int(data.sentence_lengths.max())
+        if tokens > self.language.longest:
+            raise UserError(f"at most {self.language.longest:,} tokens are read, got {tokens:,}")
+        return data
+
+
+class DistanceModel(Model):
+    """A language model with distances.
+
+    Args:
+        name: how the page calls it.
+        checkpoint: a file or directory.
+    Raises:
+        UserError: not a checkpoint of a language model, or of one without distances.
+    """
+
+    def __init__(self, name: str, checkpoint: Path) -> None:
+        super().__init__(name, "language_model", None)
+        self.trained = load_with_distances(checkpoint)
+
+    def check(self, texts: Texts) -> None:
+        split_sentence(texts[0], self.language.longest)
+
+    def read(self, texts: Texts, num_slots: int | None) -> Reading:
+        words = split_sentence(texts[0], self.language.longest)
+        return Reading([trace_sentence(self.trained, words, layers_of(self.trained))])
+
+
+def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:
+    """The models that come with the project, and others.
+
+    Args:
+        checkpoints: files, directories that `export` wrote, or names on the Hugging Face Hub.
+    Returns:
+        Models by name; the others are named as they are given.
+    Raises:
+        UserError: not a checkpoint of these tasks, or of a language model without distances.
+    """
+    models: dict[str, Model] = {
+        name: ClassifierModel(name, task, checkpoint) for name, (task, checkpoint) in SHIPPED.items()
+    }
+    for path in checkpoints:
+        name, checkpoint = str(path), find_checkpoint(path)
+        metadata = read_metadata(checkpoint)
+        task = next((task for mark, task in MARKS.items() if mark in metadata), None)
+        if task is None:
+            raise UserError(f"{name}: not a checkpoint of {', '.join(LANGUAGES)}")
+        if task == "language_model":
+            models[name] = DistanceModel(name, checkpoint)
+        else:
+            models[name] = ClassifierModel(name, task, checkpoint)
+    return models

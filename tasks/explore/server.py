@@ -1,0 +1,246 @@
+"""The page, and what it asks for: a model's traces of a text, a random text, a longer one.
+
+Only this machine can ask, only for the models that the server was started with, and no file is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import os
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import uvicorn
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from ordered_memory import viewer
+from tasks.explore.models import MOST_SLOTS, Model
+from tasks.explore.texts import LANGUAGES, LONGEST_RANDOM, Texts
+from tasks.runs.command_line import EXIT_INTERRUPTED
+from tasks.runs.errors import UserError
+
+HOSTS = ("127.0.0.1", "localhost")
+"""What the address of a request may begin with: another name could be led here by its owner."""
+MOST_BYTES = 2**16
+"""Of a request."""
+PARTS = Path(__file__).with_name("page")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Explorer:
+    """Answers the requests of the page.
+
+    Args:
+        models: by name.
+    """
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        self.models = models
+        self._random = random.Random()
+        self._reading = asyncio.Lock()
+        self._page, policy = render_page(models)
+        self._policy = {"Content-Security-Policy": policy}
+
+    async def page(self, request: Request) -> Response:
+        """The page itself.
+
+        Args:
+            request: without a body.
+        """
+        return HTMLResponse(self._page, headers=HEADERS | self._policy)
+
+    async def read(self, request: Request) -> Response:
+        """What a model does with texts: `{"traces": […], "note": …}`.
+
+        Args:
+            request: `{"model": name, "texts": […], "num_slots": number or null}`.
+        """
+        asked = await _asked(request)
+        model = self._model(asked)
+        texts, num_slots = _texts(asked, model), _number(asked, "num_slots")
+
+        def answer() -> Response:
+            return JSONResponse(model.read(texts, num_slots)._asdict(), headers=HEADERS)
+
+        async with self._reading:  # a model is for one thread at a time
+            if await request.is_disconnected():  # it asks for something else by now
+                return Response(headers=HEADERS)
+            return await run_in_threadpool(answer)
+
+    async def draw(self, request: Request) -> Response:
+        """A random example: `{"texts": […]}`.
+
+        Args:
+            request: `{"model": name, "length": number or null}`.
+        """
+        asked = await _asked(request)
+        language, length = self._model(asked).language, _number(asked, "length")
+        return await self._texts(lambda: language.draw(self._random, length))
+
+    async def lengthen(self, request: Request) -> Response:
+        """An example that has the given one in it: `{"texts": […]}`.
+
+        Args:
+            request: `{"model": name, "texts": […]}`.
+        """
+        asked = await _asked(request)
+        model = self._model(asked)
+        texts = _texts(asked, model)
+
+        def longer() -> Texts:
+            model.check(texts)
+            found = model.language.lengthen(self._random, texts)
+            model.check(found)
+            return found
+
+        return await self._texts(longer)
+
+    async def _texts(self, make: Callable[[], Texts]) -> Response:
+        return JSONResponse({"texts": await run_in_threadpool(make)}, headers=HEADERS)
+
+    def _model(self, asked: Mapping[str, Any]) -> Model:
+        name = asked.get("model")
+        if not isinstance(name, str) or name not in self.models:
+            raise HTTPException(
+                400, f"expected model to be one of {', '.join(self.models)}, got {name!r:.100}"
+            )
+        return self.models[name]
+
+
+def make_app(models: Mapping[str, Model]) -> Starlette:
+    """The application.
+
+    Args:
+        models: by name.
+    """
+    explorer = Explorer(models)
+    return Starlette(
+        routes=[
+            Route("/", explorer.page),
+            Route("/read", explorer.read, methods=["POST"]),
+            Route("/draw", explorer.draw, methods=["POST"]),
+            Route("/lengthen", explorer.lengthen, methods=["POST"]),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)],
+        exception_handlers={UserError: _refuse, HTTPException: _refuse},
+        max_body_size=MOST_BYTES,
+    )
+
+
+class Server(uvicorn.Server):
+    """A server that Ctrl-C ends at once."""
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """End the process: there is nothing to save, and what a thread computes cannot be stopped.
+
+        Args:
+            sig, frame: of the signal.
+        """
+        os._exit(EXIT_INTERRUPTED)
+
+
+def make_server(app: Starlette) -> Server:
+    """What answers over HTTP; `run(sockets=[…])` starts it.
+
+    Args:
+        app: the application.
+    """
+    return Server(
+        uvicorn.Config(
+            app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, server_header=False
+        )
+    )
+
+
+def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
+    """The page, and the policy with which it is served: nothing runs in it but its own script.
+
+    Args:
+        models: by name.
+    Returns:
+        HTML, and the value of Content-Security-Policy.
+    """
+    script = viewer.script() + (PARTS / "page.js").read_text(encoding="utf-8")
+    style = viewer.style() + (PARTS / "page.css").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PARTS), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("page.html").render(
+        script=Markup(script),
+        style=Markup(style),
+        options={
+            "models": [
+                {"name": name, "task": model.task, "num_slots": model.num_slots}
+                for name, model in models.items()
+            ],
+            "languages": {
+                task: {name: getattr(language, name) for name in ("boxes", "hint", "start", "sized")}
+                for task, language in LANGUAGES.items()
+            },
+            "most_slots": MOST_SLOTS,
+            "longest_random": LONGEST_RANDOM,
+        },
+    )
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page, policy
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+async def _asked(request: Request) -> dict[str, Any]:
+    """The JSON object of a request; other pages can only send forms and plain text."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "expected the content type application/json")
+    try:
+        asked = await request.json()
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "expected JSON") from None
+    if not isinstance(asked, dict):
+        raise HTTPException(400, "expected a JSON object")
+    return asked
+
+
+def _texts(asked: Mapping[str, Any], model: Model) -> Texts:
+    texts, count = asked.get("texts"), len(model.language.boxes)
+    if not isinstance(texts, list) or len(texts) != count or not all(isinstance(text, str) for text in texts):
+        raise HTTPException(400, f"expected texts to be a list of {count}")
+    return tuple(texts)
+
+
+def _number(asked: Mapping[str, Any], name: str) -> int | None:
+    number = asked.get(name)
+    if number is not None and not isinstance(number, int):
+        raise HTTPException(400, f"expected {name} to be a whole number or null")
+    return number
+
+
+def _refuse(request: Request, error: Exception) -> Response:
+    """What is wrong, `{"error": …}`; what is wrong with a text, in the words of the command line."""
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code, HEADERS)
+    # An answer like another: a browser's console calls every other status a failure of the page.
+    return JSONResponse({"error": " ".join(str(error).split())}, headers=HEADERS)

@@ -1,0 +1,151 @@
+"""What the page can type by itself: random examples of each task, and longer ones made from what is typed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tasks.language_model.grammar import draw_sentences
+from tasks.listops import expressions
+from tasks.listops.expressions import CLOSE, OPERATORS
+from tasks.listops.generator import Limits, generate
+from tasks.logic import formulas
+from tasks.logic.formulas import AND, EVERYWHERE, OR
+from tasks.logic.generator import generate as draw_pairs
+from tasks.logic.model import LogicModel
+from tasks.parsing.reading import LONGEST_TRACED
+from tasks.runs.errors import UserError
+from tasks.sst.grammar import draw as draw_film_sentences
+
+Texts = tuple[str, ...]
+"""What the boxes of the page hold: one text, or two formulas."""
+
+Draw = Callable[[random.Random, int | None], Texts]
+"""A random example, of about so many tokens; None for any length."""
+Lengthen = Callable[[random.Random, Texts], Texts]
+"""A longer example that has the given one in it."""
+
+LONGEST_RANDOM = 1_000
+"""Tokens of the longest expression that is drawn: longer ones are too rare to be found."""
+SEEDS = 2**32
+ATTEMPTS = 100
+
+
+class Language(NamedTuple):
+    """What is typed for the models of a task.
+
+    Args:
+        boxes: a label for each text.
+        hint: what a text may be.
+        start: what the boxes hold at first.
+        longest: tokens of a text that may be read, so that an answer takes seconds.
+        draw, lengthen: see there; `lengthen` is given texts of the language.
+        sized: whether a drawn example can have a length.
+    """
+
+    boxes: Texts
+    hint: str
+    start: Texts
+    longest: int
+    draw: Draw
+    lengthen: Lengthen
+    sized: bool = False
+
+
+def _draw_expression(rng: random.Random, length: int | None) -> Texts:
+    limits = Limits()
+    if length is not None:
+        if not 1 <= length <= LONGEST_RANDOM:
+            raise UserError(f"the length must lie in 1..{LONGEST_RANDOM}, got {length}")
+        # No expression has 2 or 3 tokens, and one of exactly so many is rare where they are long.
+        limits = Limits(min_length=length, max_length=4 if 1 < length < 4 else length + length // 10)
+    [drawn] = generate(1, seed=rng.randrange(SEEDS), **limits._asdict())
+    return (" ".join(expressions.decode(drawn.tokens)),)
+
+
+def _nest(rng: random.Random, texts: Texts) -> Texts:
+    """The expression and a random one of about its length, as the arguments of an operator."""
+    tokens = expressions.tokenize(*texts)
+    arguments = [" ".join(tokens), *_draw_expression(rng, min(len(tokens), LONGEST_RANDOM))]
+    rng.shuffle(arguments)
+    return (" ".join([rng.choice(OPERATORS), *arguments, CLOSE]),)
+
+
+def _draw_formulas(rng: random.Random, length: int | None) -> Texts:
+    groups = draw_pairs(1, seed=rng.randrange(SEEDS))
+    [pair] = [pair for part in groups for group in part for pair in group]
+    left, right = (" ".join(formulas.decode(clause)) for clause in (pair.left, pair.right))
+    return left, right
+
+
+def _join_formulas(rng: random.Random, texts: Texts) -> Texts:
+    """Both formulas, each joined with a random one; never true or always only where chance finds no other."""
+    typed = [" ".join(sentence.tokens) for sentence in LogicModel.read_text(*texts).sentences(0)]
+    for _ in range(ATTEMPTS):
+        drawn = _draw_formulas(rng, None)
+        left, right = (
+            f"( {text} ( {rng.choice((AND, OR))} {other} ) )"
+            for text, other in zip(typed, drawn, strict=True)
+        )
+        if not {0, EVERYWHERE} & {formulas.parse(formulas.tokenize(text)).table for text in (left, right)}:
+            break
+    return left, right
+
+
+def _draw_opinion(rng: random.Random, length: int | None) -> Texts:
+    [tree] = draw_film_sentences(1, rng.randrange(SEEDS))
+    return (" ".join(tree.words),)
+
+
+def _draw_sentence(rng: random.Random, length: int | None) -> Texts:
+    [sentence] = draw_sentences(1, rng.randrange(SEEDS))
+    return (" ".join(sentence.words),)
+
+
+def _and(draw: Draw) -> Lengthen:
+    """Joins a sentence and a random one by `and`."""
+
+    def join(rng: random.Random, texts: Texts) -> Texts:
+        [other] = draw(rng, None)
+        return (f"{texts[0].rstrip(' .')} and {other}".lstrip(),)
+
+    return join
+
+
+LANGUAGES = {
+    "listops": Language(
+        boxes=("Expression",),
+        hint="[MAX, [MIN, [MED (median) or [SM (sum modulo 10) of digits and expressions, closed by ]",
+        start=("[MAX 2 9 [MIN 4 7 ] 0 ]",),
+        longest=2_000,
+        draw=_draw_expression,
+        lengthen=_nest,
+        sized=True,
+    ),
+    "logic": Language(
+        boxes=("Left formula", "Right formula"),
+        hint="A variable a … f, or ( not F ), ( F ( and F ) ), ( F ( or F ) ) of formulas F",
+        start=("( a ( and b ) )", "( a ( or ( not c ) ) )"),
+        longest=2_000,
+        draw=_draw_formulas,
+        lengthen=_join_formulas,
+    ),
+    "sst": Language(
+        boxes=("Sentence",),
+        hint="Of a film review, in English; the colour of a node is its sentiment",
+        start=("neither bad nor dull",),
+        longest=200,
+        draw=_draw_opinion,
+        lengthen=_and(_draw_opinion),
+    ),
+    "language_model": Language(
+        boxes=("Sentence",),
+        hint="Words between spaces, without punctuation",
+        start=("the cat that the dogs follow sleeps",),
+        longest=LONGEST_TRACED,
+        draw=_draw_sentence,
+        lengthen=_and(_draw_sentence),
+    ),
+}
+"""By the task whose models read it."""

@@ -1,0 +1,219 @@
+"""The page of `python -m tasks.explore` in a browser: what is typed is read, and nothing else happens."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tasks.explore.models import load_models
+from tasks.explore.server import make_app, make_server
+from tasks.listops.expressions import parse
+
+EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
+
+
+@pytest.fixture(scope="module")
+def own(small_runs: dict[str, str]) -> str:
+    """A checkpoint that knows little."""
+    return small_runs["listops"]
+
+
+@pytest.fixture(scope="module")
+def address(own: str, small_runs: dict[str, str]) -> Iterator[str]:
+    server = make_server(make_app(load_models([Path(own), Path(small_runs["language_model"])])))
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def explore(open_page: Any, address: str) -> Any:
+    """Open the page, with a state or without."""
+
+    def explore(fragment: str = "", **options: Any) -> Any:
+        page = open_page(f"{address}{fragment}", **options)
+        page.set_default_timeout(5000)
+        settle(page)
+        return page
+
+    return explore
+
+
+def settle(page: Any) -> None:
+    """Wait for an answer or an error."""
+    page.locator("#results > section, #error:not(:empty)").first.wait_for()
+    page.locator("#results:not([aria-busy])").wait_for(state="attached")
+
+
+def press(page: Any, name: str) -> None:
+    """Press a button that types something, and wait until that is read."""
+    before = page.url
+    page.get_by_role("button", name=name).click()
+    page.wait_for_url(lambda url: url != before)
+    settle(page)
+
+
+def typed(page: Any) -> list[str]:
+    return [box.input_value() for box in page.locator("textarea").all()]
+
+
+def shown(page: Any) -> str:
+    """The tokens of the first board."""
+    return " ".join(page.locator(".om-tokens").first.locator(".om-token").all_text_contents())
+
+
+def test_an_expression_is_answered_when_enter_is_pressed(explore: Any) -> None:
+    page = explore()
+    box = page.get_by_label("Expression")
+    assert box.input_value() == shown(page) == EXPRESSION
+    box.fill("[SM 7 8]")
+    box.press("Enter")
+    page.locator(".om-verdict", has_text="Answer 5").wait_for()
+    assert shown(page) == "[SM 7 8 ]"
+    assert page.locator(".om-true").first.inner_text() == "true"
+    assert box.input_value() == "[SM 7 8]"
+
+
+def test_an_error_is_shown_beside_the_box_and_goes_away(explore: Any) -> None:
+    page = explore()
+    box = page.get_by_label("Expression")
+    box.fill("[MAX 2 q ]")
+    page.get_by_role("button", name="Read").click()
+    error = page.locator("#error")
+    error.get_by_text("unknown token 'q' at position 2").wait_for()
+    settle(page)
+    assert box.get_attribute("aria-invalid") == "true"
+    assert page.locator("#results > section").count() == 0
+    box.fill("3")
+    box.press("Enter")
+    page.locator(".om-verdict", has_text="Answer 3").wait_for()
+    assert error.inner_text() == ""
+    assert box.get_attribute("aria-invalid") == "false"
+
+
+def test_the_address_is_all_there_is_to_share(explore: Any) -> None:
+    page = explore()
+    page.get_by_label("Model").select_option("Logic")
+    page.locator(".om-caption", has_text="right formula").wait_for()
+    page.get_by_role("textbox", name="Right formula").fill("( a ( or b ) )")
+    page.get_by_role("spinbutton", name="Slots").fill("9")
+    before = page.url
+    page.get_by_role("button", name="Read").click()
+    page.wait_for_url(lambda url: url != before)
+    settle(page)
+    state = parse_qs(urlsplit(page.url).fragment)
+    assert state == {
+        "model": ["Logic"],
+        "slots": ["9"],
+        "text": ["( a ( and b ) )", "( a ( or b ) )"],
+    }
+    other = explore(f"#{urlsplit(page.url).fragment}")
+    assert other.get_by_label("Model").input_value() == "Logic"
+    assert typed(other) == state["text"]
+    assert other.get_by_role("spinbutton", name="Slots").input_value() == "9"
+    assert other.locator(".om-gutter span").last.inner_text() == "9"
+    page.go_back()
+    page.locator(".om-gutter span", has_text="24").first.wait_for()
+    assert page.get_by_role("spinbutton", name="Slots").input_value() == ""
+
+
+@pytest.mark.parametrize("model", ["ListOps", "Logic", "SST-2", "language_model"])
+def test_a_random_example_is_read_and_made_longer(explore: Any, small_runs: Any, model: str) -> None:
+    name = small_runs.get(model, model)
+    page = explore(f"#model={name}")
+    press(page, "Random example")
+    drawn = typed(page)
+    if model == "ListOps":
+        assert 20 <= len(drawn[0].split()) <= 22
+        assert shown(page) == drawn[0]
+    press(page, "Make it longer")
+    for before, after in zip(drawn, typed(page), strict=True):
+        assert len(after) > len(before)
+    assert page.locator("#error").inner_text() == ""
+
+
+def test_the_length_of_a_random_example_is_chosen(explore: Any) -> None:
+    page = explore("#model=ListOps")
+    before = page.url
+    page.get_by_label("of about").fill("100")
+    page.get_by_label("of about").press("Enter")
+    page.wait_for_url(lambda url: url != before)
+    settle(page)
+    tokens = typed(page)[0].split()
+    parse(tokens)
+    assert 100 <= len(tokens) <= 110
+    page.get_by_label("of about").fill("5000")
+    page.get_by_role("button", name="Random example").click()
+    page.locator("#error").get_by_text("the length must lie in 1..1000, got 5000").wait_for()
+    assert typed(page)[0].split() == tokens
+
+
+def test_two_models_are_compared(explore: Any, own: str) -> None:
+    page = explore("#model=ListOps", width=1280)
+    names = page.get_by_label("Compare with").locator("option").all_text_contents()
+    assert names == ["nothing", own]
+    page.get_by_label("Compare with").select_option(own)
+    page.locator("#results > section").nth(1).wait_for()
+    settle(page)
+    assert page.locator("#results > section > h2").all_text_contents() == ["ListOps", own]
+    places = [section.bounding_box() for section in page.locator("#results > section").all()]
+    assert places[0]["y"] == places[1]["y"]
+    page.set_viewport_size({"width": 400, "height": 800})
+    places = [section.bounding_box() for section in page.locator("#results > section").all()]
+    assert places[0]["x"] == places[1]["x"]
+    page.get_by_label("Model").select_option("Logic")
+    page.locator(".om-caption", has_text="right formula").wait_for()
+    assert not page.get_by_label("Compare with").is_visible()
+
+
+def test_what_is_typed_is_no_markup(explore: Any) -> None:
+    page = explore("#model=SST-2")
+    text = "<script>alert(1)</script> <img src=x onerror=alert(1)>"
+    page.get_by_label("Sentence").fill(text)
+    page.get_by_label("Sentence").press("Enter")
+    page.locator(".om-token", has_text="/script").wait_for()
+    assert "< script > alert ( 1 ) < /script >" in shown(page)
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    page.get_by_label("Model").select_option("ListOps")
+    page.get_by_label("Expression").fill(text)
+    page.get_by_label("Expression").press("Enter")
+    page.locator("#error").get_by_text("unknown token '<script>alert' at position 0").wait_for()
+
+
+def test_a_model_that_the_page_was_not_started_with(explore: Any) -> None:
+    page = explore("#model=%3Cb%3Eother")
+    told = page.locator("#error").inner_text()
+    assert told == "this page has no model <b>other: it was started with other checkpoints"
+
+
+def test_what_was_typed_for_a_task_is_kept(explore: Any) -> None:
+    page = explore()
+    page.get_by_label("Expression").fill("[SM 7 8 ]")
+    for model, label in (("SST-2", "Sentence"), ("ListOps", "Expression")):
+        page.get_by_label("Model").select_option(model)
+        page.get_by_label(label).wait_for()
+    assert typed(page) == ["[SM 7 8 ]"]
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_wider_than_the_screen(explore: Any, own: str, width: int) -> None:
+    for fragment in (f"#model=ListOps&with={own}", "#model=Logic", f"#model=ListOps&text=[MAX {'1 ' * 300}]"):
+        page = explore(fragment, width=width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_names_and_contrast_pass_axe(explore: Any, accessibility: Any, own: str, scheme: str) -> None:
+    for fragment in (f"#model=ListOps&with={own}", "#model=ListOps&text=q", "#model=SST-5"):
+        page = explore(fragment, color_scheme=scheme)
+        assert accessibility(page) == []
