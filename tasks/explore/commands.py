@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,7 @@ def run_serve(config: ServeConfig) -> None:
 def _listen(port: int) -> socket.socket:
     if not 0 <= port < 2**16:
         raise UserError(f"--port must lie in 0..{2**16 - 1}, got {port}")
-    listener = socket.socket()
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen()
+        return socket.create_server((HOST, port))
     except OSError as error:
-        listener.close()
-        raise UserError(f"--port {port}: {error.strerror}") from None
-    return listener
+        raise UserError(f"--port {port}: {os.strerror(error.errno or 0)}") from None

@@ -22,14 +22,18 @@ Texts = tuple[str, ...]
 """What the boxes of the page hold: one text, or two formulas."""
 
 Draw = Callable[[random.Random, int | None], Texts]
-"""A random example, of about so many tokens; None for any length."""
+"""Draws an example, of about so many tokens; None for any length."""
 Lengthen = Callable[[random.Random, Texts], Texts]
-"""A longer example that has the given one in it."""
+"""Makes a longer example that has the given one in it."""
 
+LONGEST = 2_000
+"""Tokens of the longest expression or formula that is read."""
 LONGEST_RANDOM = 1_000
 """Tokens of the longest expression that is drawn: longer ones are too rare to be found."""
 SEEDS = 2**32
+"""How many seeds the generators are given to choose from."""
 ATTEMPTS = 100
+"""So many joined pairs are drawn until both formulas can be true and can be false."""
 
 
 class Language(NamedTuple):
@@ -40,8 +44,9 @@ class Language(NamedTuple):
         hint: what a text may be.
         start: what the boxes hold at first.
         longest: tokens of a text that may be read, so that an answer takes seconds.
-        draw, lengthen: see there; `lengthen` is given texts of the language.
-        sized: whether a drawn example can have a length.
+        draw: see `Draw`.
+        lengthen: see `Lengthen`; it is given texts that a model can read.
+        sized: whether the length of a random example can be chosen.
     """
 
     boxes: Texts
@@ -65,9 +70,11 @@ def _draw_expression(rng: random.Random, length: int | None) -> Texts:
 
 
 def _nest(rng: random.Random, texts: Texts) -> Texts:
-    """The expression and a random one of about its length, as the arguments of an operator."""
+    """The expression and a random one of about its length, as far as there is room, under an operator."""
     tokens = expressions.tokenize(*texts)
-    arguments = [" ".join(tokens), *_draw_expression(rng, min(len(tokens), LONGEST_RANDOM))]
+    room = (LONGEST - len(tokens) - 2) * 10 // 11
+    length = max(1, min(len(tokens), room, LONGEST_RANDOM))
+    arguments = [" ".join(tokens), *_draw_expression(rng, length)]
     rng.shuffle(arguments)
     return (" ".join([rng.choice(OPERATORS), *arguments, CLOSE]),)
 
@@ -118,7 +125,7 @@ LANGUAGES = {
         boxes=("Expression",),
         hint="[MAX, [MIN, [MED (median) or [SM (sum modulo 10) of digits and expressions, closed by ]",
         start=("[MAX 2 9 [MIN 4 7 ] 0 ]",),
-        longest=2_000,
+        longest=LONGEST,
         draw=_draw_expression,
         lengthen=_nest,
         sized=True,
@@ -127,7 +134,7 @@ LANGUAGES = {
         boxes=("Left formula", "Right formula"),
         hint="A variable a … f, or ( not F ), ( F ( and F ) ), ( F ( or F ) ) of formulas F",
         start=("( a ( and b ) )", "( a ( or ( not c ) ) )"),
-        longest=2_000,
+        longest=LONGEST,
         draw=_draw_formulas,
         lengthen=_join_formulas,
     ),

@@ -194,6 +194,9 @@ def test_a_model_that_the_page_was_not_started_with(explore: Any) -> None:
     page = explore("#model=%3Cb%3Eother")
     told = page.locator("#error").inner_text()
     assert told == "this page has no model <b>other: it was started with other checkpoints"
+    page.get_by_role("button", name="Read").click()
+    page.locator(".om-verdict", has_text="Answer 9").wait_for()
+    assert page.locator("#error").inner_text() == ""
 
 
 def test_what_was_typed_for_a_task_is_kept(explore: Any) -> None:

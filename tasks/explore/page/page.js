@@ -1,6 +1,5 @@
 // The page of `python -m tasks.explore`. What is read is in the fragment of the address, which never leaves the
 // browser: the page shows the same again when it is loaded again, elsewhere or later.
-"use strict";
 
 /**
  * @typedef {{name: string, task: string, num_slots: number | null}} Model
@@ -9,6 +8,8 @@
  */
 
 (() => {
+  "use strict";
+
   /**
    * @template {HTMLElement} T
    * @param {string} id
@@ -123,14 +124,14 @@
   /** Set the controls to what the address says. */
   function restore() {
     const state = new URLSearchParams(location.hash.slice(1));
-    const name = state.get("model");
-    if (name !== null && !named(name)) {
-      fail(`this page has no model ${name}: it was started with other checkpoints`);
+    const name = state.get("model") ?? options.models[0].name;
+    model.value = (named(name) ?? options.models[0]).name;
+    arrange(state.get("with") ?? "");
+    if (!named(name)) {
       results.replaceChildren();
+      fail(`this page has no model ${name}: it was started with other checkpoints`);
       return;
     }
-    model.value = name ?? options.models[0].name;
-    arrange(state.get("with") ?? "");
     slots.value = state.get("slots") ?? "";
     const given = state.getAll("text");
     boxes.querySelectorAll("textarea").forEach((box, place) => {

@@ -165,8 +165,13 @@ def test_a_text_that_is_too_long(client, path, model, texts, most):
 
 
 def test_no_longer_text_than_is_read_is_made(client):
-    response = client.post("/lengthen", json={"model": "ListOps", "texts": [f"[MAX {'1 ' * 1100}]"]})
-    assert refused(response).startswith("at most 2,000 tokens are read, got 2,1")
+    for arguments, most in ((1100, None), (1990, None), (1998, "2,000 tokens are read, got 2,003")):
+        texts = [f"[MAX {'1 ' * arguments}]"]
+        response = client.post("/lengthen", json={"model": "ListOps", "texts": texts})
+        if most is None:
+            assert arguments < len(response.json()["texts"][0].split()) <= 2000
+        else:
+            assert refused(response) == f"at most {most}"
 
 
 @pytest.mark.parametrize("number", [0, -1, 101, 10**20])
