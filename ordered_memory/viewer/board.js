@@ -28,8 +28,10 @@ class Board {
     this.attention = memory ? new AttentionView(trace, memory, this.columns) : null;
     this.distances = layers.map((layer) => new DistancesView(layer, this.columns, layer === chosen?.layer));
     this.light = new Light(this);
-    this.scroller = element("div", { class: "om-scroller", tabindex: 0, role: "group", "aria-label": "Columns of tokens" },
-      element("div", { class: "om-columns", style: `width:${this.columns.right + 8}px` }, this.cursor, ...this.parts()));
+    const columns = element("div", { class: "om-columns" }, this.cursor, ...this.parts());
+    columns.style.width = `${this.columns.right + 8}px`;
+    const names = { role: "group", "aria-label": "Columns of tokens" };
+    this.scroller = element("div", { class: "om-scroller", tabindex: 0, ...names }, columns);
     const steps = this.timeline && this.timeline.length > 1 ? [this.player.element, this.sentence] : [];
     this.element = element("div", { class: "om-board", role: "group", "aria-label": trace.caption || "Trace" },
       ...steps, this.scroller, this.legend(), this.light.tip);
@@ -45,14 +47,17 @@ class Board {
     if (this.tree) parts.push(this.tree.element, this.tokens);
     const { stack, attention } = this;
     if (stack && attention) {
+      const matrices = MATRICES.map(([key, , text]) => /** @type {[string, string]} */ ([key, text]));
+      const shown = choice("Show", matrices, (key) => attention.choose(key), lastMatrix);
       parts.push(
-        heading("Stack", "what the slots hold after this step, the top of the stack first; dashed: joined, and erased"), stack.element,
-        heading("Attention", "ringed: where the token attends most",
-          choice("Show", /** @type {[string, string][]} */ (MATRICES.map(([key, , text]) => [key, text])), (key) => attention.choose(key))), attention.element);
+        heading("Stack", "after this step, the top first; dashed: joined into another, and erased"),
+        stack.element,
+        heading("Attention", "ringed: where the token attends most", shown),
+        attention.element);
     }
     for (const { layer, chosen, element: bars } of this.distances) {
-      const most = fraction(Math.max(...layer.distances));
-      parts.push(heading(`Distances, ${layer.name}`, `up to ${most}${chosen ? "; the tree is read off them" : ""}`), bars);
+      const most = `up to ${fraction(Math.max(...layer.distances))}`;
+      parts.push(heading(`Distances, ${layer.name}`, chosen ? `${most}; the tree is read off them` : most), bars);
     }
     return [...parts, ...this.trueTree()];
   }
@@ -81,8 +86,8 @@ class Board {
       tell: (k) => [wordsOf(trace, true_nodes[k].first, true_nodes[k].last), ...valueOf(true_nodes[k])],
     });
     if (!timeline) return [tree.element, this.tokens];
-    const found = missing.filter((gone) => !gone).length;
-    return [heading("True tree", `the induced tree has ${found} of its ${counted(true_nodes.length, "constituent")}; dashed: those it has not`),
+    const found = `${missing.filter((gone) => !gone).length} of its ${counted(missing.length, "constituent")}`;
+    return [heading("True tree", `${found} are in the induced tree; dashed: those that are not`),
       tree.element, tokenRow(trace.tokens, this.columns, numbers)];
   }
 
@@ -91,8 +96,9 @@ class Board {
     const { nodes, trace } = this;
     const parts = [];
     if (nodes.some((node) => node.in_true_tree === false)) {
-      const line = shape("path", { class: "om-branch", d: "M1 4H25" });
-      parts.push(element("span", {}, shape("svg", { width: 26, height: 8, "aria-hidden": "true", class: "om-marked" }, line), " not in the true tree"));
+      const line = shape("svg", { class: "om-marked", width: 26, height: 8, "aria-hidden": "true" },
+        shape("path", { class: "om-branch", d: "M1 4H25" }));
+      parts.push(element("span", {}, line, " not in the true tree"));
     }
     if ([...nodes, ...(trace.true_nodes ?? [])].some((node) => node.value !== undefined)) {
       parts.push(element("span", {}, "negative ", element("i", { class: "om-scale" }), " positive"));
@@ -130,7 +136,7 @@ class Board {
     const room = clientWidth / 4;
     const most = this.columns.edges[token] - GUTTER - room;
     const least = this.columns.edges[token + 1] + room - clientWidth;
-    if (scrollLeft > most || scrollLeft < least) this.scroller.scrollLeft = Math.min(most, Math.max(least, scrollLeft));
+    if (scrollLeft > most || scrollLeft < least) this.scroller.scrollLeft = clamp(scrollLeft, least, most);
   }
 
   /**
@@ -139,9 +145,11 @@ class Board {
    */
   tell(k) {
     const node = this.nodes[k];
-    const made = `${this.timeline?.topDown ? "split" : "built"} at step ${(this.timeline?.madeAt[k] ?? 0) + 1}`;
-    const truth = { true: ["in the true tree"], false: ["not in the true tree"] }[String(node.in_true_tree)] ?? [];
-    return [wordsOf(this.trace, node.first, node.last), node.slot ? `${made}, in slot ${node.slot}` : made, ...truth, ...valueOf(node)];
+    const { topDown = false, madeAt = [] } = this.timeline ?? {};
+    const made = `${topDown ? "split" : "built"} at step ${madeAt[k] + 1}`;
+    const truth = node.in_true_tree ? ["in the true tree"] : node.in_true_tree === false ? ["not in the true tree"] : [];
+    const words = wordsOf(this.trace, node.first, node.last);
+    return [words, node.slot ? `${made}, in slot ${node.slot}` : made, ...truth, ...valueOf(node)];
   }
 
   /** @param {Element} group of a node, to whose step time goes */
@@ -172,7 +180,8 @@ function valueOf({ value }) {
  * @param {...Element} more
  */
 function heading(title, note, ...more) {
-  return element("div", { class: "om-heading" }, element("b", {}, title), ...more, element("span", { class: "om-note" }, note));
+  const aside = element("span", { class: "om-note" }, note);
+  return element("div", { class: "om-heading" }, element("b", {}, title), ...more, aside);
 }
 
 /**

@@ -12,12 +12,12 @@ class Columns {
   constructor(tokens) {
     const pen = document.createElement("canvas").getContext("2d");
     if (pen) pen.font = TOKEN_FONT;
-    const least = Math.max(NARROWEST, Math.min(ROOMY, Math.min(SPREAD, innerWidth - 100) / tokens.length));
+    const least = clamp(Math.min(SPREAD, innerWidth - 100) / tokens.length, NARROWEST, ROOMY);
     /** @type {number[]} the left edge of each column, and the right edge of the last */
     this.edges = [GUTTER];
     for (const token of tokens) {
       const width = Math.ceil(pen ? pen.measureText(token).width : 8 * token.length) + 14;
-      this.edges.push(this.right + Math.min(WIDEST, Math.max(least, width)));
+      this.edges.push(this.right + clamp(width, least, WIDEST));
     }
   }
 

@@ -17,12 +17,16 @@ class DistancesView {
     this.bars = distances.map((distance, token) => {
       const height = Math.max(1, scale * (distance - least));
       const width = Math.min(36, columns.width(token) - 8);
-      return shape("rect", { class: "om-distance", x: columns.middle(token) - width / 2, y: BAND_HEIGHT - height, width, height, rx: 2 });
+      const [x, y] = [columns.middle(token) - width / 2, BAND_HEIGHT - height];
+      return shape("rect", { class: "om-distance", x, y, width, height, rx: 2 });
     });
     const ground = shape("path", { class: "om-ground", d: `M${GUTTER} ${BAND_HEIGHT - 0.5}H${columns.right}` });
     this.element = shape("svg", {
-      class: chosen ? "om-distances om-chosen" : "om-distances", width: columns.right, height: BAND_HEIGHT,
-      role: "img", "aria-label": `Distances of ${layer.name}`,
+      class: chosen ? "om-distances om-chosen" : "om-distances",
+      width: columns.right,
+      height: BAND_HEIGHT,
+      role: "img",
+      "aria-label": `Distances of ${layer.name}`,
     }, ...this.bars, ground);
   }
 
@@ -32,10 +36,9 @@ class DistancesView {
    */
   show(timeline, frame) {
     if (!this.chosen) return;
-    const current = timeline.token(frame);
+    const used = new Set(Array.from({ length: frame }, (_, earlier) => timeline.token(earlier)));
     this.bars.forEach((bar, token) => {
-      const made = timeline.frameOf[token];
-      bar.dataset.state = token === current ? "new" : made && made < frame ? "built" : "open";
+      bar.dataset.state = token === timeline.token(frame) ? "new" : used.has(token) ? "built" : "open";
     });
   }
 }

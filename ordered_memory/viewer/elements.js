@@ -40,7 +40,8 @@ function shape(tag, attributes = {}, ...children) {
  * @param {string} [chosen]
  */
 function choice(label, options, onchoice, chosen) {
-  const select = element("select", {}, ...options.map(([value, text]) => element("option", { value }, text)));
+  const entries = options.map(([value, text]) => element("option", { value }, text));
+  const select = element("select", {}, ...entries);
   if (chosen !== undefined) select.value = chosen;
   select.addEventListener("change", () => onchoice(select.value));
   return element("label", { class: "om-choice" }, element("span", {}, label), select);
@@ -55,7 +56,16 @@ function quote(text) {
 }
 
 /**
- * A fraction with two decimal places.
+ * @param {number} value
+ * @param {number} least
+ * @param {number} most
+ */
+function clamp(value, least, most) {
+  return Math.min(most, Math.max(least, value));
+}
+
+/**
+ * A number with two decimal places.
  * @param {number} value
  */
 function fraction(value) {

@@ -1,4 +1,4 @@
-// Keys: arrows, Home and End move through time, space plays; within the tree, up and down go from node to node.
+// Keys: left, right, Home and End move through time, space plays; in the tree up and down go from node to node.
 
 /** @type {Board | null} the board that keys go to while nothing has the focus */
 let active = null;
@@ -19,7 +19,8 @@ document.addEventListener("keydown", (event) => {
  * @param {KeyboardEvent} event
  */
 function press(board, event) {
-  if (event.altKey || event.ctrlKey || event.metaKey || !board.timeline || closest(event.target, "select")) return;
+  const others = event.altKey || event.ctrlKey || event.metaKey || closest(event.target, "select");
+  if (others || !board.timeline) return;
   const { player, tree } = board;
   const node = closest(event.target, ".om-node");
   /** @type {Record<string, () => void>} */

@@ -1,8 +1,17 @@
 // Many examples: a list to choose from, with filters and an order, and a viewer of the one that is chosen.
 
-/** @typedef {{ traces: Trace[], number: number, right: boolean | null, depth: number, length: number, certainty: number }} Example */
+/**
+ * @typedef {object} Example
+ * @property {Trace[]} traces
+ * @property {number} number its place among those that are given
+ * @property {boolean | null} right whether the answer is; null where that is not known
+ * @property {number} depth of its deepest tree
+ * @property {number} length of its longest sequence, in tokens
+ * @property {number} certainty the probability of the answer
+ */
 
-const LENGTHS = [10, 20, 40, 80, Infinity];
+/** The greatest values of the groups that examples are filtered by. */
+const GROUPS = { depth: [2, 4, 6, 10, 15, Infinity], length: [10, 20, 40, 80, Infinity] };
 /** @type {Record<string, (a: Example, b: Example) => number>} */
 const ORDERS = {
   given: (a, b) => a.number - b.number,
@@ -41,12 +50,13 @@ class TraceList {
     this.examples = examplesOf(traces);
     this.current = null;
     this.chosen = { right: "", depth: "", length: "", order: "given" };
-    const depths = [...new Set(this.examples.map(({ depth }) => depth))].sort((a, b) => a - b);
     this.choices.replaceChildren(
       ...this.filter("right", "Answer", [["true", "right"], ["false", "wrong"]]),
-      ...this.filter("depth", "Depth", depths.map((depth) => [String(depth), String(depth)])),
-      ...this.filter("length", "Tokens", LENGTHS.map((most, i) => [String(i), i ? `${LENGTHS[i - 1] + 1}${most < Infinity ? `–${most}` : " or more"}` : `1–${most}`])),
-      this.chooser("order", "Order", [["given", "as given"], ["length", "length"], ["depth", "depth"], ["certainty", "least certain"]]));
+      ...this.filter("depth", "Tree depth", groups("depth")),
+      ...this.filter("length", "Tokens", groups("length")),
+      this.chooser("order", "Order", [
+        ["given", "as given"], ["length", "length"], ["depth", "depth"], ["certainty", "least certain"],
+      ]));
     this.update();
   }
 
@@ -76,8 +86,9 @@ class TraceList {
   /** Show those that the filters leave, in the chosen order. */
   update() {
     const { order, ...filters } = this.chosen;
+    const chosen = Object.entries(filters).filter(([, value]) => value);
     const shown = this.examples
-      .filter((example) => Object.entries(filters).every(([key, value]) => value === "" || matches(example, key, value)))
+      .filter((example) => chosen.every(([key, value]) => matches(example, key, value)))
       .sort(ORDERS[order]);
     if (shown.length && !(this.current && shown.includes(this.current))) this.choose(shown[0]);
     this.list.replaceChildren(...shown.map((example) => this.entry(example)));
@@ -95,9 +106,10 @@ class TraceList {
       element("span", { class: `om-${verdict}`, "aria-hidden": "true" }, right ? "✓" : "✗"),
       element("span", { class: "om-hidden" }, verdict),
     ];
-    const caption = trace.caption ? [element("b", {}, trace.caption)] : [];
-    const words = element("span", { class: "om-words" }, trace.tokens.slice(0, 16).join(" "));
-    return element("label", {}, input, ...sign, element("span", { class: "om-entry", dir: "auto" }, ...caption, words));
+    const caption = trace.caption ? [element("b", { dir: "auto" }, trace.caption)] : [];
+    const words = element("span", { class: "om-words", dir: "auto" }, trace.tokens.slice(0, 16).join(" "));
+    const entry = element("span", { class: "om-entry" }, ...caption, words);
+    return element("label", {}, input, ...sign, entry);
   }
 
   /** @param {Example} example */
@@ -113,9 +125,20 @@ class TraceList {
  * @param {string} value
  */
 function matches(example, key, value) {
-  if (key === "right") return String(example.right) === value;
-  if (key === "depth") return String(example.depth) === value;
-  return LENGTHS.findIndex((most) => example.length <= most) === Number(value);
+  if (key !== "depth" && key !== "length") return String(example.right) === value;
+  return GROUPS[key].find((most) => example[key] <= most) === Number(value);
+}
+
+/**
+ * The groups as options of a choice.
+ * @param {"depth" | "length"} key
+ * @returns {[value: string, text: string][]}
+ */
+function groups(key) {
+  return GROUPS[key].map((most, i, all) => {
+    const least = i ? all[i - 1] + 1 : 0;
+    return [String(most), most === Infinity ? `${least} or more` : least ? `${least}–${most}` : `up to ${most}`];
+  });
 }
 
 /**

@@ -6,6 +6,8 @@ const SECONDS = 0.9; // a frame, at speed 1
 /** @type {[value: string, text: string][]} */
 const SPEEDS = [["0.5", "½ ×"], ["1", "1 ×"], ["2", "2 ×"], ["5", "5 ×"], ["20", "20 ×"]];
 
+let lastSpeed = "1"; // at which one example is played, the next one is, too
+
 class Player {
   /**
    * @param {number} length how many frames there are
@@ -15,8 +17,9 @@ class Player {
     this.length = length;
     this.onshow = onshow;
     this.frame = length - 1;
-    this.speed = 1;
+    this.speed = Number(lastSpeed);
     this.timer = 0;
+    const speeds = choice("Speed", SPEEDS, (speed) => (this.speed = Number((lastSpeed = speed))), lastSpeed);
     this.slider = element("input", { type: "range", min: 0, max: length - 1, "aria-label": "Step" });
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     this.playing = button("Play", PLAY, () => this.toggle());
@@ -27,7 +30,7 @@ class Player {
       this.playing,
       button("Forward", "M5 3v10l7-5z", () => this.go(this.frame + 1)),
       button("To the end", "M11 3h2v10h-2zM3 3v10l7-5z", () => this.go(length - 1)),
-      this.slider, this.count, choice("Speed", SPEEDS, (speed) => (this.speed = Number(speed)), "1"));
+      this.slider, this.count, speeds);
   }
 
   /** @param {number} frame */
@@ -38,7 +41,7 @@ class Player {
 
   /** @param {number} frame */
   show(frame) {
-    this.frame = Math.min(this.length - 1, Math.max(0, frame));
+    this.frame = clamp(frame, 0, this.length - 1);
     this.slider.value = String(this.frame);
     this.count.textContent = `${this.frame + 1} / ${this.length}`;
     this.slider.setAttribute("aria-valuetext", `step ${this.frame + 1} of ${this.length}`);

@@ -1,4 +1,4 @@
-// The pointer over a board: what it is over lights up with all that belongs to it; dragging moves through time.
+// The pointer over a board: what it is over lights up, with all that belongs to it. Dragging moves through time.
 
 /** @param {Board} board */
 function listenToPointer(board) {
@@ -27,7 +27,8 @@ function listenToPointer(board) {
     light.off();
     seek(event);
     window.addEventListener("pointermove", seek, { signal: stop.signal });
-    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => stop.abort(), { signal: stop.signal });
+    window.addEventListener("pointerup", () => stop.abort(), { signal: stop.signal });
+    window.addEventListener("pointercancel", () => stop.abort(), { signal: stop.signal });
   });
 }
 
@@ -53,16 +54,19 @@ class Light {
     if (thing?.matches(".om-token")) return this.path(Number(thing.getAttribute("data-token")));
     if (thing?.matches("[role=img]")) return this.trueNode(thing, place);
     if (thing) return this.subtree(Number(thing.getAttribute("data-id")), place);
-    const map = closest(target, ".om-attention svg, .om-distances");
+    const map = closest(target, ".om-attention > svg, .om-distances");
     return map ? this.numbers(map, place) : this.off();
   }
 
   /** @param {number} token of which all constituents are lit */
   path(token) {
     const { tree, trace } = this.board;
-    const path = [];
-    for (let id = this.parents[token]; id >= 0; id = this.parents[id]) path.push(tree?.groups[id - trace.tokens.length]);
-    this.on([...path, ...this.tokens(token, token)]);
+    /** @type {(Element | undefined)[]} */
+    const path = this.tokens(token, token);
+    for (let id = this.parents[token]; id >= 0; id = this.parents[id]) {
+      path.push(tree?.groups[id - trace.tokens.length]);
+    }
+    this.on(path);
   }
 
   /**
@@ -75,7 +79,8 @@ class Light {
     const { first, last } = spanOf(trace, nodes, id);
     const k = id - trace.tokens.length;
     const numbers = nodes[k]?.slot ? root.querySelectorAll(`.om-gutter [data-slot="${nodes[k].slot}"]`) : [];
-    this.on([tree?.groups[k], stack?.bars.get(id), ...this.tokens(first, last), ...numbers], nodes[k] && this.board.tell(k), place);
+    const all = [tree?.groups[k], stack?.bars.get(id), ...this.tokens(first, last), ...numbers];
+    this.on(all, nodes[k] && this.board.tell(k), place);
   }
 
   /**
@@ -96,7 +101,8 @@ class Light {
     const { trace, columns, distances, attention } = this.board;
     const token = columns.at(acrossOf(this.board, place.x));
     const layer = distances.find((view) => view.element === map)?.layer;
-    const lines = layer ? [`distance ${fraction(layer.distances[token])}`] : attention?.tell(token, place.y - map.getBoundingClientRect().top);
+    const lines = layer ? [`distance ${fraction(layer.distances[token])}`]
+      : attention?.tell(token, place.y - map.getBoundingClientRect().top);
     this.on(this.tokens(token, token), lines && [`“${trace.tokens[token]}”`, ...lines], place);
   }
 
@@ -121,9 +127,10 @@ class Light {
     this.tip.hidden = false;
     this.tip.replaceChildren(...lines.map((line) => element("div", { dir: "auto" }, line)));
     const around = this.board.element.getBoundingClientRect();
-    const most = around.width - this.tip.offsetWidth;
-    this.tip.style.left = `${Math.max(0, Math.min(place.x - around.left + 12, most))}px`;
-    this.tip.style.top = `${place.y - around.top + 18}px`;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const below = place.y + 18 + offsetHeight < innerHeight;
+    this.tip.style.left = `${clamp(place.x - around.left + 12, 0, around.width - offsetWidth)}px`;
+    this.tip.style.top = `${place.y - around.top + (below ? 18 : -offsetHeight - 8)}px`;
   }
 
   /** Once more, after a step. */

@@ -1,9 +1,12 @@
 // The stack of Ordered Memory: what each slot holds, and how each token attends to the slots.
 
-/** @param {number} count of slots, that many rows of which share a height */
-const slotHeight = (count) => Math.max(22, Math.min(28, Math.floor(280 / count)));
-/** @param {number} count */
-const cellHeight = (count) => Math.max(13, Math.min(20, Math.floor(200 / count)));
+/** @type {["attention" | "forward_mask" | "backward_mask" | "occupancy", symbol: string, text: string][]} */
+const MATRICES = [
+  ["attention", "p", "p: attention"],
+  ["forward_mask", "→π", "→π: combined with the token"],
+  ["backward_mask", "←π", "←π: taken from the step before"],
+  ["occupancy", "occupancy", "occupancy: may be attended to"],
+];
 
 /**
  * The slots that are shown: those that something is in or attends to, from the top of the stack to the bottom.
@@ -12,7 +15,7 @@ const cellHeight = (count) => Math.max(13, Math.min(20, Math.floor(200 / count))
  */
 function slotsInUse(memory) {
   let top = memory.num_slots;
-  for (const step of memory.steps) for (const [, slot] of step.stack) top = Math.min(top, slot);
+  for (const { stack } of memory.steps) for (const [, slot] of stack) top = Math.min(top, slot);
   for (const row of memory.attention) {
     const first = row.findIndex((p) => p >= 0.01);
     if (first >= 0) top = Math.min(top, first + 1);
@@ -26,8 +29,10 @@ function slotsInUse(memory) {
  * @param {number} height of a row
  */
 function slotNumbers(slots, height) {
-  const numbers = slots.map((slot) =>
-    element("span", { "data-slot": slot, style: `height:${height}px`, title: slot ? `slot ${slot}` : "no slot is left" }, slot ? String(slot) : "–"));
+  const numbers = slots.map((slot) => {
+    const title = slot ? `slot ${slot}` : "no slot is left";
+    return element("span", { "data-slot": slot, style: `height:${height}px`, title }, slot ? String(slot) : "–");
+  });
   return element("div", { class: "om-gutter" }, ...numbers);
 }
 
@@ -42,29 +47,29 @@ class StackView {
     this.steps = memory.steps;
     this.columns = columns;
     this.slots = slotsInUse(memory);
-    this.height = slotHeight(this.slots.length);
+    this.height = clamp(Math.floor(280 / this.slots.length), 22, 28); // of a row
     /** @type {Map<number, HTMLElement>} the bars that are drawn, by id */
     this.bars = new Map();
-    this.element = element("div", { class: "om-stack", style: `--om-row-height:${this.height}px; height:${this.slots.length * this.height}px; width:${columns.right}px` },
+    const size = `width:${columns.right}px; height:${this.slots.length * this.height}px`;
+    this.element = element("div", { class: "om-stack", style: `--om-row-height:${this.height}px; ${size}` },
       slotNumbers(this.slots, this.height));
   }
 
   /** @param {number} frame */
   show(frame) {
-    const { joined, stack } = this.steps[frame];
+    const { token, joined, stack } = this.steps[frame];
     const now = new Map(stack);
     const before = frame ? this.steps[frame - 1].stack : [];
-    const erased = joined.length ? before.filter(([id]) => !now.has(id)) : [];
-    const merged = now.get(joined[joined.length - 1]);
-    const gone = erased.filter(([, slot]) => slot !== merged);
+    const last = now.get(joined[joined.length - 1]);
+    const erased = before.filter(([id, slot]) => joined.length && !now.has(id) && slot !== last);
     for (const [id, bar] of this.bars) {
-      if (now.has(id) || gone.some(([other]) => other === id)) continue;
+      if (now.has(id) || erased.some(([other]) => other === id)) continue;
       bar.remove();
       this.bars.delete(id);
     }
-    for (const [id, slot] of gone) this.place(id, slot, "erased", `joined, and erased from slot ${slot}`);
+    for (const [id, slot] of erased) this.place(id, slot, "erased", `joined, and erased from slot ${slot}`);
     for (const [id, slot] of stack) {
-      const state = joined.includes(id) ? "new" : id === this.steps[frame].token ? "read" : "held";
+      const state = joined.includes(id) ? "new" : id === token ? "read" : "held";
       this.place(id, slot, state, slot ? `in slot ${slot}` : "no slot is left for it");
     }
   }
@@ -77,28 +82,27 @@ class StackView {
    */
   place(id, slot, state, where) {
     const { first, last } = spanOf(this.trace, this.trace.nodes ?? [], id);
+    const words = wordsOf(this.trace, first, last, 60);
     let bar = this.bars.get(id);
     if (!bar) {
-      const label = element("span", { dir: "auto" }, wordsOf(this.trace, first, last, 60));
-      const left = this.columns.edges[first];
-      bar = element("div", { class: "om-bar", "data-id": id, style: `left:${left + 2}px; width:${this.columns.edges[last + 1] - left - 4}px` }, label);
+      const left = this.columns.edges[first] + 2;
+      const width = this.columns.edges[last + 1] - left - 2;
+      // The words of a wide bar stay in view. (What can stay costs a layer of the screen.)
+      bar = element("div", { class: width > 300 ? "om-bar om-wide" : "om-bar", "data-id": id },
+        element("span", { dir: "auto" }, words));
+      bar.style.left = `${left}px`;
+      bar.style.width = `${width}px`;
       this.bars.set(id, bar);
       this.element.append(bar);
     }
     bar.dataset.state = state;
     bar.dataset.slot = String(slot);
-    bar.title = `${wordsOf(this.trace, first, last, 60)}: ${where}`;
+    bar.title = `${words}: ${where}`;
     bar.style.top = `${(slot - this.slots[0]) * this.height + 2}px`;
   }
 }
 
-/** @type {[key: "attention" | "forward_mask" | "backward_mask" | "occupancy", symbol: string, text: string][]} */
-const MATRICES = [
-  ["attention", "p", "p: attention"],
-  ["forward_mask", "→π", "→π: joined with the token"],
-  ["backward_mask", "←π", "←π: taken from the step before"],
-  ["occupancy", "occupancy", "occupancy: may be attended to"],
-];
+let lastMatrix = "attention"; // what was looked at in one example is shown of the next
 
 class AttentionView {
   /**
@@ -111,20 +115,19 @@ class AttentionView {
     this.memory = memory;
     this.columns = columns;
     this.slots = slotsInUse(memory).filter((slot) => slot);
-    this.height = cellHeight(this.slots.length);
-    const height = this.slots.length * this.height;
+    this.height = clamp(Math.floor(200 / this.slots.length), 13, 20); // of a row
+    const [width, height] = [columns.right, this.slots.length * this.height];
+    const rings = memory.steps.flatMap(({ token, slot }) =>
+      token === null || slot === null ? [] : [this.cell(token, slot, "om-ring", 2)]);
+    const stripes = () => this.slots.map((_, i) =>
+      shape("rect", { class: "om-stripe", y: i * this.height + 1, width: "100%", height: this.height - 2 }));
     this.cells = shape("g");
-    this.rings = shape("g");
-    for (const { token, slot } of memory.steps) {
-      if (token !== null && slot !== null) this.rings.append(this.cell(token, slot, "om-ring", 2));
-    }
-    this.veil = shape("rect", { class: "om-veil", y: 0, height });
-    const stripes = this.slots.map((_, i) =>
-      shape("rect", { class: "om-stripe", x: GUTTER, y: i * this.height + 1, width: columns.right - GUTTER, height: this.height - 2 }));
-    this.svg = shape("svg", { width: columns.right, height, role: "img", "aria-label": "How each token attends to the slots" },
-      this.cells, this.rings, this.veil, ...stripes);
-    this.element = element("div", { class: "om-attention", style: `height:${height}px; width:${columns.right}px` }, slotNumbers(this.slots, this.height), this.svg);
-    this.choose("attention");
+    this.veil = shape("svg", { height }, shape("rect", { class: "om-veil", width: "100%", height }), ...stripes());
+    this.svg = shape("svg", { width, height, role: "img", "aria-label": "How each token attends to the slots" },
+      shape("svg", { x: GUTTER, width: width - GUTTER, height }, ...stripes()), this.cells, ...rings, this.veil);
+    this.element = element("div", { class: "om-attention", style: `width:${width}px; height:${height}px` },
+      slotNumbers(this.slots, this.height), this.svg);
+    this.choose(lastMatrix);
   }
 
   /**
@@ -135,13 +138,18 @@ class AttentionView {
    */
   cell(token, slot, kind, inset) {
     return shape("rect", {
-      class: kind, x: this.columns.edges[token] + inset, y: (slot - this.slots[0]) * this.height + inset,
-      width: this.columns.width(token) - 2 * inset, height: this.height - 2 * inset, rx: 3,
+      class: kind,
+      x: this.columns.edges[token] + inset,
+      y: (slot - this.slots[0]) * this.height + inset,
+      width: this.columns.width(token) - 2 * inset,
+      height: this.height - 2 * inset,
+      rx: 3,
     });
   }
 
   /** @param {string} key which of the matrices to show */
   choose(key) {
+    lastMatrix = key;
     const [[matrix]] = MATRICES.filter(([name]) => name === key);
     this.cells.replaceChildren();
     this.memory[matrix].forEach((row, token) => {
@@ -154,14 +162,15 @@ class AttentionView {
     });
   }
 
-  /** @param {number} frame */
+  /** @param {number} frame after whose token the rest is veiled */
   show(frame) {
     const { token } = this.memory.steps[frame];
     const { edges, right } = this.columns;
     const forward = this.trace.direction === "forward";
-    const left = token === null ? right : forward ? edges[token + 1] : GUTTER;
-    this.veil.setAttribute("x", String(left));
-    this.veil.setAttribute("width", String(token === null ? 0 : forward ? right - left : edges[token] - GUTTER));
+    const from = token === null ? right : forward ? edges[token + 1] : GUTTER;
+    const to = token === null || forward ? right : edges[token];
+    this.veil.setAttribute("x", String(from));
+    this.veil.setAttribute("width", String(to - from));
   }
 
   /**
@@ -170,7 +179,8 @@ class AttentionView {
    * @param {number} y
    */
   tell(token, y) {
-    const slot = this.slots[Math.max(0, Math.min(this.slots.length - 1, Math.floor(y / this.height)))];
-    return [`slot ${slot}`, ...MATRICES.map(([key, symbol]) => `${symbol} ${fraction(this.memory[key][token][slot - 1])}`)];
+    const slot = this.slots[clamp(Math.floor(y / this.height), 0, this.slots.length - 1)];
+    const numbers = MATRICES.map(([key, symbol]) => `${symbol} ${fraction(this.memory[key][token][slot - 1])}`);
+    return [`slot ${slot}`, ...numbers];
   }
 }

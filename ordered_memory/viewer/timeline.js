@@ -82,11 +82,11 @@ function memoryTimeline(trace, memory) {
         : ["The end: one subtree is left. The tree is whole."];
     }
     const name = [`Token ${token + 1} `, quote(trace.tokens[token])];
-    if (slot === null) return [...name, ` is read first. The memory is empty; it takes the lowest slot, ${stack[0][1]}.`];
+    const pushed = stack[0][1];
+    if (slot === null) return [...name, ` is read into the empty memory: it takes the last slot, ${pushed}.`];
     const told = [...name, ` attends to slot ${slot} (p = ${fraction(memory.attention[token][slot - 1])}). `];
     if (joined.length) told.push(`The ${joined.length + 1} topmost subtrees are joined there: `, merged, ".");
-    else told.push("Nothing is joined; slot ", `${slot} keeps `, words(stack[1][0]), ".");
-    const pushed = stack[0][1];
+    else told.push(`Nothing is joined; slot ${slot} keeps `, words(stack[1][0]), ".");
     told.push(pushed ? ` The token is pushed to slot ${pushed}.` : " No slot is left above it for the token.");
     return told;
   };
@@ -138,70 +138,72 @@ function buildingTimeline(trace, nodes) {
  * @returns {Timeline}
  */
 function splittingTimeline(trace, layer, decoding) {
+  const { distances, trees: { [decoding]: nodes } } = layer;
   const size = trace.tokens.length;
-  const nodes = layer.trees[decoding];
   const forward = trace.direction === "forward";
-  /** @param {number} id the first token, as it is read, of the part that is read second */
-  const place = (id) => {
-    const [left, right] = nodes[id - size].children;
-    return forward ? spanOf(trace, nodes, right).first : spanOf(trace, nodes, left).last;
-  };
+  const parents = parentsOf(nodes, size);
+  /** @type {{ id: number, at: number, top: number, forced: boolean }[]} */
+  const splits = [];
   /** @type {number[]} */
   const madeAt = [];
-  /** @type {number[]} */
-  const order = [];
-  /** @type {Set<number>} nodes that "prpn" splits behind their first token, whatever the distances */
+  /** @type {Set<number>} what "prpn" splits after its first token, whatever the distances */
   const forced = new Set();
   let open = nodes.length ? [size + nodes.length - 1] : [];
   while (open.length) {
-    const id = open.reduce((best, other) =>
-      layer.distances[place(other)] > layer.distances[place(best)] ? other : best);
-    const node = nodes[id - size];
-    open = [...open.filter((other) => other !== id), ...node.children.filter((child) => child >= size)];
-    order.push(id);
-    madeAt[id - size] = order.length;
-    const second = node.children[forward ? 1 : 0];
-    if (decoding === "prpn" && !forced.has(id) && second >= size && place(id) === largest(id)) forced.add(second);
+    const id = open.reduce((best, other) => (distances[place(other)] > distances[place(best)] ? other : best));
+    const at = place(id);
+    const { children } = nodes[id - size];
+    open = [...open.filter((other) => other !== id), ...children.filter((child) => child >= size)];
+    const top = decoding !== "prpn" ? at : forced.has(id) ? start(id) : largest(id);
+    splits.push({ id, at, top, forced: forced.has(id) });
+    madeAt[id - size] = splits.length;
+    if (decoding === "prpn" && !forced.has(id) && top === at) forced.add(children[forward ? 1 : 0]);
   }
 
-  /** @param {number} id the token of the largest distance; of equal ones, the one that is read first */
+  /** @param {number} id whose part that is read second starts with this token */
+  function place(id) {
+    const [left, right] = nodes[id - size].children;
+    return forward ? spanOf(trace, nodes, right).first : spanOf(trace, nodes, left).last;
+  }
+
+  /** @param {number} id whose token this is that is read first */
+  function start(id) {
+    return forward ? nodes[id - size].first : nodes[id - size].last;
+  }
+
+  /** @param {number} id whose token of the largest distance this is; of equal ones, the one that is read first */
   function largest(id) {
     const { first, last } = nodes[id - size];
     const tokens = Array.from({ length: last - first + 1 }, (_, i) => (forward ? first + i : last - i));
-    return tokens.reduce((best, token) => (layer.distances[token] > layer.distances[best] ? token : best));
+    return tokens.reduce((best, token) => (distances[token] > distances[best] ? token : best));
   }
 
-  /** @type {number[]} */
-  const frameOf = new Array(size).fill(0);
-  order.forEach((id, i) => (frameOf[place(id)] = i + 1));
+  /** @type {number[]} where it is split at the token, or else where the token is what is left */
+  const frameOf = trace.tokens.map((_, token) => madeAt[parents[token] - size] ?? 0);
+  splits.forEach(({ top }, i) => (frameOf[top] = Math.min(i + 1, frameOf[top])));
 
   /** @param {number} frame */
   const sentence = (frame) => {
-    const whole = quote(wordsOf(trace, 0, size - 1));
-    if (!frame) return [size > 1 ? "Nothing is split yet: " : "One token: ", whole, "."];
-    const id = order[frame - 1];
-    const { first, last } = nodes[id - size];
-    const words = quote(wordsOf(trace, first, last));
-    const at = place(id);
-    const side = forward ? "before" : "after";
-    /** @param {number} token */
-    const named = (token) => [quote(trace.tokens[token]), ` (${fraction(layer.distances[token])})`];
-    if (decoding === "cky") return ["The most probable tree splits ", words, ` ${side} `, ...named(at), "."];
-    const start = forward ? first : last;
-    if (forced.has(id)) return [quote(trace.tokens[start]), " is parted from what ", forward ? "follows" : "precedes", " it in ", words, "."];
-    const top = decoding === "prpn" ? largest(id) : at;
-    const rest = decoding === "prpn" ? "" : forward ? ", but for its first token," : ", but for its last token,";
-    return ["The largest distance in ", words, `${rest} is at `, ...named(top),
-      top === at ? `: split ${side} it.` : `: it is parted from the rest.`];
+    const [before, follows, first] = forward ? ["before", "follows", "first"] : ["after", "precedes", "last"];
+    if (!frame) return ["Nothing is split yet: ", quote(wordsOf(trace, 0, size - 1)), "."];
+    const { id, at, top, forced } = splits[frame - 1];
+    const words = quote(wordsOf(trace, nodes[id - size].first, nodes[id - size].last));
+    const token = quote(trace.tokens[top]);
+    const distance = ` (${fraction(distances[top])})`;
+    if (decoding === "cky") return ["The most probable tree splits ", words, ` ${before} `, token, `${distance}.`];
+    if (forced) return [token, ` is parted from what ${follows} it in `, words, "."];
+    const but = decoding === "unbiased" ? `, but for its ${first} token,` : "";
+    const split = top === at ? `split ${before} it.` : "it is parted from the rest.";
+    return ["The largest distance in ", words, `${but} is at `, token, `${distance}: ${split}`];
   };
 
   return {
-    length: order.length + 1,
+    length: splits.length + 1,
     nodes,
     topDown: true,
     madeAt,
     frameOf,
-    token: (frame) => (frame ? place(order[frame - 1]) : null),
+    token: (frame) => splits[frame - 1]?.top ?? null,
     sentence,
   };
 }

@@ -22,7 +22,7 @@ class TreeView {
       x.push((x[children[0]] + x[children[children.length - 1]]) / 2);
     }
     const highest = Math.max(...levels);
-    const level = Math.min(24, Math.max(4, 300 / Math.max(1, highest)));
+    const level = clamp(300 / highest, 4, 24);
     const radius = level < 8 ? 2 : 3.5;
     const base = 12 + level * highest;
     const height = base + 8;
@@ -41,12 +41,14 @@ class TreeView {
         role: options.timeline ? "button" : "img", "aria-label": options.tell(k).join(", "),
       });
       if (options.timeline?.topDown) {
-        group.append(shape("path", { class: "om-whole", d: `M${columns.middle(node.first)} ${y(id)}H${columns.middle(node.last)}` }));
+        const whole = `M${columns.middle(node.first)} ${y(id) + 6}v-6H${columns.middle(node.last)}v6`;
+        group.append(shape("path", { class: "om-whole", d: whole }));
       }
       group.append(shape("path", { class: "om-branch", d: bracket }), point(x[id], y(id), radius, node.value));
       return group;
     });
-    const leaves = (options.values ?? []).map((value, token) => point(columns.middle(token), height - 5, radius, value));
+    const { values = [] } = options;
+    const leaves = values.map((value, token) => point(x[token], height - 8, radius, value));
     this.element = shape("svg", {
       class: "om-tree", width: columns.right, height, role: "group", "aria-label": options.label,
     }, ...this.groups.toReversed(), ...leaves); // points lie above the brackets that lead to them
@@ -67,7 +69,8 @@ class TreeView {
       }
       if (group.dataset.state !== state) group.dataset.state = state;
     });
-    if (timeline) this.focusable(this.visible(this.stop) ? this.stop : this.groups.findLastIndex((_, k) => this.visible(k)));
+    if (!timeline) return;
+    this.focusable(this.visible(this.stop) ? this.stop : this.groups.findLastIndex((_, k) => this.visible(k)));
   }
 
   /** @param {number} k */

@@ -8,45 +8,57 @@ class TraceViewer {
   constructor(root, traces) {
     this.root = root;
     this.root.classList.add("om-viewer");
+    /** @type {{ layer?: string, decoding: string }} which tree to show of a model with distances */
+    this.chosen = { decoding: "unbiased" };
     this.show(traces);
   }
 
   /** @param {Trace[]} traces of one example */
   show(traces) {
-    if (!traces.length) return this.root.replaceChildren();
-    const [{ answer, caption }] = traces;
-    const sameAnswer = traces.every((trace) => JSON.stringify(trace.answer) === JSON.stringify(answer));
-    const sameCaption = traces.every((trace) => trace.caption === caption);
-    this.root.replaceChildren(header(sameCaption ? caption : "", sameAnswer ? answer : undefined));
-    active = null;
-    for (const trace of traces) {
-      const own = header(sameCaption ? "" : trace.caption, sameAnswer ? undefined : trace.answer);
-      this.root.append(own, ...boardParts(trace));
-    }
+    this.root.replaceChildren();
+    if (!active?.element.isConnected) active = null;
+    /** @param {(trace: Trace) => unknown} part */
+    const same = (part) => new Set(traces.map((trace) => JSON.stringify(part(trace)))).size === 1;
+    const [sameCaption, sameAnswer] = [same(({ caption }) => caption), same(({ answer }) => answer)];
+    traces.forEach((trace, i) => {
+      const { caption, answer } = trace;
+      if (!i) this.root.append(header(sameCaption ? caption : "", sameAnswer ? answer : undefined));
+      this.root.append(header(sameCaption ? "" : caption, sameAnswer ? undefined : answer), ...this.board(trace));
+    });
   }
-}
 
-/**
- * The board of a trace; of one with distances under a choice of the layer and of how to read its tree.
- * @param {Trace} trace
- */
-function boardParts(trace) {
-  const { layers } = trace;
-  if (!layers?.length) return [new Board(trace, null).element];
-  const chosen = { layer: layers[layers.length - 1], decoding: "unbiased" };
-  let board = new Board(trace, chosen);
-  /** @param {Partial<Choice>} change */
-  const change = (change) => {
-    const old = board.element;
-    board = active = new Board(trace, Object.assign(chosen, change));
-    old.replaceWith(board.element);
-  };
-  const names = layers.map(({ name }, i) => /** @type {[string, string]} */ ([String(i), name]));
-  const decodings = Object.keys(chosen.layer.trees).map((name) => /** @type {[string, string]} */ ([name, name]));
-  const choices = element("div", { class: "om-choices" },
-    choice("Layer", names, (i) => change({ layer: layers[Number(i)] }), String(layers.length - 1)),
-    choice("Tree", decodings, (decoding) => change({ decoding }), chosen.decoding));
-  return [choices, board.element];
+  /**
+   * The board of a trace; of one with distances under a choice of the layer and of how to read its tree.
+   * @param {Trace} trace
+   */
+  board(trace) {
+    const { layers } = trace;
+    if (!layers?.length) return [new Board(trace, null).element];
+    const middle = layers[layers.length >> 1]; // the second of three, as in the paper
+    const made = () => {
+      const layer = layers.find(({ name }) => name === this.chosen.layer) ?? middle;
+      return new Board(trace, { layer, decoding: this.chosen.decoding });
+    };
+    let board = made();
+    /** @param {Partial<TraceViewer["chosen"]>} change */
+    const change = (change) => {
+      Object.assign(this.chosen, change);
+      const old = board.element;
+      board = active = made();
+      old.replaceWith(board.element);
+    };
+    /**
+     * @param {string} name
+     * @returns {[string, string]}
+     */
+    const option = (name) => [name, name];
+    const names = layers.map(({ name }) => option(name));
+    const decodings = Object.keys(middle.trees).map(option);
+    const choices = element("div", { class: "om-choices" },
+      choice("Layer", names, (layer) => change({ layer }), this.chosen.layer ?? middle.name),
+      choice("Tree", decodings, (decoding) => change({ decoding }), this.chosen.decoding));
+    return [choices, board.element];
+  }
 }
 
 /**
@@ -72,19 +84,14 @@ function answerParts(answer) {
     rank < 2 || (rank < SHOWN_CLASSES && probabilities[i] >= LEAST_SHOWN) || i === answer.true);
   const right = answer.true === null ? null : order[0] === answer.true;
   const verdict = element("p", { class: "om-verdict" }, "Answer ", element("b", {}, classes[order[0]]));
-  if (right !== null) verdict.append(" ", mark(right, right ? "right" : `wrong: it is ${classes[answer.true ?? 0]}`));
+  if (right !== null) {
+    const text = right ? "✓ right" : `✗ wrong: it is ${classes[answer.true ?? 0]}`;
+    verdict.append(" ", element("span", { class: right ? "om-right" : "om-wrong" }, text));
+  }
   const bars = shown.map((i) => element("li", {},
     element("span", { class: "om-class" }, classes[i]),
     element("span", { class: "om-probability" }, element("i", { style: `width:${100 * probabilities[i]}%` })),
     element("span", {}, percent(probabilities[i])),
     element("span", { class: "om-true" }, i === answer.true ? "true" : "")));
   return [verdict, element("ol", { class: "om-classes", "aria-label": "Probabilities" }, ...bars)];
-}
-
-/**
- * @param {boolean} right
- * @param {string} text
- */
-function mark(right, text) {
-  return element("span", { class: right ? "om-right" : "om-wrong" }, `${right ? "✓" : "✗"} ${text}`);
 }

@@ -137,7 +137,7 @@ def test_distances_split_the_sequence_from_the_top(show: Any) -> None:
     ):
         page = show([trace])
         for layer, decoding in itertools.product(range(2), DECODINGS):
-            choose(page, "Layer", str(layer))
+            choose(page, "Layer", f"layer {layer + 1}")
             choose(page, "Tree", decoding)
             row = d[layer : layer + 1]
             [tree] = from_distances(row, decoding=decoding, batch_first=True, direction=direction)
@@ -193,6 +193,12 @@ def test_keys_move_through_time(show: Any) -> None:
     assert step(page) == "1 / 7"
     page.keyboard.press("Space")
     page.get_by_role("button", name="Play").wait_for()
+    choose(page, "Speed", "20 ×")
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page.get_by_role("button", name="Play").wait_for()
+    assert step(page) == "7 / 7"
+    page.locator("h1").click()
     # Every control is reached by Tab, in order; in the tree up and down lead from node to node.
     reached = []
     for _ in range(10):
@@ -244,7 +250,7 @@ def test_hovering_a_node_lights_up_its_tokens_its_slot_and_its_bar(show: Any) ->
 def test_hovering_a_cell_tells_its_numbers(show: Any) -> None:
     trace = example(5)
     page = show([trace])
-    box = page.locator(".om-attention svg").bounding_box()
+    box = page.locator(".om-attention > svg").bounding_box()
     column = page.locator(".om-token").nth(3).bounding_box()
     page.mouse.move(column["x"] + 10, box["y"] + box["height"] - 5)
     told = page.locator(".om-tip").inner_text().split("\n")
@@ -337,12 +343,12 @@ def test_examples_are_filtered_and_sorted(show: Any) -> None:
     assert page.get_by_text("1 of 4 examples").count() == 1
     assert page.locator(".om-caption").inner_text() == "length 12"
     choose(page, "Answer", "all")
-    choose(page, "Tokens", "1–10")
+    choose(page, "Tokens", "up to 10")
     assert shown.all_inner_texts() == ["length 3", "length 7"]
     choose(page, "Tokens", "all")
-    choose(page, "Depth", "24")
+    choose(page, "Tree depth", "16 or more")
     assert shown.all_inner_texts() == ["length 25"]
-    choose(page, "Depth", "all")
+    choose(page, "Tree depth", "all")
     page.get_by_role("radio").first.focus()
     page.keyboard.press("ArrowDown")
     assert page.locator(".om-caption").inner_text() in {f"length {size}" for size in sizes}
@@ -366,16 +372,26 @@ def test_names_and_contrast_pass_axe(show: Any, accessibility: Any, scheme: str)
 
 @pytest.mark.slow
 def test_long_sequences_and_long_lists_do_not_stutter(show: Any) -> None:
+    def opened() -> float:
+        return float(page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"))
+
     rng = random.Random(0)
-    many = [example(rng.randint(3, 60), seed, seed % 2, example=seed) for seed in range(200)]
-    page = show(many)
-    opened = page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
-    print(f"\n200 examples: ready after {opened:.0f} ms")
-    assert opened < 2000
-    trace = read_attention(attention_of(1000, 20), [str(i % 10) for i in range(1000)])
-    page = show([trace])
-    opened = page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+    page = show([example(rng.randint(3, 60), seed, seed % 2, example=seed) for seed in range(200)])
+    print(f"\n200 examples: ready after {opened():.0f} ms")
+    assert opened() < 2000
+    page = show([read_attention(attention_of(1000, 20), [str(i % 10) for i in range(1000)])])
+    print(f"1,000 tokens: ready after {opened():.0f} ms")
+    assert opened() < 2000
     page.keyboard.press("Home")
+    # Time that the page's thread computes for, whatever else the machine does.
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def computed() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
+
+    before = computed()
     frames = page.evaluate(
         """() => new Promise(resolve => {
           const times = [];
@@ -383,11 +399,11 @@ def test_long_sequences_and_long_lists_do_not_stutter(show: Any) -> None:
             times.push(now);
             document.querySelector("[title=Forward]").click();
             if (times.length < 302) return requestAnimationFrame(next);
-            resolve(times.slice(1).map((time, i) => time - times[i]));
+            resolve(times.slice(1).map((time, i) => time - times[i]).sort((a, b) => a - b));
           };
           requestAnimationFrame(next);
         })"""
     )
-    frames.sort()
-    print(f"1,000 tokens: ready after {opened:.0f} ms, a frame {frames[150]:.1f} ms (99 %: {frames[-3]:.1f})")
-    assert frames[150] < 34
+    a_step = 1000 * (computed() - before) / 301
+    print(f"a step at every frame: {a_step:.1f} ms of computing; median frame {frames[150]:.1f} ms")
+    assert a_step < 1000 / 30
