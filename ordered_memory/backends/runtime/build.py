@@ -168,9 +168,13 @@ def _is_private(status: os.stat_result) -> bool:
 def _cache_directory() -> Path:
     """The directory of compiled files; created if missing."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    directory = (base if base.is_absolute() else Path.home() / ".cache") / "ordered_memory"
-    for missing in (*reversed(directory.parents), directory):
-        missing.mkdir(mode=0o700, exist_ok=True)
-    if not _is_private(directory.stat()):
+    try:
+        directory = (base if base.is_absolute() else Path.home() / ".cache") / "ordered_memory"
+        for missing in (*reversed(directory.parents), directory):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        private = _is_private(directory.stat())
+    except (OSError, RuntimeError) as error:
+        raise RuntimeError(f"no directory to compile into, name one with XDG_CACHE_HOME: {error}") from error
+    if not private:
         raise RuntimeError(f"{directory} belongs to another user, or others may write to it")
     return directory
