@@ -259,28 +259,24 @@ class ONLSTM(nn.Module):
         dtype = self.weight_ih_l0.dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
         reverse = _reversal(batch_sizes, tokens) if self.bidirectional else None
-        results: list[Recurrence] = []
+        results = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(directions):
                 index = layer * directions + direction
                 suffix = f"_l{layer}{'_reverse' if direction else ''}"
                 read = tokens if direction == 0 or reverse is None else tokens[reverse]
-                result = self._run_direction(suffix, read, batch_sizes, hidden[index], cell[index])
-                if direction == 1 and reverse is not None:
-                    # Reversing is its own inverse.
-                    result = result._replace(
-                        output=result.output[reverse],
-                        forget_distance=result.forget_distance[reverse],
-                        input_distance=result.input_distance[reverse],
-                    )
-                results.append(result)
-                outputs.append(result.output)
+                output, h, c, *found = self._run_direction(
+                    suffix, read, batch_sizes, hidden[index], cell[index]
+                )
+                if direction == 1 and reverse is not None:  # reversing is its own inverse
+                    output, *found = (one[reverse] for one in (output, *found))
+                results.append((h, c, *found))
+                outputs.append(output)
             tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        of_layers = zip(*(one[1:] for one in results), strict=True)  # all fields but the output
-        h_n, c_n, *found = (torch.stack(tensors) for tensors in of_layers)
+        h_n, c_n, *found = (torch.stack(tensors) for tensors in zip(*results, strict=True))
         output, h_n, c_n = (_as_autocast_gives_it(tensor) for tensor in (tokens, h_n, c_n))
         return output, (h_n, c_n), Distances(*(one.to(dtype) for one in found))
 

@@ -79,7 +79,7 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
         The dtype; None where autocast is not enabled.
     """
     kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    if kind != "meta" and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
     return None
 

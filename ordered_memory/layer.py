@@ -262,7 +262,7 @@ class OrderedMemory(nn.Module):
             output = output.index_select(1, x.sorted_indices)
         packed = output.flatten(0, 1).index_select(0, place)
         sequence = PackedSequence(packed, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
-        return result._replace(output=sequence)
+        return OrderedMemoryOutput(sequence, result.state, result.attention)
 
     def _forward_unbatched(
         self,

@@ -180,7 +180,6 @@ class Arguments(NamedTuple):
     key_epsilon: float
     bfloat16: bool
 
-    @property
     def needs_grad(self) -> bool:
         """Whether a reverse pass may follow."""
         tensors = (self.inputs, self.queries, *self.state, *self.weights)
@@ -246,9 +245,9 @@ def check_state(
         ValueError: another shape, device or dtype.
     """
     slots = (*batch, num_slots, size)
-    for name, tensor, shape in zip(
-        state._fields, state, (slots, slots, (*batch, num_slots + 1)), strict=True
-    ):
+    shapes = {"memory": slots, "candidate": slots, "occupancy": (*batch, num_slots + 1)}
+    for name, shape in shapes.items():
+        tensor = getattr(state, name)
         if tuple(tensor.shape) != shape:
             raise ValueError(
                 f"state.{name} must have shape {shape} for batch size {batch[-1]} and "

@@ -252,9 +252,9 @@ def error_of(call):
     ],
 )
 def test_bad_arguments_raise_what_nn_lstm_raises(arguments):
-    expected = error_of(lambda: nn.LSTM(**arguments))
-    assert expected is not None
-    assert error_of(lambda: ONLSTM(**arguments)) == expected
+    error, expected = error_of(lambda: ONLSTM(**arguments)), error_of(lambda: nn.LSTM(**arguments))
+    assert error is not None
+    assert expected in (error, None)  # older versions of PyTorch do not check all of these
 
 
 @pytest.mark.parametrize(

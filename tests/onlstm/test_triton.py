@@ -17,7 +17,7 @@ from onlstm.backends import triton_steps
 from tests.equality import assert_equals_the_definition
 from tests.tolerances import assert_close
 
-tl = pytest.importorskip("triton.language")
+tl = pytest.importorskip("triton", minversion="3.6").language
 
 ROOT = Path(__file__).parents[2]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -20,6 +20,7 @@ from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.registry import BackendError
 from ordered_memory.memory import run_recurrence
 from tests.tolerances import assert_close
+from tests.versions import SORTED_IN_GRAPHS
 
 F64 = torch.float64
 LENGTHS = torch.tensor([6, 2, 3, 1, 5])
@@ -92,7 +93,7 @@ def test_a_compiled_layer_is_the_eager_one(bidirectional, arguments):
 
 
 @QUIET
-@pytest.mark.parametrize("enforce_sorted", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, pytest.param(True, marks=SORTED_IN_GRAPHS)])
 def test_a_compiled_layer_takes_a_packed_sequence(enforce_sorted):
     layer = make(bidirectional=True)
     lengths = LENGTHS.sort(descending=True).values if enforce_sorted else LENGTHS

@@ -28,7 +28,7 @@ from ordered_memory.cells import CellMasks
 from ordered_memory.memory import initial_state, run_recurrence
 from tests.tolerances import assert_close
 
-tl = pytest.importorskip("triton.language")
+tl = pytest.importorskip("triton", minversion="3.6").language
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = type(tl.sum).__name__ == "InterpretedFunction"

@@ -55,7 +55,7 @@ def run_recurrence(
             say_that_products_stay_float32()
         arguments = arguments._replace(bfloat16=False)
     shares = min(_num_threads(), inputs.shape[1])
-    *results, _ = OPERATOR(*flatten(call.Pass(arguments, shares)), arguments.needs_grad)
+    *results, _ = OPERATOR(*flatten(call.Pass(arguments, shares)), arguments.needs_grad())
     output, memory, candidate, occupancy, attention = results
     return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 

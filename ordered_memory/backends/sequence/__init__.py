@@ -78,7 +78,7 @@ def _run(arguments: Arguments, exact: bool) -> MemoryRecurrence:
         exact=exact,
     )
     ordered = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
-    if arguments.needs_grad:
+    if arguments.needs_grad():
         result = Packed(*Recurrence.apply(plan, tokens, queries, *ordered, *arguments.weights))  # type: ignore[no-untyped-call]
     else:
         result = run(plan, tokens, queries, ordered, arguments.weights)

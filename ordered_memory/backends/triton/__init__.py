@@ -88,7 +88,7 @@ def run_recurrence(
         operand=torch.bfloat16 if arguments.bfloat16 else torch.float32,
         exact=not torch.backends.cuda.matmul.allow_tf32,
         normalized=arguments.weights.key_norm is not None,
-        keep=arguments.needs_grad,
+        keep=arguments.needs_grad(),
     )
     output, memory, candidate, occupancy, attention = _Recurrence.apply(  # type: ignore[no-untyped-call]
         settings,
