@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onlstm.functional import step
-from onlstm.parameters import check_sizes, check_state, gate_parameters, reset, set_forget_bias
+from onlstm.parameters import check_pair, check_sizes, check_state, gate_parameters, reset, set_forget_bias
 
 State = tuple[Tensor, Tensor]
 
@@ -76,9 +76,13 @@ class ONLSTMCell(nn.Module):
         Returns:
             The next state (h, c), of the same shapes.
         Raises:
+            TypeError: `input` is no tensor, or `hx` no pair.
             ValueError: `input` does not have one or two axes.
             RuntimeError: `input` has another number of features, or `hx` another shape, dtype or device.
         """
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
+        check_pair(hx)
         if input.dim() not in (1, 2):
             raise ValueError(f"ONLSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
         batched = input.dim() == 2

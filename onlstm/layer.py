@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.functional import Recurrence, Weights
-from onlstm.parameters import check_sizes, check_state, gate_parameters, reset, set_forget_bias
+from onlstm.parameters import check_pair, check_sizes, check_state, gate_parameters, reset, set_forget_bias
 from ordered_memory.checks import (
     CAST_BY_AUTOCAST,
     autocast_dtype,
@@ -186,12 +186,13 @@ class ONLSTM(nn.Module):
         Returns:
             output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry.
         Raises:
-            TypeError: `input` is neither a tensor nor a PackedSequence.
+            TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` no pair.
             ValueError: `input` does not have two or three axes, or has another dtype than the parameters.
             RuntimeError: `input` has another number of features, is on another device or has T = 0, or `hx`
                 has another shape, dtype or device. These are the types that nn.LSTM raises.
         """
         packed = input if isinstance(input, PackedSequence) else None
+        check_pair(hx)
         if packed is not None:
             self._check_input(packed.data, 2)
             hx = _reorder(hx, packed.sorted_indices)

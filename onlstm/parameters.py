@@ -98,6 +98,18 @@ def check_sizes(
         raise ValueError(f"hidden_size={hidden_size} must be divisible by chunk_size={chunk_size}")
 
 
+def check_pair(hx: object) -> None:
+    """Check that a state that a caller gave, if any, is a pair.
+
+    Args:
+        hx: (h, c), or None.
+    Raises:
+        TypeError: anything else.
+    """
+    if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+        raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}")
+
+
 def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tensor) -> None:
     """Check the state that a caller gave.
 

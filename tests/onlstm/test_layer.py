@@ -371,6 +371,23 @@ def test_batch_mates_and_order_change_nothing(backend, bidirectional):
         assert_close(c_n[:, b], c)
 
 
+@pytest.mark.parametrize("hx", [torch.zeros(1, 3, 6), (torch.zeros(1, 3, 6),), torch.zeros(2, 1, 3, 6)])
+def test_a_state_that_is_no_pair_is_named(hx):
+    x = torch.randn(4, 3, 5)
+    for call in (
+        lambda: ONLSTM(5, 6)(x, hx),
+        lambda: ONLSTM(5, 6)(pack_padded_sequence(x, [4, 2, 1]), hx),
+        lambda: ONLSTMCell(5, 6)(x[0], hx),
+    ):
+        with pytest.raises(TypeError, match=r"hx must be a pair of tensors \(h, c\), got (Tensor|tuple)"):
+            call()
+
+
+def test_a_token_that_is_no_tensor_is_named():
+    with pytest.raises(TypeError, match="input must be a Tensor, got ndarray"):
+        ONLSTMCell(5, 6)(np.zeros((3, 5)))
+
+
 def test_the_cell_is_one_step_of_the_layer():
     layer = ONLSTM(5, 6, chunk_size=2).double()
     cell = ONLSTMCell(5, 6, chunk_size=2).double()
