@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import signal
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -94,3 +95,15 @@ def test_a_process_whose_other_has_ended_says_so_in_one_line(monkeypatch):
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     assert is_lost_process(error)
     assert not is_lost_process(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_the_tasks_name_what_is_not_installed(monkeypatch):
+    monkeypatch.setattr("tasks.find_spec", lambda name: None if name in ("tqdm", "tyro") else True)
+    with pytest.raises(ModuleNotFoundError, match=r"the tasks need tqdm, tyro: pip install '.+\[tasks\]'"):
+        tasks.check_that_all_is_installed()
+
+
+def test_what_the_tasks_need_is_their_extra():
+    project = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())["project"]
+    extra = project["optional-dependencies"]["tasks"]
+    assert [re.match(r"[\w-]+", one)[0].replace("-", "_") for one in extra] == list(tasks.NEEDED)
