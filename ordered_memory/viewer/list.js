@@ -37,6 +37,9 @@ class TraceList {
     this.choices = element("div", { class: "om-choices" });
     this.count = element("p", { class: "om-note", role: "status" });
     this.list = element("div", { class: "om-examples", role: "radiogroup", "aria-label": "Examples" });
+    this.list.addEventListener("keydown", (event) => {
+      if (active && ["ArrowLeft", "ArrowRight"].includes(event.key)) press(active, event);
+    });
     this.place = element("div");
     const side = element("div", { class: "om-side" }, this.choices, this.count, this.list);
     root.classList.add("om-viewer");
@@ -50,13 +53,14 @@ class TraceList {
     this.examples = examplesOf(traces);
     this.current = null;
     this.chosen = { right: "", depth: "", length: "", order: "given" };
+    /** @type {[value: string, text: string][]} */
+    const orders = [["given", "as given"], ["length", "length"], ["depth", "depth"]];
+    if (traces.some(({ answer }) => answer)) orders.push(["certainty", "least certain"]);
     this.choices.replaceChildren(
       ...this.filter("right", "Answer", [["true", "right"], ["false", "wrong"]]),
       ...this.filter("depth", "Tree depth", groups("depth")),
       ...this.filter("length", "Tokens", groups("length")),
-      this.chooser("order", "Order", [
-        ["given", "as given"], ["length", "length"], ["depth", "depth"], ["certainty", "least certain"],
-      ]));
+      this.chooser("order", "Order", orders));
     this.update();
   }
 
@@ -90,14 +94,14 @@ class TraceList {
     const shown = this.examples
       .filter((example) => chosen.every(([key, value]) => matches(example, key, value)))
       .sort(ORDERS[order]);
-    if (shown.length && !(this.current && shown.includes(this.current))) this.choose(shown[0]);
+    if (!this.current || !shown.includes(this.current)) this.choose(shown[0] ?? null);
     this.list.replaceChildren(...shown.map((example) => this.entry(example)));
     this.count.textContent = `${shown.length} of ${counted(this.examples.length, "example")}`;
   }
 
   /** @param {Example} example */
   entry(example) {
-    const { traces: [trace], right, number } = example;
+    const { traces, right, number } = example;
     const input = element("input", { type: "radio", name: this.name, value: number });
     input.checked = example === this.current;
     input.addEventListener("change", () => this.choose(example));
@@ -106,16 +110,17 @@ class TraceList {
       element("span", { class: `om-${verdict}`, "aria-hidden": "true" }, right ? "✓" : "✗"),
       element("span", { class: "om-hidden" }, verdict),
     ];
-    const caption = trace.caption ? [element("b", { dir: "auto" }, trace.caption)] : [];
-    const words = element("span", { class: "om-words", dir: "auto" }, trace.tokens.slice(0, 16).join(" "));
-    const entry = element("span", { class: "om-entry" }, ...caption, words);
-    return element("label", {}, input, ...sign, entry);
+    const captions = [...new Set(traces.map(({ caption }) => caption))];
+    const caption = captions.length === 1 && captions[0] ? [element("b", { dir: "auto" }, captions[0])] : [];
+    const texts = new Set(traces.map(({ tokens }) => tokens.slice(0, 16).join(" ")));
+    const words = [...texts].map((text) => element("span", { class: "om-words", dir: "auto" }, text));
+    return element("label", {}, input, ...sign, element("span", { class: "om-entry" }, ...caption, ...words));
   }
 
-  /** @param {Example} example */
+  /** @param {Example | null} example */
   choose(example) {
     this.current = example;
-    this.viewer.show(example.traces);
+    this.viewer.show(example?.traces ?? []);
   }
 }
 

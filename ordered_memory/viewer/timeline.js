@@ -38,7 +38,7 @@ function spanOf(trace, nodes, id) {
 }
 
 /**
- * The nodes that are nobody's part stand on their own: for each node its parent, or -1.
+ * Of each token and node, by id, the id of the node that it is a part of; -1 if it is part of none.
  * @param {Constituent[]} nodes
  * @param {number} numTokens
  */
@@ -178,7 +178,7 @@ function splittingTimeline(trace, layer, decoding) {
     return tokens.reduce((best, token) => (distances[token] > distances[best] ? token : best));
   }
 
-  /** @type {number[]} where it is split at the token, or else where the token is what is left */
+  /** @type {number[]} the split that the token is named in, or else the one that leaves it alone */
   const frameOf = trace.tokens.map((_, token) => madeAt[parents[token] - size] ?? 0);
   splits.forEach(({ top }, i) => (frameOf[top] = Math.min(i + 1, frameOf[top])));
 

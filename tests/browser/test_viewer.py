@@ -118,6 +118,35 @@ def test_stepping_through_a_trace_builds_the_tree_of_algorithm_2(show: Any) -> N
     assert step(page) == "10 / 10"
 
 
+def test_a_sentence_tells_what_happened(show: Any) -> None:
+    attention = torch.eye(2)[[0, 1, 0, 1]]
+    attention[0] = 0
+    page = show([read_attention(attention, ["[MAX", "2", "9", "]"])])
+    page.keyboard.press("Home")
+    told, stacks = [], []
+    for _ in range(5):
+        told.append(page.locator(".om-sentence").inner_text())
+        stacks.append(held(page))
+        page.keyboard.press("ArrowRight")
+    assert told == [
+        "Token 1 [MAX is read into the empty memory: it takes the last slot, 2.",
+        "Token 2 2 attends to slot 2 (p = 1.00). Nothing is joined; slot 2 keeps [MAX. "
+        "The token is pushed to slot 1.",
+        "Token 3 9 attends to slot 1 (p = 1.00). Nothing is joined; slot 1 keeps 2. "
+        "No slot is left above it for the token.",
+        "Token 4 ] attends to slot 2 (p = 1.00). The 3 topmost subtrees are joined there: [MAX 2 9. "
+        "The token is pushed to slot 1.",
+        "The end: the 2 subtrees that are left are joined. The tree is whole.",
+    ]
+    assert stacks == [
+        [(2, "[MAX")],
+        [(1, "2"), (2, "[MAX")],
+        [(0, "9"), (1, "2"), (2, "[MAX")],
+        [(1, "]"), (2, "[MAX 2 9")],
+        [(2, "[MAX 2 9 ]")],
+    ]
+
+
 def test_a_sequence_that_was_read_from_its_end_grows_from_there(show: Any) -> None:
     attention = attention_of(6)
     mirrored = algorithm_2(attention.argmax(-1).tolist(), 4)
@@ -350,8 +379,14 @@ def test_examples_are_filtered_and_sorted(show: Any) -> None:
     assert shown.all_inner_texts() == ["length 25"]
     choose(page, "Tree depth", "all")
     page.get_by_role("radio").first.focus()
-    page.keyboard.press("ArrowDown")
-    assert page.locator(".om-caption").inner_text() in {f"length {size}" for size in sizes}
+    for key, size, place in (("Space", 3, 4), ("ArrowDown", 7, 8), ("ArrowLeft", 7, 7), ("ArrowUp", 3, 4)):
+        page.keyboard.press(key)
+        assert page.locator(".om-caption").inner_text() == f"length {size}"
+        assert step(page) == f"{place} / {size + 1}"
+    choose(page, "Answer", "wrong")
+    choose(page, "Tokens", "up to 10")
+    assert page.get_by_text("0 of 4 examples").count() == 1
+    assert page.locator(".om-board").count() == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
