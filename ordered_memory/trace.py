@@ -428,7 +428,8 @@ def _shift_and_reduce(
 ) -> tuple[list[Step], list[Node]]:
     """Algorithm 2 with pointers in the order of reading; tokens and nodes are in the order of the text.
 
-    A subtree that joins two is in the slot below that of its upper part.
+    A subtree that joins two is in the slot below that of its upper part, and the last that a token joins in
+    the slot that the token attends to. At the end it is in the slot of its lower part.
     """
     size = len(pointers)
     order = range(size) if direction == "forward" else range(size - 1, -1, -1)
@@ -440,10 +441,10 @@ def _shift_and_reduce(
     for time, count in enumerate(counts):
         joined: list[int] = []
         while len(joined) < (len(stack) - 1 + len(joined) if count is None else count):
-            (upper, slot), (lower, _) = stack[:2]
+            (upper, slot), (lower, below) = stack[:2]
             children = [lower, upper] if direction == "forward" else [upper, lower]
             first, last = spans_of[children[0]][0], spans_of[children[1]][1]
-            number, slot = size + len(nodes), min(slot + 1, num_slots)
+            number, slot = size + len(nodes), below if count is None else min(slot + 1, num_slots)
             nodes.append({"first": first, "last": last, "children": children, "step": time, "slot": slot})
             spans_of[number] = (first, last)
             joined.append(number)
@@ -454,6 +455,8 @@ def _shift_and_reduce(
             if time:
                 attended = pointers[time] + 1
                 stack[0] = (stack[0][0], attended)
+                if joined:
+                    nodes[-1]["slot"] = attended
             stack.insert(0, (token, num_slots if attended is None else attended - 1))
         steps.append({"token": token, "slot": attended, "joined": joined, "stack": list(stack)})
     return steps, nodes

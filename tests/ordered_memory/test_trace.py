@@ -64,8 +64,11 @@ def test_the_stack_holds_every_token_read_once_and_from_top_to_bottom(direction:
             tokens = [t for one, _ in step["stack"] for t in range(covered[one][0], covered[one][1] + 1)]
             assert sorted(tokens) == sorted(read)
             assert all(trace["nodes"][one - 9]["step"] == number for one in step["joined"])
+            made = [(one, trace["nodes"][one - 9]["slot"]) for one in step["joined"][-1:]]
+            assert set(made) <= set(step["stack"])
         assert read == (list(range(9)) if direction == "forward" else list(range(8, -1, -1)))
-        assert step["stack"] == [(9 + len(trace["nodes"]) - 1, step["stack"][0][1])]
+        lowest = trace["memory"]["steps"][-2]["stack"][-1][1]
+        assert step["stack"] == [(9 + len(trace["nodes"]) - 1, lowest)]
 
 
 def test_masks_and_occupancy_are_those_of_the_equations() -> None:
