@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from ordered_memory.trace import (
 )
 from ordered_memory.tree_recovery import DECODINGS, from_distances, shift_reduce
 from ordered_memory.trees import Span, spans
+from tests.browser.conftest import OpenPage
 
 CODE = "<script>alert(1)</script>"
 
@@ -442,3 +444,10 @@ def test_long_sequences_and_long_lists_do_not_stutter(show: Any) -> None:
     a_step = 1000 * (computed() - before) / 301
     print(f"a step at every frame: {a_step:.1f} ms of computing; median frame {frames[150]:.1f} ms")
     assert a_step < 1000 / 30
+
+
+@pytest.mark.parametrize("name", ["listops", "sentiment"])
+def test_the_saved_pages_of_the_documentation_open(open_page: OpenPage, name: str) -> None:
+    path = Path(__file__).parents[2] / "docs" / f"viewer-{name}.html"
+    page = open_page(path.as_uri(), offline=True)
+    assert page.locator(".om-node[data-state=new]").count() > 0
