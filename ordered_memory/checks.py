@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Collection, Sequence
 
 import torch
@@ -149,3 +150,24 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
     if bool((values == steps).all()):
         return None
     return values.to(inputs.device, torch.int64)
+
+
+def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
+    """The length of each sequence of a batch as an int, after checking it.
+
+    Args:
+        lengths: the argument of the caller, (B,); None for T.
+        batch_size: B.
+        longest: T.
+    Raises:
+        TypeError: a length is not an integer.
+        ValueError: not one length in 1..T for each sequence.
+    """
+    given = [longest] * batch_size if lengths is None else lengths
+    sizes = [operator.index(length) for length in given]
+    if len(sizes) != batch_size:
+        raise ValueError(f"expected lengths of {batch_size} sequences, got {len(sizes)}")
+    for place, size in enumerate(sizes):
+        if not 1 <= size <= longest:
+            raise ValueError(f"expected lengths in 1..{longest}, got lengths[{place}] = {size}")
+    return sizes

@@ -8,13 +8,15 @@ stack, to N, as in the papers.
 from __future__ import annotations
 
 import json
+import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, Protocol, TypedDict
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
 
+from ordered_memory.checks import sequence_lengths
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, Direction, from_distances, reductions
 from ordered_memory.trees import Span, Tree, fold, leaves, spans
@@ -59,6 +61,7 @@ class Step(TypedDict):
         joined: ids of the nodes that are made, in order.
         stack: what the memory holds after the step, from the top: pairs of an id and its slot. The token
             itself is at the top, in slot y_t - 1. That is 0 for a token that no slot is left for above y_t.
+            Where attention is one-hot, this is M of equation (5), and for the token M̂ of equation (7).
     """
 
     token: int | None
@@ -177,8 +180,9 @@ def read_output(
     Returns:
         B traces. Those of Ordered Memory have `memory` and `nodes`, those of ON-LSTM `layers`.
     Raises:
-        TypeError: the output is not one of a layer, has no distances, or has packed ones.
-        ValueError: the tokens are not as many as the lengths say, or the direction is unknown.
+        TypeError: the output is not one of a layer, or has no distances.
+        ValueError: the tokens are not as many as the lengths say, the output is not of a batch of padded
+            sequences, or the direction is unknown; or as `read_attention` and `read_distances`.
     Example:
         >>> from ordered_memory import OrderedMemory
         >>> layer = OrderedMemory(4, 8, num_slots=5, batch_first=True)
@@ -196,19 +200,24 @@ def read_output(
         if attention.dim() == 4:
             attention = attention[DIRECTIONS.index(direction)]
         batch = attention if batch_first else attention.transpose(0, 1)
-        sizes = _sizes(tokens, lengths, len(batch), batch.shape[1])
+        sizes = _sizes(tokens, lengths, *batch.shape[:2])
         return [
             read_attention(rows[:size], own, direction=direction)
             for rows, own, size in zip(batch, tokens, sizes, strict=True)
         ]
     distances = getattr(output[2], "forget", None) if isinstance(output, tuple) and len(output) > 2 else None
-    if isinstance(distances, PackedSequence) or not isinstance(distances, Tensor):
+    if not isinstance(output, tuple) or not isinstance(distances, Tensor):
         raise TypeError(
-            "expected the output of an OrderedMemory, or of an ONLSTM that was called with distances=True "
-            f"and padded sequences, got {type(output).__name__}"
+            "expected the output of an OrderedMemory, or of an ONLSTM that was called with distances=True, "
+            f"got {type(output).__name__}"
         )
     if distances.dim() != 3:
-        raise ValueError(f"expected distances with a batch axis, got shape {tuple(distances.shape)}")
+        raise ValueError(
+            f"expected distances of a batch of padded sequences, got shape {tuple(distances.shape)}"
+        )
+    features, (hidden, _), _ = output
+    if features.shape[-1] == 2 * hidden.shape[-1]:  # both directions of a layer, one after the other
+        distances = distances[DIRECTIONS.index(direction) :: 2]
     layers = distances if batch_first else distances.transpose(1, 2)
     sizes = _sizes(tokens, lengths, *layers.shape[1:])
     return [
@@ -221,25 +230,35 @@ def read_attention(attention: Tensor, tokens: Sequence[str], *, direction: Direc
     """The trace of one sequence, from the attention of Ordered Memory.
 
     Args:
-        attention: p, (T, N), a row for each token.
+        attention: p, (T, N), a row for each token, of a sequence that was read into an empty memory.
         tokens: T of them.
         direction: "backward" for attention of a layer that read the sequence from its end.
     Returns:
         A trace with `memory` and `nodes`.
     Raises:
-        ValueError: the attention is not (T, N), T tokens are not given, or a token that is not read first
-            has no attention.
+        ValueError: the attention is not (T, N), T tokens are not given, there is NaN, infinity or a number
+            below 0, or all but the token that is read first are not attending.
     """
-    if attention.dim() != 2 or len(attention) != len(tokens) or not tokens:
+    if attention.dim() != 2 or len(attention) != len(tokens) or 0 in attention.shape:
         raise ValueError(
             f"expected attention to be (T, N) with T = {len(tokens)} tokens, got {tuple(attention.shape)}"
         )
     p = attention.detach().to("cpu", torch.float64)
+    if not bool((p.isfinite() & (p >= 0)).all()):
+        raise ValueError("expected attention of 0 or more, got NaN, infinity or a negative number")
     if direction == "backward":
         p = p.flip(0)
-    empty = (~p.any(-1)).tolist()[1:]
-    if any(empty):
-        raise ValueError(f"expected attention inside the sequence, got zeros at step {1 + empty.index(True)}")
+    attending = p.any(-1).tolist()
+    if attending[0]:
+        raise ValueError(
+            "expected zeros for the token that is read first, into an empty memory, got attention: check "
+            f"direction (here {direction}) and batch_first, and that the layer was given no state"
+        )
+    if not all(attending[1:]):
+        raise ValueError(
+            f"expected attention inside the sequence, got zeros at step {attending.index(False, 1)}: check "
+            "lengths and batch_first"
+        )
     num_slots = p.shape[1]
     forward = forward_mask(p)
     below = torch.cat([forward[:-1, 1:], torch.ones(len(p) - 1, 1, dtype=p.dtype)], dim=-1)
@@ -282,14 +301,18 @@ def read_distances(
     Returns:
         A trace with `layers`.
     Raises:
-        ValueError: the distances are not (L, T) or are not numbers, or there is not a name for each layer.
+        ValueError: the distances are not (L, T) or not finite, or there is not a name for each layer.
     """
     if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
         raise ValueError(
             f"expected distances to be (L, T) with T = {len(tokens)} tokens, got {tuple(distances.shape)}"
         )
     d = distances.detach().to("cpu", torch.float64)
+    if not bool(d.isfinite().all()):
+        raise ValueError("expected distances to be finite, got NaN or infinity")
     names = names or [f"layer {number}" for number in range(1, len(d) + 1)]
+    if len(names) != len(d):
+        raise ValueError(f"expected names of {len(d)} layers, got {list(names)}")
     trees = {
         decoding: from_distances(
             d, decoding=decoding, temperature=temperature, batch_first=True, direction=direction
@@ -318,6 +341,7 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
     Raises:
         TypeError, ValueError: not a tree over these tokens.
     """
+    _check_leaves(tree, len(tokens), "tokens")
     return {**empty_trace(tokens), "nodes": nodes_of(tree)}
 
 
@@ -346,11 +370,17 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         tree: over the words.
         words: positions of the words among the tokens; None for all tokens.
     Raises:
-        TypeError, ValueError: not a tree over the words.
+        TypeError, ValueError: not a tree over the words, or the words are not among the tokens.
     """
-    places = list(range(len(trace["tokens"]))) if words is None else list(words)
+    size = len(trace["tokens"])
+    places = list(range(size) if words is None else words)
+    if places != sorted(set(places) & set(range(size))):
+        raise ValueError(
+            f"expected words to be rising positions in 0..{size - 1}, got {reprlib.repr(places)}"
+        )
+    _check_leaves(tree, len(places), "words")
     trace["words"] = places
-    trace["true_nodes"] = nodes_of(tree, len(trace["tokens"]), places)
+    trace["true_nodes"] = nodes_of(tree, size, places)
     number = {place: i for i, place in enumerate(places)}
     true = set(spans(tree))
     induced = [trace["nodes"]] if "nodes" in trace else []
@@ -420,7 +450,9 @@ def to_json(traces: Sequence[Trace], indent: int | None = None) -> str:
     """
     document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
     separators = (",", ":") if indent is None else None
-    return json.dumps(document, ensure_ascii=False, indent=indent, separators=separators, allow_nan=False)
+    text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators, allow_nan=False)
+    # Half a surrogate pair has no place in UTF-8, but JSON has an escape for it.
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def _shift_and_reduce(
@@ -470,13 +502,18 @@ def _rounded(values: Tensor) -> list[list[float]]:
     ]
 
 
+def _check_leaves(tree: Tree, count: int, things: str) -> None:
+    """Raise unless a tree is over so many tokens or words."""
+    found = leaves(tree)
+    if found != list(range(count)):
+        raise ValueError(f"expected a tree over {count} {things}, got leaves {found[0]}..{found[-1]}")
+
+
 def _sizes(
     tokens: Sequence[Sequence[str]], lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int
 ) -> list[int]:
-    sizes = [longest] * batch_size if lengths is None else [int(length) for length in lengths]
+    sizes = sequence_lengths(lengths, batch_size, longest)
     given = [len(own) for own in tokens]
-    if given != sizes or len(sizes) != batch_size or max(sizes, default=0) > longest:
-        raise ValueError(
-            f"expected the tokens of {batch_size} sequences of lengths {sizes} in 1..{longest}, got {given}"
-        )
+    if given != sizes:
+        raise ValueError(f"expected tokens of {batch_size} sequences of lengths {sizes}, got {given}")
     return sizes

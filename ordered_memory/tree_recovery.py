@@ -13,6 +13,7 @@ import torch_struct
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ordered_memory.checks import sequence_lengths
 from ordered_memory.trees import Span, Tree, fold, from_chart, leaves, reduce_topmost
 
 Variant = Literal["prpn", "unbiased"]
@@ -130,7 +131,7 @@ def from_attention(
         )
     batch = attention if batch_first else attention.transpose(0, 1)
     batch_size, steps, num_slots = batch.shape
-    sizes = _sizes(lengths, batch_size, steps)
+    sizes = sequence_lengths(lengths, batch_size, steps)
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
     trees: list[Tree] = []
     for i, size in enumerate(sizes):
@@ -181,7 +182,7 @@ def from_distances(
         layout = "(B, T)" if batch_first else "(T, B)"
         raise ValueError(f"expected distances to be {layout}, got shape {tuple(distances.shape)}")
     batch = (distances if batch_first else distances.T).detach()
-    sizes = _sizes(lengths, *batch.shape)
+    sizes = sequence_lengths(lengths, *batch.shape)
     rows = [batch[i, :size] for i, size in enumerate(sizes)]
     if direction == "backward":
         rows = [row.flip(0) for row in rows]
@@ -313,7 +314,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     """
     if scores.dim() != 3 or scores.shape[1] != scores.shape[2]:
         raise ValueError(f"expected scores to be (B, T, T), got shape {tuple(scores.shape)}")
-    sizes = _sizes(lengths, *scores.shape[:2])
+    sizes = sequence_lengths(lengths, *scores.shape[:2])
     if not sizes:
         return []
     # torch-struct differentiates to find the argmax, and marks the tensor that it is given.
@@ -380,18 +381,6 @@ def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
         )
     numbers: list[Any] = values.tolist()
     return numbers
-
-
-def _sizes(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
-    """The tokens of each sequence of a batch, checked."""
-    given = [longest] * batch_size if lengths is None else lengths
-    sizes = [operator.index(length) for length in given]
-    if len(sizes) != batch_size:
-        raise ValueError(f"expected lengths of {batch_size} sequences, got {len(sizes)}")
-    for place, size in enumerate(sizes):
-        if not 1 <= size <= longest:
-            raise ValueError(f"expected lengths in 1..{longest}, got lengths[{place}] = {size}")
-    return sizes
 
 
 def _within(scores: Tensor, ends: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from ordered_memory.memory import initial_state, step
 from ordered_memory.trace import (
     Trace,
     add_true_tree,
@@ -18,6 +19,7 @@ from ordered_memory.trace import (
     read_attention,
     read_distances,
     read_output,
+    read_tree,
     to_json,
 )
 from ordered_memory.tree_recovery import from_attention, from_distances, shift_reduce
@@ -42,6 +44,46 @@ def test_every_short_sequence_of_pointers_gives_the_tree_of_algorithm_2() -> Non
             assert tree_of(trace["nodes"], size) == shift_reduce(pointers, num_slots)
 
 
+def test_the_slots_of_the_stack_hold_what_the_memory_holds() -> None:
+    """Every sequence of slots that one-hot attention can go through, against the definition's own state."""
+    torch.manual_seed(0)
+    size, num_slots = 7, 4
+    layer = OrderedMemory(5, 5, num_slots, dtype=torch.float64)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    maps = layer.directions[0].recurrent_modules()
+    paths = [[num_slots, num_slots]]  # y_1 has no meaning; y_t is at least y_{t-1} - 1
+    for _ in range(size - 2):
+        paths = [[*path, y] for path in paths for y in range(max(1, path[-1] - 1), num_slots + 1)]
+    x = torch.randn(size, len(paths), 5, dtype=torch.float64)
+    state, states, attention = initial_state(len(paths), num_slots, x[0]), [], []
+    with torch.no_grad():
+        for t in range(size):
+            slots = torch.tensor([path[t] - 1 for path in paths])
+            scores = 1e4 * torch.eye(num_slots, dtype=torch.float64)[slots]
+            state, p = step(x[t], state, maps._replace(score=lambda *_, scores=scores: scores))
+            states.append(state)
+            attention.append(p)
+        for b, p in enumerate(torch.stack(attention, dim=1)):
+            trace = read_attention(p, [f"w{i}" for i in range(size)])
+            vectors = [x[t, b] for t in range(size)]
+            for node in trace["nodes"]:
+                lower, upper = (vectors[child].unsqueeze(0) for child in node["children"])
+                vectors.append(maps.norm(maps.cell(lower, upper)).squeeze(0))
+                # It rises from slot to slot in the step before its token is read.
+                made = states[node["step"] - 1].candidate[b, node["slot"] - 1]
+                torch.testing.assert_close(made, vectors[-1])
+            *reading, last = trace["memory"]["steps"]
+            for now, entry in zip(states, reading, strict=True):
+                (token, above), *held = entry["stack"]
+                assert above == 0 or torch.equal(now.candidate[b, above - 1], vectors[token])
+                assert [slot for _, slot in held] == list(range(above + 1, num_slots + 1))
+                for number, slot in held:
+                    torch.testing.assert_close(now.memory[b, slot - 1], vectors[number])
+            assert last["stack"] == [(2 * size - 2, num_slots)]
+            torch.testing.assert_close(state.candidate[b, -1], vectors[-1])
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_stack_holds_every_token_read_once_and_from_top_to_bottom(direction: str) -> None:
     torch.manual_seed(0)
@@ -55,20 +97,20 @@ def test_the_stack_holds_every_token_read_once_and_from_top_to_bottom(direction:
         covered = {i: (i, i) for i in range(9)}
         covered |= {9 + k: (node["first"], node["last"]) for k, node in enumerate(trace["nodes"])}
         read: list[int] = []
-        for number, step in enumerate(trace["memory"]["steps"]):
-            if step["token"] is not None:
-                read.append(step["token"])
-                assert step["stack"][0][0] == step["token"]
-            slots = [slot for _, slot in step["stack"]]
+        for number, entry in enumerate(trace["memory"]["steps"]):
+            if entry["token"] is not None:
+                read.append(entry["token"])
+                assert entry["stack"][0][0] == entry["token"]
+            slots = [slot for _, slot in entry["stack"]]
             assert slots == sorted(set(slots))
-            tokens = [t for one, _ in step["stack"] for t in range(covered[one][0], covered[one][1] + 1)]
+            tokens = [t for one, _ in entry["stack"] for t in range(covered[one][0], covered[one][1] + 1)]
             assert sorted(tokens) == sorted(read)
-            assert all(trace["nodes"][one - 9]["step"] == number for one in step["joined"])
-            made = [(one, trace["nodes"][one - 9]["slot"]) for one in step["joined"][-1:]]
-            assert set(made) <= set(step["stack"])
+            assert all(trace["nodes"][one - 9]["step"] == number for one in entry["joined"])
+            made = [(one, trace["nodes"][one - 9]["slot"]) for one in entry["joined"][-1:]]
+            assert set(made) <= set(entry["stack"])
         assert read == (list(range(9)) if direction == "forward" else list(range(8, -1, -1)))
         lowest = trace["memory"]["steps"][-2]["stack"][-1][1]
-        assert step["stack"] == [(9 + len(trace["nodes"]) - 1, lowest)]
+        assert entry["stack"] == [(9 + len(trace["nodes"]) - 1, lowest)]
 
 
 def test_masks_and_occupancy_are_those_of_the_equations() -> None:
@@ -109,6 +151,30 @@ def test_distances_give_the_trees_of_every_layer_and_decoding() -> None:
             assert tree_of(nodes, 4) == tree
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_the_distances_of_a_direction_are_read_as_that(batch_first: bool) -> None:
+    torch.manual_seed(3)
+    lstm = ONLSTM(4, 8, num_layers=2, chunk_size=2, bidirectional=True, batch_first=batch_first)
+    out = lstm(torch.randn(5, 5, 4), distances=True)
+    for i, direction in enumerate(("forward", "backward")):
+        traces = read_output(out, [list("abcde")] * 5, batch_first=batch_first, direction=direction)
+        own = out[2].forget[i::2]
+        for place, trace in enumerate(traces):
+            assert [layer["name"] for layer in trace["layers"]] == ["layer 1", "layer 2"]
+            for layer, d in zip(trace["layers"], own, strict=True):
+                tree = from_distances(d, decoding="prpn", batch_first=batch_first, direction=direction)[place]
+                assert tree_of(layer["trees"]["prpn"], 5) == tree
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_every_dtype_is_read_with_gradients_or_without(dtype: torch.dtype) -> None:
+    attention = hard((0, 2, 1, 2), 3)
+    expected = read_attention(attention, list("abcd"))
+    assert read_attention(attention.to(dtype).requires_grad_(), list("abcd")) == expected
+    d = torch.tensor([[1.0, 0.5, 2.0, 0.25]])
+    assert read_distances(d.to(dtype).requires_grad_(), list("abcd")) == read_distances(d, list("abcd"))
+
+
 def test_constituents_are_marked_by_the_words_in_them() -> None:
     tokens = ["(", "a", "b", ")", "c"]
     trace = read_attention(hard((0, 2, 1, 2, 2), 3), tokens)
@@ -133,22 +199,97 @@ def test_a_deep_tree_and_a_single_token() -> None:
 
 
 def test_the_text_of_a_file_is_json_and_keeps_any_token() -> None:
-    trace = read_distances(torch.tensor([[1.0, 0.25]]), ["</script>", "☃\u2028"])
-    read = json.loads(to_json([trace]))
+    tokens = ["</script>", "☃\u2028", "", "\n", "שלום", "\ud800", "\udc00\ud83d", "🙂", "\0"]
+    trace = read_distances(torch.arange(9.0)[None], tokens)
+    read = json.loads(to_json([trace]).encode())
     assert (read["format"], read["version"], read["traces"]) == ("ordered-memory-trace", 1, [trace])
 
 
-def test_bad_input_is_refused() -> None:
-    layer = OrderedMemory(4, 8, num_slots=5)
-    out = layer(torch.randn(3, 2, 4))
-    with pytest.raises(ValueError, match=r"of lengths \[3, 3\] in 1..3, got \[3, 2\]"):
+def test_a_batch_of_no_sequences_has_no_traces() -> None:
+    assert read_output(OrderedMemory(4, 8, num_slots=5)(torch.randn(3, 0, 4)), []) == []
+    assert read_output(ONLSTM(4, 8)(torch.randn(3, 0, 4), distances=True), []) == []
+
+
+def test_an_output_that_does_not_fit_is_refused() -> None:
+    layer, lstm = OrderedMemory(4, 8, num_slots=5), ONLSTM(4, 8)
+    x, tokens = torch.randn(3, 2, 4), [["a", "b", "c"]] * 2
+    out = layer(x)
+    with pytest.raises(ValueError, match=r"tokens of 2 sequences of lengths \[3, 3\], got \[3, 2\]"):
         read_output(out, [["a", "b", "c"], ["d", "e"]])
-    with pytest.raises(TypeError, match="distances=True and padded sequences, got tuple"):
-        read_output(ONLSTM(4, 8)(torch.randn(3, 2, 4)), [["a", "b", "c"]] * 2)
+    with pytest.raises(ValueError, match=r"lengths in 1..3, got lengths\[1\] = 4"):
+        read_output(out, tokens, [3, 4])
+    with pytest.raises(TypeError, match="float"):
+        read_output(out, tokens, [3.0, 2.5])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="distances=True, got tuple"):
+        read_output(lstm(x), tokens)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [3, 2])
+    for given in (packed, x[:, 0]):
+        with pytest.raises(ValueError, match=r"a batch of padded sequences, got shape \(1, [35]\)"):
+            read_output(lstm(given, distances=True), tokens)
+    with pytest.raises(ValueError, match=r"with a batch axis, got shape \(3, 5\)"):
+        read_output(layer(x[:, 0]), tokens)
     with pytest.raises(ValueError, match="direction to be one of forward, backward, got 'left'"):
-        read_output(out, [["a", "b", "c"]] * 2, direction="left")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="zeros at step 2"):
-        read_attention(torch.tensor([[0.0], [1.0], [0.0]]), ["a", "b", "c"])
+        read_output(out, tokens, direction="left")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"zeros at step 2: check lengths and batch_first"):
+        read_output(layer(x, lengths=[3, 2]), tokens)
+    with pytest.raises(ValueError, match=r"check direction \(here backward\)"):
+        read_output(out, tokens, direction="backward")
+    with pytest.raises(ValueError, match="the layer was given no state"):
+        read_output(layer(x, state=out.state), tokens)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.5])
+def test_numbers_that_are_none_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="NaN, infinity or a negative number"):
+        read_attention(torch.tensor([[0.0, 0.0], [1.0, bad]]), ["a", "b"])
+    if bad != -0.5:
+        with pytest.raises(ValueError, match="distances to be finite"):
+            read_distances(torch.tensor([[1.0, bad]]), ["a", "b"])
+
+
+def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
+    for shape, tokens in (((2, 0), "ab"), ((1, 0), "a"), ((0, 3), ""), ((2, 3), "a"), ((2, 3, 1), "ab")):
+        with pytest.raises(ValueError, match=rf"\(T, N\) with T = {len(tokens)} tokens, got"):
+            read_attention(torch.zeros(shape), list(tokens))
+    with pytest.raises(ValueError, match=r"names of 2 layers, got \['top'\]"):
+        read_distances(torch.ones(2, 3), list("abc"), names=["top"])
+
+
+@pytest.mark.parametrize(
+    ("tree", "words", "message"),
+    [
+        ((0, 1), None, r"a tree over 3 words, got leaves 0\.\.1"),
+        ((0, (1, (2, 3))), None, r"a tree over 3 words, got leaves 0\.\.3"),
+        ((1, 2), [0, 1], r"a tree over 2 words, got leaves 1\.\.2"),
+        (0, [], r"a tree over 0 words, got leaves 0\.\.0"),
+        ((0, 1), [2, 0], r"rising positions in 0\.\.2, got \[2, 0\]"),
+        ((0, 1), [1, 1], r"rising positions in 0\.\.2, got \[1, 1\]"),
+        ((0, 1), [1, 3], r"rising positions in 0\.\.2, got \[1, 3\]"),
+        ((0, 1), [-1, 0], r"rising positions in 0\.\.2, got \[-1, 0\]"),
+    ],
+)
+def test_a_tree_over_other_words_is_refused_and_changes_nothing(
+    tree: Tree, words: list[int] | None, message: str
+) -> None:
+    trace = read_tree(((0, 1), 2), list("abc"))
+    before = to_json([trace])
+    with pytest.raises(ValueError, match=message):
+        add_true_tree(trace, tree, words)
+    assert to_json([trace]) == before
+    if words is None:
+        with pytest.raises(ValueError, match=message.replace("words", "tokens")):
+            read_tree(tree, list("abc"))
+
+
+def test_true_trees_of_any_shape() -> None:
+    trees: list[Tree] = [(0, 1, 2), (((0,), (1, 2)),), ((0, (1,)), 2)]
+    for tree in trees:
+        trace = read_attention(hard((0, 2, 2), 3), list("abc"))
+        add_true_tree(trace, tree)
+        assert [(node["first"], node["last"]) for node in trace["true_nodes"]] == spans(tree)
+    one = read_attention(torch.zeros(1, 3), ["a"])
+    add_true_tree(one, 0)
+    assert one["true_nodes"] == one["nodes"] == []
 
 
 def test_traces_have_no_keys_for_what_a_model_does_not_have() -> None:
