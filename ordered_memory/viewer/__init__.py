@@ -68,7 +68,8 @@ def write_page(
     Raises:
         ModuleNotFoundError, ValueError: as `viewer_page`.
     """
-    Path(path).write_text(viewer_page(traces, title, text), encoding="utf-8")
+    page = viewer_page(traces, title, text).encode()
+    Path(path).write_bytes(page)
 
 
 def embed(traces: Sequence[Trace]) -> str:

@@ -82,6 +82,17 @@ def test_the_same_traces_give_the_same_page(tmp_path: Path) -> None:
     assert embed(traces) in viewer_page(traces)
 
 
+def test_any_token_can_be_written_and_what_cannot_leaves_the_old_page(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page(path, [trace_of(["\ud800", "", "\n", "\0", "שלום", "🙂"])])
+    [data] = re.findall(r'<script type="application/json">(.*?)</script>', path.read_text(encoding="utf-8"))
+    assert json.loads(data)["traces"][0]["tokens"] == ["\ud800", "", "\n", "\0", "שלום", "🙂"]
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        write_page(path, [trace_of(["a", "b"])], title="\ud800")
+    assert path.read_bytes() == before
+
+
 def test_bad_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="expected traces to show, got none"):
         viewer_page([])
