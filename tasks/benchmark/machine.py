@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import platform
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tasks.benchmark.config import MeasurementConfig
+from tasks.runs.machine import commit, device_name
 
 
 def describe(config: MeasurementConfig) -> dict[str, Any]:
@@ -22,10 +19,10 @@ def describe(config: MeasurementConfig) -> dict[str, Any]:
     """
     return {
         "device": config.device,
-        "device_name": _device_name(config.device),
+        "device_name": device_name(config.device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seed": config.seed,
         "repeats": config.repeats,
@@ -49,25 +46,3 @@ def machine_line(machine: dict[str, Any], *notes: str) -> str:
         *flushed,
     )
     return "; ".join(parts)
-
-
-def _device_name(device: str) -> str:
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """Of the checkout that this file is in, "-dirty" if it has been changed; None without git."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        found = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=20
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip() or None

@@ -18,7 +18,8 @@ from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.hub import find_checkpoint
 from tasks.runs.optimization import Optimization
-from tasks.runs.progress import finished_text
+from tasks.runs.progress import end_text, finished_text
+from tasks.runs.record import record_end
 from tasks.runs.run_directory import RunDirectory, config_from_dict, write_json
 from tasks.runs.task import Task
 from tasks.runs.threads import use_threads
@@ -105,6 +106,7 @@ def _run(trainer: Trainer, prepared: Prepared) -> None:
     progress = trainer.fit()
     if fabric.is_global_zero:
         print(finished_text(progress, config), flush=True)
+        record_end(run, end_text(progress, config))
         text = text_of_saved(run.read_results(), prepared.results_text)
         if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)

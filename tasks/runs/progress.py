@@ -100,7 +100,17 @@ def left_text(progress: Progress, config: TrainingConfig) -> str:
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:
-    """Why training ended, and which epoch was best.
+    """After what training ended, and which epoch was best.
+
+    Args:
+        progress: at the end of training.
+        config: of the run.
+    """
+    return f"finished: {end_text(progress, config)}; best epoch {progress.best_epoch}"
+
+
+def end_text(progress: Progress, config: TrainingConfig) -> str:
+    """After what training ended.
 
     Args:
         progress: at the end of training.
@@ -108,10 +118,8 @@ def finished_text(progress: Progress, config: TrainingConfig) -> str:
     """
     if config.max_minutes is not None and progress.out_of_time(config):
         minutes = _plural(config.max_minutes, "minute")
-        reason = f"{config.max_minutes:g} {minutes} of training (--max-minutes)"
-    else:
-        reason = f"{progress.epoch - 1} {_plural(progress.epoch - 1, 'epoch')} (--epochs)"
-    return f"finished: {reason}; best epoch {progress.best_epoch}"
+        return f"{config.max_minutes:g} {minutes} of training (--max-minutes)"
+    return f"{progress.epoch - 1} {_plural(progress.epoch - 1, 'epoch')} (--epochs)"
 
 
 def _plural(number: float, unit: str) -> str:

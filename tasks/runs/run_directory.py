@@ -1,6 +1,7 @@
 """A run directory: the files of one training run, each replaced atomically.
 
 config.json        the resolved configuration
+record.json        the commands of the run, their commit, date and machine, and why training ended
 metrics.jsonl      one line per epoch
 tensorboard/       the same as curves
 last.safetensors   the complete training state, to resume from
@@ -42,6 +43,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.json"
+        self.record = path / "record.json"
         self.metrics = path / "metrics.jsonl"
         self.tensorboard = path / "tensorboard"
         self.last = path / "last.safetensors"

@@ -32,6 +32,7 @@ from tasks.runs.interruption import Interruption
 from tasks.runs.optimization import Optimization
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, left_text, progress_bar
+from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict, write_json
 from tasks.runs.task import Scores, Task
 
@@ -179,6 +180,7 @@ class Trainer:
         if main:
             self.run.results.unlink(missing_ok=True)  # they belong to weights that will change
             self.run.diverged.unlink(missing_ok=True)
+            record_start(self.run, self.device)
         directory = self.run.tensorboard if main else None
         with (
             Interruption(announce=main) as interruption,

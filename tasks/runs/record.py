@@ -1,0 +1,82 @@
+"""How a run came about, for its report: with which command, from which commit, when, where, and why it ended.
+
+record.json of a run directory has it. Runs of older versions have no such file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.runs.machine import commit, device_name
+from tasks.runs.run_directory import RunDirectory, read_json, write_json
+
+STARTS, END = "starts", "end"
+
+
+def record_start(run: RunDirectory, device: torch.device) -> None:
+    """Add the start of this process to the record; the first one of a run is not a resumption.
+
+    Args:
+        run: whose training starts or is resumed.
+        device: that it trains on.
+    """
+    before = _read(run)[STARTS] if run.last.exists() else []
+    write_json(run.record, {STARTS: [*before, this_process(device)]})
+
+
+def this_process(device: torch.device) -> dict[str, str]:
+    """With which command, from which commit, when and where this process runs; by name, those that are known.
+
+    Args:
+        device: that it computes on.
+    """
+    threads = torch.get_num_threads()
+    found = {
+        "Command": shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
+        "Commit": commit(),
+        "Date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "Machine": f"{device_name(device)}, {threads} threads, torch {torch.__version__}",
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def record_end(run: RunDirectory, reason: str) -> None:
+    """Say in the record why training ended.
+
+    Args:
+        run: whose training is at its end.
+        reason: in a few words.
+    """
+    write_json(run.record, {**_read(run), END: reason})
+
+
+def facts_of(run: RunDirectory) -> dict[str, str]:
+    """The record in words.
+
+    Args:
+        run: finished or not.
+    Returns:
+        Facts by name, those that are known.
+    """
+    record = _read(run)
+    facts: dict[str, str] = {}
+    for number, start in enumerate(record[STARTS]):
+        resumed = f", resumed {number}" if number else ""
+        facts |= {f"{name}{resumed}": str(value) for name, value in start.items()}
+    if END in record:
+        facts["Training ended after"] = record[END]
+    return facts
+
+
+def _read(run: RunDirectory) -> dict[str, Any]:
+    record = read_json(run.record) if run.record.exists() else None
+    match record:
+        case {"starts": [*starts]} if all(isinstance(start, dict) for start in starts):
+            return record
+    return {STARTS: []}
