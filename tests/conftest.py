@@ -24,26 +24,11 @@ def _same_seed():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _reports_have_no_pictures():
-    """Drawing those of one report takes ten times as long as the tiny run that it is about."""
-
-    def attention_figure(attention, tokens):
-        assert len(attention) == len(tokens)
-
+def _reports_have_few_examples():
+    """Tracing as many as a report has takes longer than the tiny run that it is about."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.reporting.report.attention_figure", attention_figure)
-        patch.setattr("tasks.reporting.report.curves_figure", lambda *_: None)
-        patch.setattr("tasks.reporting.report.figure_img", lambda *_: "")
+        patch.setattr("tasks.reporting.examples.NUM_EXAMPLES", 4)
         yield
-
-
-@pytest.fixture
-def pictures(monkeypatch):
-    """Reports have their pictures."""
-    from tasks.reporting import drawing
-
-    for name in ("attention_figure", "curves_figure", "figure_img"):
-        monkeypatch.setattr(f"tasks.reporting.report.{name}", getattr(drawing, name))
 
 
 @pytest.fixture(scope="session")

@@ -212,6 +212,8 @@ trace 3 --num-slots 0 -> --num-slots
 trace 3 --json '' -> --json .: is a directory
 trace 3 --json {directory} -> {directory}
 trace 3 --json {under_file} -> {text}
+trace 3 --html '' -> --html .: is a directory
+trace 3 --html {under_file} -> {text}
 evaluate --checkpoint {listops} --file {empty} -> {empty}
 evaluate --checkpoint {listops} --file {binary} -> {binary}
 evaluate --checkpoint {listops} --file {zeros} -> {zeros}
@@ -616,7 +618,7 @@ def writer(files, request):
 def test_a_full_disk_names_the_file_and_keeps_what_was_there(tmp_path, capsys, monkeypatch, writer):
     task, words, _ = writer
     # Git writes too, and would die and leave its lock.
-    monkeypatch.setattr("tasks.benchmark.machine._commit", lambda: None)
+    monkeypatch.setattr("tasks.benchmark.machine.commit", lambda: None)
     target = tmp_path / "result.html"
     target.write_text("before")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

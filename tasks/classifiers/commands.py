@@ -194,7 +194,8 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig, data: LabelledData
     config.check()
     model, trained = _load_for(task, config, data)
     num_slots = config.num_slots or trained.test_num_slots
-    config.write(traces_of(model, data, 0, task.classes(trained), num_slots, task.node_values))
+    traces = traces_of(model, data, 0, task.classes(trained), num_slots, task.node_values)
+    config.write(traces, task.title(trained), task.about)
 
 
 def _load_for(

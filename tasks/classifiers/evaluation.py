@@ -203,20 +203,3 @@ def read(model: nn.Module, data: LabelledData, index: int, num_slots: int | None
     if induced is None:
         return Reading(probabilities, None, None, attention)
     return Reading(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)
-
-
-def spread(data: LabelledData, shortest: int, longest: int, count: int) -> list[int]:
-    """Choose examples to look at, evenly spread over their lengths.
-
-    Args:
-        data: n examples.
-        shortest, longest: bounds of the length in tokens of every sentence of a chosen example.
-        count: the most examples.
-    Returns:
-        Indices, from short to long.
-    """
-    lengths = data.sentence_lengths
-    fitting = np.flatnonzero(((lengths >= shortest) & (lengths <= longest)).all(1))
-    ordered = fitting[np.argsort(lengths[fitting].sum(1), kind="stable")]
-    places = np.linspace(0, len(ordered) - 1, min(count, len(ordered)))
-    return [int(index) for index in ordered[places.astype(np.int64)]]

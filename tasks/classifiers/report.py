@@ -7,19 +7,19 @@ from typing import Any
 
 from torch import nn
 
-from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Sentence
-from tasks.classifiers.encoders import EncoderConfig
-from tasks.classifiers.evaluation import CROSS, Evaluation, read, spread
-from tasks.classifiers.traces import NodeValues
+from ordered_memory.trees import depth
+from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.encoders import GIVEN_TREES, EncoderConfig
+from tasks.classifiers.evaluation import CROSS, Evaluation
+from tasks.classifiers.traces import NodeValues, traces_of
+from tasks.reporting.curves import Curve
+from tasks.reporting.examples import choose
 from tasks.reporting.induced_trees import scores_tables, scores_text
-from tasks.reporting.report import Curve, Example, Report, Table, best_epoch, learning_curves, write_report
+from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import number, table
+from tasks.runs.record import facts_of
 from tasks.runs.run_directory import RunDirectory, config_to_dict
 
-NUM_EXAMPLES = 12
-EXAMPLE_LENGTHS = (5, 40)
-"""Tokens of a sentence that is drawn."""
 CONFUSION = "true class (rows) and answer (columns)"
 """The title of a confusion matrix."""
 
@@ -52,101 +52,64 @@ def results_text(results: Mapping[str, Any]) -> str:
 def write_run_report(
     run: RunDirectory,
     title: str,
+    about: str,
     config: EncoderConfig,
     results: Mapping[str, Any],
     evaluation: Evaluation,
     model: nn.Module,
     node_values: NodeValues | None = None,
 ) -> None:
-    """Write report.html: learning curves, tables, and some test examples with their trees.
+    """Write report.html: learning curves, tables, and some test examples to step through.
 
     Args:
         run: holds metrics.jsonl.
         title: of the page.
+        about: what the task is.
         config: of the run.
         results: of the evaluation.
         evaluation: of the best weights on the test data.
-        model: with these weights, on the CPU, for the heat maps.
+        model: with these weights, on the CPU.
         node_values: see `ClassifierTask`.
     """
     rows = run.read_metrics()
-    sentences = evaluation.data.sentence_lengths.shape[1]
-    chosen = spread(evaluation.data, *EXAMPLE_LENGTHS, NUM_EXAMPLES // sentences)
+    data = evaluation.data
+    chosen = choose(data.sentence_lengths.max(1), depths_of(data), evaluation.correct)
     report = Report(
         title=title,
+        about=f"{about} {_what_it_is_shown(config)}",
         subtitle=(
             f"{results['part'].capitalize()} accuracy {results['accuracy']:.4f} on "
             f"{results['examples']:,} {results['unit']} {best_epoch(rows)}."
         ),
-        config=config_to_dict(config),
         curves=learning_curves(rows),
-        plots=accuracy_plots({"test": results}),
+        plots=accuracy_plots({results["part"]: results}),
         tables=_tables(results),
-        examples=[
-            example
-            for index in chosen
-            for example in examples_of(
-                model,
-                evaluation.data,
-                index,
-                results["classes"],
-                config.test_num_slots,
-                node_values=node_values,
+        traces=[
+            trace
+            for number, index in enumerate(chosen)
+            for trace in traces_of(
+                model, data, index, results["classes"], config.test_num_slots, node_values, example=number
             )
         ],
+        facts=facts_of(run),
+        config=config_to_dict(config),
     )
     write_report(run.report, report)
 
 
-def examples_of(
-    model: nn.Module,
-    data: LabelledData,
-    index: int,
-    classes: list[str],
-    num_slots: int | None,
-    name: str = "",
-    node_values: NodeValues | None = None,
-) -> list[Example]:
-    """The sentences of an example with induced and true trees and the attention.
+def depths_of(data: LabelledData) -> list[int]:
+    """The depth of the true tree of each example, the deepest of its sentences.
 
     Args:
-        model: on the CPU.
-        data: has the example.
-        index: of the example.
-        classes: names of the answers.
-        num_slots: slots of the model for this call; None for its own.
-        name: of the model, put before the captions.
-        node_values: see `ClassifierTask`.
-    Returns:
-        One for each sentence.
+        data: n examples.
     """
-    reading = read(model, data, index, num_slots)
-    answer, label = int(reading.probabilities.argmax()), int(data.labels[index])
-    verdict = f"answer {classes[answer]}" + ("" if answer == label else f", true answer {classes[label]}")
-    sentences = data.sentences(index)
-    shown: Sequence[Tree | None] = reading.trees or [None] * len(sentences)
-    if node_values is not None and reading.trees is None:
-        shown = [sentence.tree for sentence in sentences]  # its values at the nodes of the true tree
     return [
-        Example(
-            tokens=sentence.words,
-            predicted_tree=shown[i],
-            gold_tree=sentence.tree,
-            attention=reading.attention[i].numpy() if reading.attention is not None else None,
-            caption=": ".join(part for part in (name, sentence.name, verdict) if part),
-            correct=answer == label,
-            attention_tokens=sentence.tokens,
-            sentiment=_values(node_values, model, sentence, shown[i]),
-            gold_sentiment=sentence.values,
-        )
-        for i, sentence in enumerate(sentences)
+        max(depth(sentence.tree) for sentence in data.sentences(index)) for index in range(len(data.labels))
     ]
 
 
-def _values(
-    node_values: NodeValues | None, model: nn.Module, sentence: Sentence, tree: Tree | None
-) -> Mapping[Span, float] | None:
-    return None if node_values is None or tree is None else node_values(model, sentence, tree)
+def _what_it_is_shown(config: EncoderConfig) -> str:
+    return "It is given the true trees." if config.model in GIVEN_TREES else "It is never shown a tree."
 
 
 def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
@@ -165,10 +128,16 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
                 for name, one in results.items()
             },
             title,
+            counts={float(place): count for place, (_, count) in rows.items()},
         )
         for title, rows in groups.items()
-        if all(name.isdecimal() for name in rows)
+        if _are_numbers(rows)
     ]
+
+
+def _are_numbers(groups: Mapping[str, Any]) -> bool:
+    """Whether the groups are places on an axis."""
+    return all(name.isdecimal() for name in groups)
 
 
 def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
@@ -181,7 +150,7 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
     classes = results["classes"]
     return Table(
         title=CONFUSION.capitalize() + (f": {name}" if name else ""),
-        columns=["", *(one.split()[0] for one in classes)],
+        columns=["true class", *(one.split()[0] for one in classes)],
         rows=[[one, *row] for one, row in zip(classes, results["confusion"], strict=True)],
     )
 
@@ -189,7 +158,8 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
 def _tables(results: Mapping[str, Any]) -> list[Table]:
     tables = [] if results["confusion"] is None else [confusion_table(results)]
     for title, rows in results["accuracy_by"].items():
-        tables.append(_accuracy_table(title, rows))
+        if not _are_numbers(rows):  # those are plots
+            tables.append(_accuracy_table(title, rows))
     return tables + scores_tables(results["span_f1"], results["valid_trees"], results["punctuation"])
 
 

@@ -35,6 +35,7 @@ class ClassifierTask(Generic[Config]):
 
     Args:
         title: of a run, in a few words.
+        about: what a model reads and answers, in a sentence or two, for who does not know the task.
         unit: what its examples are called, in the plural.
         classes: names of the answers, in the order of the labels.
         config: its configuration.
@@ -60,6 +61,7 @@ class ClassifierTask(Generic[Config]):
     """
 
     title: Callable[[Config], str]
+    about: str
     unit: str
     classes: Callable[[Config], tuple[str, ...]]
     config: type[Config]
@@ -205,6 +207,13 @@ class ClassifierTask(Generic[Config]):
             device=fabric.device,
         )
         write_run_report(
-            run, self.title(config), config, results, evaluation, model.to("cpu"), self.node_values
+            run,
+            self.title(config),
+            self.about,
+            config,
+            results,
+            evaluation,
+            model.to("cpu"),
+            self.node_values,
         )
         return results

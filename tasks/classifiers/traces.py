@@ -31,6 +31,9 @@ def traces_of(
     classes: Sequence[str],
     num_slots: int | None = None,
     node_values: NodeValues | None = None,
+    *,
+    model_name: str = "",
+    example: int = 0,
 ) -> list[Trace]:
     """What a model does with an example.
 
@@ -41,8 +44,10 @@ def traces_of(
         classes: names of the answers.
         num_slots: for this call; None for the model's own.
         node_values: see `ClassifierTask`.
+        model_name: the caption, in place of the name of the sentence.
+        example: number that the traces have in common.
     Returns:
-        A trace of each sentence, with the number of the example: its attention, or else the tree that the
+        A trace of each sentence: its attention, or else the tree that the
         model induces, if any. What is not known of the data, such as the label of a typed sentence, is
         missing.
     """
@@ -50,7 +55,8 @@ def traces_of(
     traces = []
     for place, sentence in enumerate(data.sentences(index)):
         trace = _induced(reading, place, sentence)
-        trace["caption"], trace["example"] = sentence.name, index
+        trace["caption"] = model_name or sentence.name
+        trace["example"] = example
         trace["words"] = list(sentence.positions)
         trace["answer"] = answer_of(reading, data, index, classes)
         if data.labelled:

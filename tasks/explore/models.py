@@ -14,9 +14,9 @@ from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import traces_of
 from tasks.explore.texts import LANGUAGES, Texts
+from tasks.language_model.reading import layers_of, load_with_distances, split_sentence, trace_sentence
 from tasks.listops.task import LISTOPS
 from tasks.logic.task import LOGIC
-from tasks.parsing.reading import layers_of, load_with_distances, split_sentence, trace_sentence
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint

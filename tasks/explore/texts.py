@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tasks.language_model.grammar import draw_sentences
+from tasks.language_model.reading import LONGEST_TRACED
 from tasks.listops import expressions
 from tasks.listops.expressions import CLOSE, OPERATORS
 from tasks.listops.generator import Limits, generate
@@ -14,7 +15,6 @@ from tasks.logic import formulas
 from tasks.logic.formulas import AND, EVERYWHERE, OR
 from tasks.logic.generator import generate as draw_pairs
 from tasks.logic.model import LogicModel
-from tasks.parsing.reading import LONGEST_TRACED
 from tasks.runs.errors import UserError
 from tasks.sst.grammar import draw as draw_film_sentences
 

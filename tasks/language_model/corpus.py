@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.grammar import draw_sentences
+from tasks.language_model.grammar import Sentence, draw_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 
@@ -42,13 +42,24 @@ def load_corpus(config: LanguageModelConfig) -> Corpus:
     """
     if config.data_dir is not None:
         return read_corpus(config.data_dir)
-    sentences = [sentence.words for sentence in draw_sentences(config.sentences, config.seed)]
-    held_out = config.sentences // 10
-    parts = [sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]]
+    parts = [[sentence.words for sentence in part] for part in draw_parts(config)]
     try:
         return _encode(dict(zip(FILES, parts, strict=True)))
     except UserError as error:
         raise UserError(f"--sentences {config.sentences} are too few: drawn {error}") from None
+
+
+def draw_parts(config: LanguageModelConfig) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
+    """The sentences of a run that draws its text, with their trees.
+
+    Args:
+        config: says how many and with which seed.
+    Returns:
+        Those for training, validation and testing.
+    """
+    sentences = draw_sentences(config.sentences, config.seed)
+    held_out = config.sentences // 10
+    return sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]
 
 
 def read_corpus(directory: Path) -> Corpus:
@@ -86,6 +97,22 @@ def read_sentences(path: Path) -> list[list[str]]:
     if not any(sentences):
         raise UserError(f"{path}: has no words")
     return sentences
+
+
+def split_text(text: Tensor, vocabulary: Vocabulary) -> list[list[str]]:
+    """The sentences of a text; the inverse of `encode_text` for known words.
+
+    Args:
+        text: (N,) int64, every sentence followed by `<eos>`.
+        vocabulary: of the model.
+    """
+    sentences: list[list[str]] = [[]]
+    for i in text.tolist():
+        if i == vocabulary.end:
+            sentences.append([])
+        else:
+            sentences[-1].append(vocabulary.words[i])
+    return sentences[:-1]
 
 
 def encode_text(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary, where: str) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from onlstm.layer import State
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import Corpus, load_corpus
-from tasks.language_model.model import build_model
+from tasks.language_model.model import Trained, build_model
 from tasks.language_model.optimization import build_optimization
 from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import EOS_ID
@@ -241,5 +241,5 @@ def _test(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric
         **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
         **{f"{name}_tokens": len(text) for name, text in parts.items()},
     }
-    write_run_report(run, config, results)
+    write_run_report(run, Trained(model, corpus.vocabulary, config), results, corpus.validation)
     return results

@@ -91,6 +91,10 @@ def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
 
 LISTOPS = ClassifierTask(
     title=lambda config: f"ListOps: {config.model}",
+    about=(
+        "The model reads an expression such as [MAX 2 9 [MIN 4 7 ] 0 ] and says its value, a digit. MED is "
+        "the median and SM the sum modulo 10."
+    ),
     unit="expressions",
     classes=lambda config: DIGITS,
     config=ListOpsConfig,

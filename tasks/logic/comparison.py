@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.classifiers.evaluation import spread
-from tasks.classifiers.report import EXAMPLE_LENGTHS, accuracy_plots, confusion_table, examples_of
+from ordered_memory.trace import Trace
+from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of
+from tasks.classifiers.traces import traces_of
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
 from tasks.logic.model import load_model
 from tasks.logic.published import PUBLISHED
 from tasks.logic.task import LEFT_OUT, LOGIC, load_pairs
-from tasks.reporting.report import Example, Report, Table, write_report
+from tasks.reporting import examples
+from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.summary import Published
 from tasks.reporting.tables import number
 from tasks.reporting.tables import table as plain_table
 from tasks.runs.errors import UserError
+from tasks.runs.record import facts_of
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
-
-NUM_EXAMPLES = 6
 
 
 def write_comparison(path: Path, directories: Sequence[Path]) -> str:
@@ -57,10 +59,15 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
     }
     report = Report(
         title=f"Logic: {len(summaries)} models, split {split}",
+        about=LOGIC.about,
         subtitle="Accuracy on the test data by the operations of the longer formula.",
         plots=accuracy_plots(summaries),
         tables=[table, *(confusion_table(summary, name) for name, summary in summaries.items())],
-        examples=_trees_side_by_side(inducing, configs),
+        traces=_side_by_side(inducing, configs),
+        facts={
+            name: ", ".join(facts_of(RunDirectory(directory)).values())
+            for name, directory in zip(summaries, directories, strict=True)
+        },
     )
     write_report(path, report)
     return plain_table(
@@ -69,19 +76,27 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
     )
 
 
-def _trees_side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Example]:
+def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Trace]:
     """The same pairs as each model that induces trees reads them."""
     if not runs:
         return []
     first = next(iter(runs))
     data = Dataset([pair for group in load_pairs(configs[first]).tests for pair in group])
     models = {name: load_model(RunDirectory(directory).best)[0] for name, directory in runs.items()}
+    count = max(1, examples.NUM_EXAMPLES // len(models))
+    chosen = examples.choose(data.sentence_lengths.max(1), depths_of(data), count=count)
+    readings = itertools.product(chosen, models.items())
     return [
-        example
-        for index in spread(data, *EXAMPLE_LENGTHS, NUM_EXAMPLES)
-        for name, model in models.items()
-        for example in examples_of(
-            model, data, index, list(LOGIC.classes(configs[name])), configs[name].test_num_slots, name
+        trace
+        for number, (index, (name, model)) in enumerate(readings)
+        for trace in traces_of(
+            model,
+            data,
+            index,
+            LOGIC.classes(configs[name]),
+            configs[name].test_num_slots,
+            model_name=name,
+            example=number,
         )
     ]
 
@@ -110,6 +125,7 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
         + (f" and on what split {split} left out" if regions else ""),
         columns=["model", *operations, *(f"left out, {region}" for region in regions)],
         rows=rows,
+        best=best_cells(rows),
         note="Training has at most 6 operations; 12 stands for 12 and more.",
     )
 

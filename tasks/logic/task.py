@@ -92,6 +92,11 @@ def _draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
 
 LOGIC = ClassifierTask(
     title=lambda config: f"Logic: {config.model}, split {config.split}",
+    about=(
+        "The model reads two formulas of propositional logic and says which of seven relations holds between "
+        "them: < where the left one entails the right one, = where they are equivalent, # where they are "
+        "independent."
+    ),
     unit="pairs",
     classes=lambda config: LogicModel.classes,
     config=LogicConfig,

@@ -14,11 +14,11 @@ from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
-from tasks.language_model.grammar import draw_sentences
+from tasks.language_model.corpus import draw_parts
 from tasks.language_model.model import Trained
 from tasks.language_model.ptb_spelling import coverage, spell
-from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.reading import (
+from tasks.language_model.reading import (
+    ABOUT,
     LONGEST_TRACED,
     UNITS,
     layers_of,
@@ -28,6 +28,7 @@ from tasks.parsing.reading import (
     split_sentence,
     trace_sentence,
 )
+from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.report import results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
@@ -36,6 +37,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import check_writable_file, write_atomically
 from tasks.runs.options import check_at_least
+from tasks.runs.record import this_process
 from tasks.runs.run_directory import config_to_dict
 
 TEMPERATURES = (1e-6, 1e6)
@@ -161,7 +163,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         **evaluation.summary(),
     }
     print(results_text(results))
-    write_page(output, results, evaluation)
+    write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
     print(f"\nreport: {output}")
     config.write(results)
 
@@ -181,9 +183,7 @@ def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
         treebank = read_treebank(config.treebank, config.keep_punctuation)
         source, punctuation = f"{config.treebank}", KEPT if config.keep_punctuation else DROPPED
     elif trained.config.data_dir is None:
-        count = trained.config.sentences
-        # As tasks.language_model.corpus cuts them.
-        drawn = draw_sentences(count, trained.config.seed)[: count // 10]
+        _, _, drawn = draw_parts(trained.config)
         sentences = [Sentence(*one, f"drawn sentence {i}") for i, one in enumerate(drawn, start=1)]
         treebank = Treebank(sentences, 0, Counter())
         source, punctuation = "the test part of the sentences that the model's run drew", NONE_DRAWN
@@ -244,7 +244,8 @@ def run_trace(config: TraceConfig) -> None:
     """
     config.check_files()
     words, trained, layers = _prepare(config, LONGEST_TRACED)
-    config.write([trace_sentence(trained, words, layers, config.temperature)])
+    trace = trace_sentence(trained, words, layers, config.temperature)
+    config.write([trace], f"A sentence read by {NAMES[trained.config.model]}", ABOUT)
 
 
 def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, list[int]]:

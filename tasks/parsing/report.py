@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
-
-from ordered_memory.draw import distances_figure
 from ordered_memory.span_f1 import CORPUS_LEVEL, EVALB_DIFFERENCE, ONE_TOKEN, SENTENCE_LEVEL
-from tasks.parsing.evaluation import LABELS, SHORT, Evaluation, Source
+from ordered_memory.trace import Trace, add_true_tree, read_distances
+from ordered_memory.trees import depth
+from tasks.parsing.evaluation import LABELS, SHORT, Evaluation
 from tasks.parsing.treebank import tags_text
-from tasks.reporting.report import Example, Report, Table, write_report
+from tasks.reporting.examples import choose
+from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.tables import table
 
-NUM_EXAMPLES = 12
-EXAMPLE_LENGTHS = (4, 20)
-PAPERS_LAYER = 2
+ABOUT = (
+    "A language model, which learnt from text alone, reads sentences whose true trees are known. The "
+    "distances that it computes between words say where constituents end; the trees that are read off them "
+    "are compared with the true ones."
+)
+FACTS = ("Sentences", "Punctuation", "Vocabulary", "Distances")
 TEXT_WIDTH = 110
 
 GROUP_NAMES = {"all": "all sentences", "short": f"sentences of at most {SHORT} words"}
+F1 = {"f1_corpus": "F1 corpus", "f1_sentence": "F1 sentence"}
 COLUMNS = {
-    "f1_corpus": "F1 corpus",
-    "f1_sentence": "F1 sentence",
+    **F1,
     "depth": "depth",
     "depth_of_words": "depth of words",
 }
@@ -70,23 +73,37 @@ def results_text(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation) -> None:
-    """Write the HTML report: tables, and a dozen sentences of different lengths with trees and distances.
+def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, facts: Mapping[str, str]) -> None:
+    """Write the HTML report: tables, and sentences of different lengths with trees and distances.
 
     Args:
         path: the file, in a directory that exists.
         results: from `commands.run_evaluate`.
         evaluation: the trees.
+        facts: how they came about, by name.
     """
-    source = _source_of_examples(list(evaluation.trees))
     report = Report(
         title=f"Unsupervised parsing with {results['model']}",
-        subtitle=" ".join([*_facts(results), f"Examples: {source.name}."]),
-        config=results["config"],
+        about=ABOUT,
+        subtitle=_best_text(results),
         tables=_tables(results),
-        examples=[_example(evaluation, source, index) for index in _choose(evaluation)],
+        traces=_traces(evaluation, results["config"]["temperature"]),
+        facts={**dict(zip(FACTS, _facts(results), strict=True)), **facts},
+        config=results["config"],
     )
     write_report(path, report)
+
+
+def _best_text(results: dict[str, Any]) -> str:
+    """Whose trees are nearest to the true ones."""
+    measure = "f1_corpus"
+    rows = [row for row in results["rows"] if row["decoding"] != "ceiling"]
+    model, others = ([row for row in rows if (row["layer"] is None) == other] for other in (False, True))
+    best, baseline = (max(of, key=lambda row: row["all"][measure]) for of in (model, others))
+    return (
+        f"{F1[measure]} {best['all'][measure]:.4f} with {best['name']}, the best of the model's trees; "
+        f"{baseline['name']}, the best baseline, has {baseline['all'][measure]:.4f}."
+    )
 
 
 def _facts(results: dict[str, Any]) -> list[str]:
@@ -118,6 +135,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
             title=f"Unlabelled span F1 and depth: {GROUP_NAMES[name]} ({groups[name]['sentences']:,})",
             columns=["trees", *COLUMNS.values()],
             rows=[[row["name"], *(row[name][key] for key in COLUMNS)] for row in rows],
+            best=_best_f1(rows, name),
         )
         for name in groups
     ]
@@ -134,6 +152,12 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     return tables
 
 
+def _best_f1(rows: list[dict[str, Any]], group: str) -> set[tuple[int, int]]:
+    """The cells of the best F1 among the model's trees and the baselines: a ceiling takes no part."""
+    ceilings = [row["name"] for row in rows if row["decoding"] == "ceiling"]
+    return best_cells([[row["name"], *(row[group][key] for key in F1)] for row in rows], ceilings)
+
+
 def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, TEXT_WIDTH)
 
@@ -142,37 +166,21 @@ def _text(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
-def _source_of_examples(sources: Sequence[Source]) -> Source:
-    """The paper's decoding, of the paper's layer if it was evaluated."""
-    candidates = [source for source in sources if source.decoding == "prpn"]
-    return next((source for source in candidates if source.layer == PAPERS_LAYER), candidates[0])
-
-
-def _choose(evaluation: Evaluation) -> list[int]:
-    """Sentences of lengths that can be drawn, evenly spread."""
-    shortest, longest = EXAMPLE_LENGTHS
-    lengths = np.array([len(sentence.words) for sentence in evaluation.sentences])
-    fitting = np.flatnonzero((lengths >= shortest) & (lengths <= longest))
-    ordered = fitting[np.argsort(lengths[fitting], kind="stable")]
-    places = np.linspace(0, len(ordered) - 1, min(NUM_EXAMPLES, len(ordered)))
-    return [int(index) for index in ordered[places.astype(np.int64)]]
-
-
-def _example(evaluation: Evaluation, source: Source, index: int) -> Example:
-    sentence = evaluation.sentences[index]
-    sources = [one for one in evaluation.trees if one.decoding == source.decoding]
-    layers = [one.layer - 1 for one in sources if one.layer is not None]
-    return Example(
-        tokens=sentence.words,
-        predicted_tree=evaluation.trees[source][index],
-        gold_tree=sentence.tree,
-        attention=None,
-        caption=f"{len(sentence.words)} words ({PurePath(sentence.where).name})",
-        correct=None,
-        figure=distances_figure(
-            evaluation.distances[index][layers].numpy(),
+def _traces(evaluation: Evaluation, temperature: float) -> list[Trace]:
+    """Some sentences with the distances of the evaluated layers, and every tree."""
+    layers = [source.layer for source in evaluation.trees if source.layer and source.decoding == "prpn"]
+    lengths = [len(sentence.words) for sentence in evaluation.sentences]
+    depths = [depth(sentence.tree) for sentence in evaluation.sentences]
+    traces = []
+    for number, index in enumerate(choose(lengths, depths)):
+        sentence = evaluation.sentences[index]
+        trace = read_distances(
+            evaluation.distances[index][[layer - 1 for layer in layers]],
             sentence.words,
-            [evaluation.trees[one][index] for one in sources],
-            [one.name for one in sources],
-        ),
-    )
+            names=[f"layer {layer}" for layer in layers],
+            temperature=temperature,
+        )
+        add_true_tree(trace, sentence.tree)
+        trace["caption"], trace["example"] = PurePath(sentence.where).name, number
+        traces.append(trace)
+    return traces

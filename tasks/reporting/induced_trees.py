@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare
 from ordered_memory.trees import Span, Tree, spans
-from tasks.reporting.report import Table
+from tasks.reporting.report import Table, best_cells
 
 Scores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
@@ -82,11 +82,13 @@ def scores_tables(scores: Scores, valid: Mapping[str, float], note: str) -> list
         return []
     names = next(iter(scores.values()))
     columns = {**scores, **({"valid trees": valid} if valid else {})}
+    rows = [[name, *(of[name] for of in columns.values())] for name in names]
     return [
         Table(
             title="Unlabelled span F1 of the induced trees" + (", and valid trees" if valid else ""),
             columns=["trees", *columns],
-            rows=[[name, *(rows[name] for rows in columns.values())] for name in names],
+            rows=rows,
+            best=best_cells(rows),
             note=f"{note[0].upper()}{note[1:]}. {ONE_TOKEN}" + (f" {VALID}" if valid else ""),
         )
     ]

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from ordered_memory.draw import attention_figure, tree_svg
-from ordered_memory.trees import Span, Tree, spans
-from tasks.reporting.drawing import LONGEST_DRAWN, curves_figure, figure_img
+from ordered_memory.trace import Trace
+from ordered_memory.viewer import embed, script, style
+from tasks.reporting.curves import Curve, curve_svg
+from tasks.reporting.rendering import TEMPLATES
+from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
-
-
-@dataclass
-class Curve:
-    """Lines in one plot.
-
-    Args:
-        name: what is drawn.
-        unit: of its values.
-        series: by name, (place on the axis, value) pairs.
-        axis: what the values are drawn over.
-    """
-
-    name: str
-    unit: str
-    series: dict[str, list[tuple[float, float]]]
-    axis: str = "epoch"
 
 
 @dataclass
@@ -45,41 +26,14 @@ class Table:
         columns: their heads.
         rows: cells of each row; the first names the row, None is a cell without a value.
         note: under it, conventions for instance.
+        best: row and column, from 0, of the cells that are marked as the best; see `best_cells`.
     """
 
     title: str
     columns: list[str]
     rows: list[list[Any]]
     note: str = ""
-
-
-@dataclass
-class Example:
-    """A sentence as the model reads it.
-
-    Args:
-        tokens: its T words.
-        predicted_tree: None for a model that induces none.
-        gold_tree: None where none is known.
-        attention: p, (·, N); None for a model without slots.
-        attention_tokens: what the model read, where that is more than the leaves of the trees.
-        figure: something else to draw under the trees, if anything.
-        sentiment: of every node of the predicted tree, as `draw.tree_svg` takes it.
-        gold_sentiment: of every node of the true tree.
-        caption: the model's answer.
-        correct: whether it is right; None where that makes no sense.
-    """
-
-    tokens: list[str]
-    predicted_tree: Tree | None
-    gold_tree: Tree | None
-    attention: NDArray[np.floating] | None
-    caption: str
-    correct: bool | None
-    attention_tokens: list[str] | None = None
-    figure: Figure | None = None
-    sentiment: Mapping[Span, float] | None = None
-    gold_sentiment: Mapping[Span, float] | None = None
+    best: Collection[tuple[int, int]] = ()
 
 
 @dataclass
@@ -88,20 +42,27 @@ class Report:
 
     Args:
         title: of the page.
+        about: what the task is, in a sentence or two.
         subtitle: one line on what was run and what came out.
-        config: the resolved options.
         curves: of learning.
         plots: of results.
-        tables, examples: see their classes.
+        tables: see `Table`.
+        traces: of examples, to step through.
+        samples: texts that the model wrote.
+        facts: about the run by name: its command, date and so on.
+        config: the resolved options.
     """
 
     title: str
+    about: str
     subtitle: str
-    config: dict[str, Any] = field(default_factory=dict)
     curves: list[Curve] = field(default_factory=list)
     plots: list[Curve] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    examples: list[Example] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -117,19 +78,24 @@ def write_report(path: Path, report: Report) -> None:
 UNITS = {"accuracy": "fraction", "loss": "nats", "perplexity": "words"}
 
 
-def learning_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+def learning_curves(
+    rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest: bool = False
+) -> list[Curve]:
     """Everything measured on both training and validation data.
 
     Args:
         rows: of metrics.jsonl.
+        measure, lowest: what the best epoch was chosen by; see `best_row`.
     """
     parts = ("train", "validation")
     names = [name.removeprefix("train_") for name in rows[0] if name.startswith("train_")]
+    best = best_row(rows, measure, lowest)["epoch"]
     return [
         Curve(
             name,
             UNITS[name],
             {part: [(row["epoch"], row[f"{part}_{name}"]) for row in rows] for part in parts},
+            best=best,
         )
         for name in sorted(names)
     ]
@@ -140,15 +106,49 @@ def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest
 
     Args:
         rows: of metrics.jsonl.
-        measure: what the epoch was chosen by, on validation data.
-        lowest: whether less of it is better.
+        measure, lowest: what the epoch was chosen by; see `best_row`.
     """
-    choose = min if lowest else max
-    best = choose(rows, key=lambda row: row[f"validation_{measure}"])
+    best = best_row(rows, measure, lowest)
     return (
         f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data "
         f"({best[f'validation_{measure}']:.4f})"
     )
+
+
+def best_row(rows: Sequence[dict[str, Any]], measure: str, lowest: bool) -> dict[str, Any]:
+    """The metrics of the epoch whose weights were tested.
+
+    Args:
+        rows: of metrics.jsonl.
+        measure: what the epoch was chosen by, on validation data.
+        lowest: whether less of it is better.
+    """
+    choose = min if lowest else max
+    return choose(rows, key=lambda row: row[f"validation_{measure}"])
+
+
+def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:
+    """Where the highest number of each column is, if two or more are compared.
+
+    Args:
+        rows: of a table; the first cell of each names it.
+        leave_out: names of rows that take no part, such as an upper bound.
+    Returns:
+        Row and column, from 0, of each of them.
+    Example:
+        >>> sorted(best_cells([["model", 0.5, 0.5], ["random", 0.25, 0.5], ["oracle", 1.0, 1.0]], ["oracle"]))
+        [(0, 1), (0, 2), (1, 2)]
+    """
+    found = set()
+    for column in range(1, len(rows[0]) if rows else 0):
+        values = {
+            place: row[column]
+            for place, row in enumerate(rows)
+            if row[0] not in leave_out and isinstance(row[column], int | float)
+        }
+        if len(values) > 1:
+            found |= {(place, column) for place, value in values.items() if value == max(values.values())}
+    return found
 
 
 def render(report: Report) -> str:
@@ -157,58 +157,19 @@ def render(report: Report) -> str:
     Args:
         report: what to show.
     """
-    return _TEMPLATES.get_template("report.html").render(report=report, longest_drawn=LONGEST_DRAWN)
-
-
-def _img(curve: Curve) -> Markup:
-    """A plot of curves."""
-    last = ", ".join(f"{name} {points[-1][1]:.4f}" for name, points in curve.series.items() if points)
-    figure = curves_figure(curve.series, curve.name, curve.unit, curve.axis)
-    return Markup(figure_img(figure, f"{curve.name} by {curve.axis}; at the end {last}"))
-
-
-def _trees(example: Example) -> list[tuple[str, Markup]]:
-    """Names and drawings of the induced tree, wrong constituents marked, and of the true one."""
-    if example.predicted_tree is None:
-        return []
-    true = set() if example.gold_tree is None else set(spans(example.gold_tree))
-    wrong = (
-        [] if example.gold_tree is None else [one for one in spans(example.predicted_tree) if one not in true]
+    return TEMPLATES.get_template("report.html").render(
+        report=report,
+        explanation=explanation(report.traces),
+        viewer_style=Markup(style()),
+        viewer_script=Markup(script()),
+        examples=Markup(embed(report.traces)) if report.traces else None,
     )
-    name = "induced, as the true one" if example.gold_tree is not None and not wrong else "induced"
-    induced = tree_svg(example.predicted_tree, example.tokens, wrong, example.sentiment)
-    panes = [(name, Markup(induced))]
-    if example.gold_tree is not None:
-        true_one = tree_svg(example.gold_tree, example.tokens, sentiment=example.gold_sentiment)
-        panes.append(("true", Markup(true_one)))
-    return panes
 
 
-def _pictures(example: Example) -> list[Markup]:
-    """The heat map and whatever else is drawn under the trees."""
-    pictures = []
-    if example.attention is not None:
-        tokens = example.attention_tokens or example.tokens
-        description = f"attention over {example.attention.shape[1]} slots for each of {len(tokens)} tokens"
-        pictures.append(figure_img(attention_figure(example.attention, tokens), description))
-    if example.figure is not None:
-        pictures.append(figure_img(example.figure, f"figure of {len(example.tokens)} tokens"))
-    return [Markup(picture) for picture in pictures]
+def _numbers(curve: Curve) -> Table:
+    """The numbers of a plot; the row of the best place is marked."""
+    best = () if curve.best_row is None else [(curve.best_row, 0)]
+    return Table(f"{curve.name} by {curve.axis}", curve.columns, curve.rows, best=best)
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:g}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "–" if value is None else str(value)
-
-
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_TEMPLATES.filters.update(img=_img, trees=_trees, pictures=_pictures, cell=_cell)
+TEMPLATES.filters.update(svg=curve_svg, numbers=_numbers)

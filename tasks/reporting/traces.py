@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordered_memory.trace import Answer, Trace, to_json
+from ordered_memory.viewer import viewer_page
 from tasks.runs.files import check_writable_file, write_atomically
 
 STANDARD_OUTPUT = Path("-")
@@ -18,25 +19,54 @@ class FilesConfig:
 
     json: Path | None = None
     """Write the trace to this file, as JSON; with - print it, and nothing else."""
+    html: Path | None = None
+    """Write a page to this file that shows the trace step by step."""
 
     def check_files(self) -> None:
         """Raise a UserError if a file cannot be written."""
         if self.json != STANDARD_OUTPUT:
             check_writable_file("--json", self.json)
+        check_writable_file("--html", self.html)
 
-    def write(self, traces: Sequence[Trace]) -> None:
+    def write(self, traces: Sequence[Trace], title: str, about: str) -> None:
         """Tell what the traces show, and write them where the options say.
 
         Args:
             traces: of one example.
+            title, about: of the page.
         """
+        told = [summary_text(traces)]
+        if self.html is not None:
+            write_atomically(self.html, viewer_page(traces, title, f"{about} {explanation(traces)}"))
+            told.append(f"page: {self.html}")
         if self.json == STANDARD_OUTPUT:
             print(to_json(traces))
             return
-        print(summary_text(traces))
         if self.json is not None:
             write_atomically(self.json, to_json(traces) + "\n")
-            print(f"trace: {self.json}")
+            told.append(f"trace: {self.json}")
+        print("\n".join(told))
+
+
+ATTENTION = (
+    "pₜ is the attention of a token over the slots of the memory; slot 1 is the top of the stack. The "
+    "subtrees down to the slot that it attends to most are joined into one, and the token goes on top: so a "
+    "tree grows while the model reads."
+)
+DISTANCES = (
+    "The distance of a word is large where a constituent ends before it. Trees are read off the distances of "
+    "each layer, in three ways."
+)
+
+
+def explanation(traces: Sequence[Trace]) -> str:
+    """What it is that traces show, in a few sentences.
+
+    Args:
+        traces: of any number of examples.
+    """
+    kinds = {key for trace in traces for key in trace}
+    return " ".join(text for key, text in (("memory", ATTENTION), ("layers", DISTANCES)) if key in kinds)
 
 
 def answer_text(answer: Answer) -> str:

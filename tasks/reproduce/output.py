@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tasks.reporting.drawing import curves_figure, figure_png
+from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.tables import markdown, number
 from tasks.reporting.tables import table as plain
 from tasks.reproduce.results import Line, Results, Summary
@@ -48,7 +48,7 @@ def write(results: Results, directory: Path) -> list[Path]:
     write_atomically(paths[0], f"## {title}\n{head}\n\n{items}\n")
     write_json(paths[1], results.as_json())
     if results.table.axis is not None:
-        paths.append(base.with_suffix(".png"))
+        paths.append(base.with_suffix(".svg"))
         write_atomically(paths[-1], _plot(results, results.table.axis))
     return paths
 
@@ -76,7 +76,7 @@ def _mean(cell: Summary, digits: int) -> str:
     return f"{number(cell.mean, digits)}{deviation} (n {len(cell.values)})"
 
 
-def _plot(results: Results, axis: str) -> bytes:
+def _plot(results: Results, axis: str) -> str:
     """Ours and published over the columns that are numbers."""
     places = {column: float(column) for column in results.columns if column.isdecimal()}
     series: dict[str, list[tuple[float, float]]] = {}
@@ -89,4 +89,4 @@ def _plot(results: Results, axis: str) -> bytes:
             for name, points in ((line.name, ours), (f"{line.name}, published", theirs))
             if points
         }
-    return figure_png(curves_figure(series, "accuracy", "%", axis))
+    return curve_svg(Curve("accuracy", "%", series, axis))

@@ -75,8 +75,8 @@ def facts_of(run: RunDirectory) -> dict[str, str]:
 
 
 def _read(run: RunDirectory) -> dict[str, Any]:
-    record = read_json(run.record) if run.record.exists() else None
-    match record:
-        case {"starts": [*starts]} if all(isinstance(start, dict) for start in starts):
-            return record
-    return {STARTS: []}
+    record: Any = read_json(run.record) if run.record.exists() else None
+    starts = record.get(STARTS) if isinstance(record, dict) else None
+    known = isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
+    found: dict[str, Any] = record if known else {STARTS: []}
+    return found

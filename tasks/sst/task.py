@@ -174,6 +174,10 @@ def node_values(model: nn.Module, sentence: Sentence, tree: Tree) -> dict[Span, 
 
 SST = ClassifierTask(
     title=lambda config: f"SST-{config.classes}: {config.model_name}",
+    about=(
+        "The model reads a sentence about a film and says how positive it is. The colour of a node is the "
+        "sentiment of its words by themselves."
+    ),
     unit="sentences",
     classes=lambda config: CLASSES[config.classes],
     config=SentimentConfig,

@@ -19,6 +19,10 @@ PUBLISHED_NOTE = (
     "Published accuracies are from ON-LSTM's Table 3: models of two layers of 650 units that learnt from 90 "
     "million words of Wikipedia, with another vocabulary."
 )
+ABOUT = (
+    "A language model reads pairs of sentences, one of them grammatical and the other, almost the same, not. "
+    "It is right where the grammatical one is the more probable to it."
+)
 COUNTS = ("pairs", "covered", "scored")
 FEW = 100
 """An accuracy over fewer scored pairs is marked: its standard error may exceed 0.05."""
@@ -82,7 +86,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
     tables = [
         Table(
             title=section[0]["name"],
-            columns=["", *COUNTS, *columns],
+            columns=["case", *COUNTS, *columns],
             rows=[["\u2003" * line["level"] + line["name"], *_cells(line, columns)] for line in section],
         )
         for section in _sections(results["lines"])
@@ -100,6 +104,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
     )
     report = Report(
         title="Targeted syntactic evaluation",
+        about=ABOUT,
         subtitle=" ".join(results["notes"][:2]),
         config=results["options"],
         tables=tables,

@@ -33,7 +33,7 @@ def listops_model(name):
 
 def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
     model, data = listops_model("ordered-memory"), Dataset.from_texts(["3", EXPRESSION])
-    [trace] = traces_of(model, data, 1, DIGITS, num_slots=7)
+    [trace] = traces_of(model, data, 1, DIGITS, num_slots=7, example=3)
     prediction = model.eval()(data.batch([1]), 7)
     pointers = prediction.attention[0].argmax(-1).tolist()
     assert tree_of(trace["nodes"], 9) == shift_reduce(pointers, 7)
@@ -41,7 +41,7 @@ def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
     expected = prediction.logits.softmax(-1)[0].tolist()
     assert trace["answer"]["probabilities"] == pytest.approx(expected, abs=1e-6)
     assert tree_of(trace["true_nodes"], 9) == data.sentences(1)[0].tree
-    assert trace["example"] == 1
+    assert trace["example"] == 3
 
 
 def test_a_tree_of_joined_neighbours_or_only_the_true_one():

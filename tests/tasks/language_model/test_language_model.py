@@ -14,16 +14,19 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from onlstm.language_model import LanguageModel
+from ordered_memory.trees import spans
 from tasks.language_model.__main__ import main
 from tasks.language_model.config import LanguageModelConfig, presets_of
-from tasks.language_model.corpus import encode_text, read_corpus, read_sentences
+from tasks.language_model.corpus import draw_parts, encode_text, read_corpus, read_sentences, split_text
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, draw_pairs, draw_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.samples import EMPTY, LONGEST, sample_sentences
 from tasks.language_model.task import IGNORE_INDEX, LanguageModelling, Text, perplexity, stretches
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.task import Share
+from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
 NO_DROPOUT = dict.fromkeys(
@@ -491,3 +494,43 @@ def test_another_kind_of_checkpoint(capsys):
 
 def test_perplexity_stays_finite():
     assert math.isfinite(perplexity(1e9))
+
+
+def test_a_text_is_split_into_the_sentences_it_was_made_of():
+    sentences = [["a", "b"], [], ["b"]]
+    vocabulary = Vocabulary.of(sentences)
+    assert split_text(encode_text(sentences, vocabulary, ""), vocabulary) == sentences
+
+
+def test_samples_are_drawn_with_the_probabilities_of_the_model(small_runs):
+    trained = load_model(Path(small_runs["language_model"]))
+    drawn = sample_sentences(trained, seed=3)
+    assert drawn == sample_sentences(trained, seed=3) != sample_sentences(trained, seed=4)
+    words = {word for sentence in drawn if sentence != EMPTY for word in sentence.split()}
+    assert words <= {*trained.vocabulary.words, "…"}
+    never = trained.vocabulary.words.index("the")
+    always = trained.vocabulary.words.index("dog")
+    with torch.no_grad():
+        trained.model.output_bias[always] = 1e4
+        trained.model.output_bias[never] = -1e4
+    assert set(sample_sentences(trained)) == {" ".join(["dog"] * LONGEST + ["…"])}
+
+
+def test_the_report_has_trees_of_validation_sentences_and_the_true_ones(small_runs):
+    text = (Path(small_runs["language_model_run"]) / "report.html").read_text()
+    config = load_model(Path(small_runs["language_model"])).config
+    trees = {tuple(sentence.words): sentence.tree for sentence in draw_parts(config)[1]}
+    traces = embedded(text)
+    assert len(traces) == 4
+    for trace in traces:
+        tree = trees[tuple(trace["tokens"])]
+        assert {(node["first"], node["last"]) for node in trace["true_nodes"]} == set(spans(tree))
+        assert [layer["name"] for layer in trace["layers"]] == ["layer 1", "layer 2"]
+
+
+def test_the_report_of_an_lstm_has_samples_but_no_trees(tmp_path):
+    options = ["--model", "lstm", "--run-dir", str(tmp_path)]
+    assert main(["train", *TINY, *options]) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert embedded(text) == []
+    assert text.count("<li>") == 12

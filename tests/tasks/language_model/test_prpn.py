@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.model import Trained, build_model
 from tasks.language_model.prpn import PRPN, ReadingLayer, memory_gates, structured_attention
+from tasks.language_model.reading import read_sentences, syntactic_distances
 from tasks.language_model.task import LanguageModelling
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.evaluation import decode
-from tasks.parsing.reading import read_sentences, syntactic_distances
 from tests.tolerances import assert_close
 
 NO_DROPOUT = dict.fromkeys([f"{name}_dropout" for name in ("input", "hidden", "output", "recurrent")], 0.0)

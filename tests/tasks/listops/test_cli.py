@@ -2,14 +2,15 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from tasks.listops.__main__ import main
 from tasks.listops.commands import TestName
 from tasks.listops.data import Dataset, read_tsv, write_tsv
+from tasks.listops.expressions import parse
 from tasks.listops.generator import HARD_TESTS
+from tests.tasks.reporting.pages import Page, embedded
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12", "--epochs", "1"),
@@ -37,47 +38,28 @@ def fails(capsys, *words):
 def test_a_run_directory_holds_everything(run):
     names = {path.name for path in run.iterdir()}
     assert names == {
-        *("config.json", "metrics.jsonl", "tensorboard", "last.safetensors"),
+        *("config.json", "record.json", "metrics.jsonl", "tensorboard", "last.safetensors"),
         *("best.safetensors", "results.json", "report.html", ".lock"),
     }
     assert json.loads((run / "config.json").read_text())["slot_size"] == 6
 
 
-class Tags(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.open, self.external = [], []
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in ("meta", "img", "path", "br"):
-            self.open.append(tag)
-        self.external += [
-            value for name, value in attributes if name in ("src", "href") and value[:5] != "data:"
-        ]
-
-    def handle_endtag(self, tag):
-        if tag != "path":
-            assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag, attributes):
-        pass
-
-
-def test_the_report_of_a_run_stands_alone(run):
-    page = (run / "report.html").read_text()
-    tags = Tags()
-    tags.feed(page)
-    assert tags.open == []
-    assert tags.external == []
-    assert page.count("<article>") == 12
-    assert page.count("<svg") == 24
-    assert "Accuracy by depth" in page
+def test_the_report_of_a_run_has_examples_of_the_test_data(run):
+    text = (run / "report.html").read_text()
+    page = Page(text)
+    assert page.open == page.external == []
+    traces = embedded(text)
+    assert len(traces) == 4
+    for trace in traces:
+        assert trace["memory"]["num_slots"] == 3
+        assert trace["answer"]["true"] == parse(trace["tokens"]).value
 
 
 def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "lstm"), *TINY, "--model", "lstm"]) == 0
     assert "span F1" not in capsys.readouterr().out
-    assert "<svg" not in (tmp_path / "lstm" / "report.html").read_text()
+    traces = embedded((tmp_path / "lstm" / "report.html").read_text())
+    assert not any({"memory", "nodes"} & trace.keys() for trace in traces)
     checkpoint = str(tmp_path / "lstm" / "best.safetensors")
     assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
     assert "induces no trees" in capsys.readouterr().out
@@ -88,7 +70,8 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
 def test_the_trees_of_a_gumbel_tree_lstm_are_scored_and_drawn(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "run"), *TINY, "--model", "gumbel-tree-lstm"]) == 0
     assert "span F1" in capsys.readouterr().out
-    assert (tmp_path / "run" / "report.html").read_text().count("<svg") == 24
+    traces = embedded((tmp_path / "run" / "report.html").read_text())
+    assert all(len(trace["nodes"]) == len(trace["tokens"]) - 1 for trace in traces)
     checkpoint = str(tmp_path / "run" / "best.safetensors")
     assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
     assert "the tree is" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from tasks.logic.__main__ import main
 from tasks.logic.config import presets_of
 from tasks.logic.data import write_directory
 from tasks.logic.generator import generate
+from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
 TINY = [
@@ -151,7 +152,9 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
     page = tmp_path / "report.html"
     assert main(["report", *runs, "--output", str(page)]) == 0
     assert "Ordered Memory, published" in capsys.readouterr().out
-    assert page.read_text().count("<article>") >= 4
+    captions = [trace["caption"] for trace in embedded(page.read_text())]
+    names = ("ordered-memory", "ordered-memory, seed-2")
+    assert captions == 2 * [name for name in names for side in range(2)]
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no finished run" in capsys.readouterr().err
 

@@ -11,10 +11,10 @@ from ordered_memory.trees import leaves
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
+from tasks.language_model.reading import read_sentences, syntactic_distances
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
-from tasks.parsing.reading import read_sentences, syntactic_distances
 from tasks.parsing.treebank import Sentence
 from tasks.runs.errors import UserError
 

@@ -1,47 +1,51 @@
-"""Drawings and the report: right way round, self-contained, the same every time."""
+"""Reports: self-contained, small, the same every time; the best is marked, and nothing in them is markup."""
 
 import re
+from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 
-from ordered_memory.baseline_trees import balanced, left_branching
+from ordered_memory.baseline_trees import left_branching
+from ordered_memory.trace import add_true_tree, read_attention
+from tasks.reporting.curves import Curve
 from tasks.reporting.drawing import save_attention
-from tasks.reporting.report import Curve, Example, Report, Table, render, write_report
-from tests.hostile_files import MAIN, TINY
-
-pytestmark = pytest.mark.usefixtures("pictures")
+from tasks.reporting.examples import LENGTHS
+from tasks.reporting.report import Report, Table, best_cells, learning_curves, render, write_report
+from tests.tasks.reporting.pages import Page, embedded
 
 WORDS = ["[MAX", "2", "9", "]"]
 
 
-def example(**changes):
-    fields = {
-        "tokens": WORDS,
-        "predicted_tree": balanced(4),
-        "gold_tree": left_branching(4),
-        "attention": np.eye(4, 3),
-        "caption": "answer 9",
-        "correct": True,
-    }
-    return Example(**{**fields, **changes})
+def trace(tokens=WORDS, slots=3):
+    attention = torch.eye(slots)[torch.arange(len(tokens)) % slots]
+    attention[0] = 0
+    found = read_attention(attention, tokens)
+    add_true_tree(found, left_branching(len(tokens)))
+    return found
 
 
 def report(**changes):
     fields = {
         "title": "A <run> & more",
+        "about": "what it is about",
         "subtitle": "one line",
         "config": {"slot_size": 8},
-        "curves": [Curve("loss", "nats", {"train": [(1, 0.5), (2, 0.25)]})],
+        "facts": {"command": "python -m <b>"},
+        "curves": [
+            Curve(
+                "loss", "nats", {"train": [(1, 0.5), (2, 0.25)], "validation": [(1, 0.75), (2, 0.5)]}, best=2
+            )
+        ],
         "tables": [Table("Accuracy", ["length", "accuracy"], [["1–20", 0.98765]], "a note")],
-        "examples": [example()],
+        "traces": [trace()],
     }
     return Report(**{**fields, **changes})
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):
     for name in ("a", "b"):
-        save_attention(tmp_path / "new" / f"{name}.png", np.eye(4, 3), WORDS)
+        save_attention(tmp_path / "new" / f"{name}.png", torch.eye(4, 3), WORDS)
         write_report(tmp_path / f"{name}.html", report())
     assert (tmp_path / "new" / "a.png").read_bytes() == (tmp_path / "new" / "b.png").read_bytes()
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
@@ -61,64 +65,118 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_text_is_escaped_and_nothing_is_loaded_from_elsewhere():
-    page = render(report(examples=[example(tokens=["<script>", "&", '"', "x"])]))
-    assert "<script>" not in page
-    assert "A &lt;run&gt; &amp; more" in page
-    assert set(re.findall(r"https?://[^\"]*", page)) == {"http://www.w3.org/2000/svg"}  # a name, not a place
+def test_nothing_in_a_report_is_markup_or_comes_from_elsewhere():
+    wild = "</script><script>alert(1)</script>"
+    tokens = [wild, "&", '"', "\u2028"]
+    page = Page(
+        render(
+            report(
+                title=wild,
+                about=wild,
+                subtitle=wild,
+                samples=[wild],
+                facts={wild: wild},
+                config={wild: wild},
+                curves=[Curve(wild, wild, {wild: [(1, 0.5)]}, wild)],
+                tables=[Table(wild, [wild], [[wild]], wild)],
+                traces=[trace(tokens)],
+            )
+        )
+    )
+    assert page.tags.count("script") == 2  # the data of the examples, and the program
+    assert page.external == []
+    assert embedded(page.text)[0]["tokens"] == tokens
+    assert "alert(1)</script>" not in page.text
 
 
-def test_wrong_constituents_are_marked_and_right_trees_said_to_be_right():
-    assert 'class="branch wrong"' in render(report())
-    page = render(report(examples=[example(predicted_tree=left_branching(4))]))
-    assert 'class="branch wrong"' not in page
-    assert "as the true one" in page
+def test_the_best_epoch_is_marked_in_the_plot_and_in_its_numbers():
+    rows = [
+        {
+            "epoch": epoch,
+            "train_loss": 1 / epoch,
+            "validation_loss": loss,
+            "train_accuracy": 0.5,
+            "validation_accuracy": 1 - loss,
+        }
+        for epoch, loss in enumerate([0.75, 0.25, 0.5], start=1)
+    ]
+    by_accuracy, by_loss = (learning_curves(rows, *by) for by in ((), ("loss", True)))
+    assert [curve.best for curve in by_accuracy + by_loss] == [2, 2, 2, 2]
+    page = render(report(curves=by_loss))
+    assert page.count("★ best") == 2
+    assert re.findall(r'<tr><th scope="row" class=best>(\w+)</th>', page) == ["2", "2"]
 
 
-def test_sentiment_is_drawn_on_either_tree_with_a_legend():
-    values = {(i, j): 0.5 for i in range(4) for j in range(i, 4)}
-    for changes in ({"sentiment": values}, {"gold_sentiment": values}):
-        page = render(report(examples=[example(), example(**changes)]))
-        assert page.count("<circle") == 7
-        assert page.count('<span class="scale">') == 1
-    page = render(report())
-    assert "<circle" not in page
-    assert '<span class="scale">' not in page
+def test_the_numbers_of_a_plot_are_a_table_with_gaps():
+    curve = Curve(
+        "accuracy",
+        "fraction",
+        {"a": [(1, 0.5), (3, 1.0)], "b": [(2, 0.25)]},
+        "depth",
+        counts={1: 7, 2: 8, 3: 9},
+    )
+    assert curve.columns == ["depth", "a", "b", "count"]
+    assert curve.rows == [[1, 0.5, None, 7], [2, None, 0.25, 8], [3, 1.0, None, 9]]
+    page = render(report(curves=[], plots=[curve]))
+    assert "<td>–</td><td>0.2500</td><td>8</td>" in page
 
 
-def test_a_model_without_trees_and_long_sentences_are_shown_as_text():
-    page = render(report(examples=[example(predicted_tree=None, attention=None)]))
-    assert "<svg" not in page
-    assert "induced" not in page
-    page = render(report(examples=[example(tokens=["1"] * 61)]))
-    assert "more than 60 tokens" in page
-    assert "<svg" not in page
+def test_points_are_where_their_values_belong():
+    """Lines rise where values rise, and equal values are equally high in every line."""
+    curve = Curve("accuracy", "fraction", {"a": [(1, 0.0), (2, 0.5), (4, 1.0)], "b": [(1, 0.5), (2, 1.0)]})
+    page = render(report(curves=[curve]))
+    xs = [float(x) for x in re.search(r'data-xs="([^"]*)"', page)[1].split()]
+    a, b = (found.split() for found in re.findall(r'data-ys="([^"]*)"', page))
+    assert xs[2] - xs[1] == pytest.approx(2 * (xs[1] - xs[0]), abs=0.2)
+    assert b == [a[1], a[2], "-"]
+    heights = [float(y) for y in a]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
+    assert heights[0] > heights[1]
 
 
-def test_an_empty_report_is_a_page():
-    page = render(Report("t", "s"))
+def test_the_best_of_a_column_is_marked_unless_it_takes_no_part():
+    rows = [["model", 0.5, 3], ["random", 0.25, 3], ["oracle", 1.0, 4], ["published", "", 1]]
+    assert best_cells(rows, leave_out=["oracle"]) == {(0, 1), (0, 2), (1, 2)}
+    assert best_cells(rows[:1]) == best_cells([]) == set()
+    page = render(
+        report(tables=[Table("F1", ["trees", "F1"], [["model", 0.5], ["random", 0.25]], best={(0, 1)})])
+    )
+    assert "<td class=best>0.5000</td>" in page
+    assert "the best of its column" in page
+
+
+def test_a_report_without_curves_and_examples_is_a_page():
+    page = render(Report("t", "a", "s"))
     assert "<h2>" not in page
     assert render(report(curves=[Curve("loss", "nats", {"train": []})]))
 
 
+def test_as_many_and_as_long_examples_as_a_report_may_have_are_small():
+    longest = trace(["[MAX"] * LENGTHS[1], slots=21)
+    page = render(report(traces=[{**longest, "example": i} for i in range(60)]))
+    assert len(page.encode()) < 3_000_000
+
+
 @pytest.mark.parametrize(
-    ("task", "expected"),
+    ("task", "plots", "texts"),
     [
         (
             "listops",
-            ["accuracy by epoch", "loss by epoch", "accuracy by depth", *["attention over 3 slots"] * 2],
+            ["accuracy by epoch", "loss by epoch", "accuracy by depth"],
+            ["It is never shown a tree"],
         ),
-        (
-            "logic",
-            ["accuracy by epoch", "loss by epoch", "accuracy by operations", *["attention over 5 slots"] * 2],
-        ),
-        ("sst", ["accuracy by epoch", "loss by epoch", *["attention over 5 slots"] * 2]),
-        ("language_model", ["loss by epoch", "perplexity by epoch"]),
+        ("logic", ["accuracy by epoch", "loss by epoch", "accuracy by operations"], ["two formulas"]),
+        ("sst", ["accuracy by epoch", "loss by epoch"], ["how positive it is", "nodes"]),
+        ("language_model", ["loss by epoch", "perplexity by epoch"], ["Samples"]),
     ],
 )
-def test_the_report_of_a_run_has_its_pictures(tmp_path, monkeypatch, task, expected):
-    monkeypatch.setattr("tasks.classifiers.report.NUM_EXAMPLES", 2)
-    assert MAIN[task](["train", *TINY[task].split(), "--run-dir", str(tmp_path)]) == 0
-    page = (tmp_path / "report.html").read_text()
-    pictures = re.findall(r'<img width="\d+" alt="([^"]*)" src="data:image/png;base64,', page)
-    assert [re.split("; | for ", alt)[0] for alt in pictures] == expected
+def test_the_report_of_a_run(small_runs, task, plots, texts):
+    text = (Path(small_runs[f"{task}_run"]) / "report.html").read_text()
+    page = Page(text)
+    assert page.open == page.external == []
+    assert [label.partition(";")[0] for label in page.plots] == plots
+    for fact in (*texts, "Command", "1 epoch (--epochs)", "torch"):
+        assert fact.lower() in text.lower(), fact
+    traces = embedded(text)
+    assert 0 < len({one["example"] for one in traces}) <= 4
+    assert len(text.encode()) < 3_000_000

@@ -13,6 +13,7 @@ from tasks.listops.model import ListOpsModel, load_model
 from tasks.parsing.__main__ import main as parsing
 from tasks.reporting.traces import summary_text
 from tests.hostile_files import MAIN
+from tests.tasks.reporting.pages import embedded
 from tests.traces import tree_of
 
 WORDS = {
@@ -92,3 +93,13 @@ def test_the_summary_of_two_sequences_has_one_answer():
         "right: 3 tokens; the induced tree is not the true one",
     ]
     assert json.loads(to_json(traces))["traces"] == traces
+
+
+@pytest.mark.parametrize("task", WORDS)
+def test_the_page_shows_the_trace_that_is_printed(task, small_runs, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    command = ["trace", *WORDS[task], "--checkpoint", small_runs[task], "--html", str(page), "--json", "-"]
+    assert MAIN[task](command) == 0
+    text = page.read_text()
+    assert embedded(text) == json.loads(capsys.readouterr().out)["traces"]
+    assert "pₜ is the attention" in text

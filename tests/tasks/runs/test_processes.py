@@ -20,8 +20,8 @@ OPTIONS = [
 # `python -m tasks.listops` that draws little, and sends itself a signal after a step if it is told to.
 SCRIPT = """
 import os, sys
-from tasks.classifiers import report
 from tasks.listops.__main__ import main
+from tasks.reporting import examples
 from tasks.runs.trainer import Trainer
 step, number, rank = (int(os.environ.get(name, "-1")) for name in ("STOP_AT", "STOP_BY", "STOP_RANK"))
 train_batch = Trainer.train_batch
@@ -31,7 +31,7 @@ def stopping(self, batch):
         os.kill(os.getpid(), number)
     return found
 Trainer.train_batch = stopping
-report.NUM_EXAMPLES = 1
+examples.NUM_EXAMPLES = 1
 sys.exit(main())
 """
 

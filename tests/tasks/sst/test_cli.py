@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from tasks.classifiers.classification import Classification
 from tasks.sst.__main__ import main
 from tasks.sst.model import CLASSES
+from tests.tasks.reporting.pages import embedded
 from tests.tasks.sst import test_contextual
 
 TINY = [
@@ -45,7 +46,9 @@ def test_the_results_say_everything(run):
     assert len(results["span_f1"]) == 2
     page = (run / "report.html").read_text()
     assert "<h1>SST-5: ordered-memory" in page
-    assert page.count("<circle") > 100
+    for trace in embedded(page):
+        assert all(-1 <= node["value"] <= 1 for node in trace["nodes"] + trace["true_nodes"])
+        assert len(trace["token_values"]) == len(trace["true_token_values"]) == len(trace["tokens"])
 
 
 def test_a_finished_run_resumes_to_its_results(run, capsys):

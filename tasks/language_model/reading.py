@@ -21,6 +21,10 @@ from tasks.runs.options import check_text
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
 LONGEST_TRACED = 300
 """Words of a sentence that is traced: CKY takes time and memory with their third power."""
+ABOUT = (
+    "The model reads a text word by word and says how probable each word is to come next. It is never shown "
+    "a tree."
+)
 UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
 """Of distances, by kind of model; an LSTM has none."""
 

@@ -1,0 +1,183 @@
+"""Lines over numbers as SVG: in a page, where `curves.js` tells the values of each place, and as a file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
+
+from tasks.reporting.rendering import TEMPLATES, cell
+
+WIDTH, PLOT_HEIGHT, TOP, BOTTOM, RIGHT = 360, 190, 34, 38, 14
+"""In pixels: the whole width, the height of the plot, and what is above, below and beside it."""
+CHARACTER, LINE = 7, 18
+"""Width of a character and height of a line of the font, in pixels."""
+COLOURS = ("#1a66b0", "#b85c00", "#16703f", "#8a3ca8", "#5a6570", "#b01e5a")
+"""As in `style.css`, which has others for a dark page."""
+DASHES = ("none", "6 3", "2 3", "9 3 2 3", "4 2", "12 4")
+MARKS = (
+    "m-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z",
+    "m-3,-3h6v6h-6z",
+    "m0,-4l4,7h-8z",
+    "m0,-4l4,4l-4,4l-4,-4z",
+)
+"""Circle, square, triangle, diamond: paths from a point."""
+MOST_MARKS = 30
+"""Longer lines have none."""
+
+Points = list[tuple[float, float]]
+
+
+@dataclass
+class Curve:
+    """Lines in one plot.
+
+    Args:
+        name: what is drawn.
+        unit: of its values.
+        series: by name, (place on the axis, value) pairs; the places are whole numbers and rise.
+        axis: what the values are drawn over.
+        best: the place that is marked as the best, if any.
+        counts: how many examples there are at each place, where that is of interest.
+    """
+
+    name: str
+    unit: str
+    series: dict[str, Points]
+    axis: str = "epoch"
+    best: float | None = None
+    counts: Mapping[float, int] = field(default_factory=dict)
+
+    @property
+    def places(self) -> list[float]:
+        """All places on the axis, in order."""
+        return sorted({place for points in self.series.values() for place, _ in points})
+
+    @property
+    def columns(self) -> list[str]:
+        """Heads of the table of its numbers."""
+        return [self.axis, *self.series, *(["count"] if self.counts else [])]
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The table of its numbers: a row for each place."""
+        values = [dict(points) for points in self.series.values()]
+        return [
+            [int(place), *(of.get(place) for of in values), *([self.counts[place]] if self.counts else [])]
+            for place in self.places
+        ]
+
+    @property
+    def best_row(self) -> int | None:
+        """The row of the best place."""
+        return None if self.best is None else self.places.index(self.best)
+
+
+class _Line(NamedTuple):
+    """A series as it is drawn; `ys` has an empty text for a place without a value."""
+
+    name: str
+    path: str
+    marks: str
+    colour: str
+    dash: str
+    mark: str
+    legend: tuple[float, float]
+    ys: str
+
+
+def curve_svg(curve: Curve) -> Markup:
+    """The plot.
+
+    Args:
+        curve: with one line or more.
+    Returns:
+        One <svg> element, which may be a file of its own.
+    """
+    ticks = _ticks([value for points in curve.series.values() for _, value in points])
+    labels = _labels(ticks)
+    left = 12 + CHARACTER * max(map(len, labels))
+    places = curve.places or [0.0]
+    low, high = (places[0], places[-1]) if len(places) > 1 else (places[0] - 1, places[0] + 1)
+    bottom = TOP + PLOT_HEIGHT
+
+    def x(place: float) -> float:
+        return round(left + (WIDTH - left - RIGHT) * (place - low) / (high - low), 1)
+
+    def y(value: float) -> float:
+        return round(bottom - PLOT_HEIGHT * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
+
+    whole = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(places[0], places[-1])
+    corners = _legend(list(curve.series), bottom + BOTTOM + LINE)
+    lines = []
+    for number, (name, points) in enumerate(curve.series.items()):
+        drawn = {place: (x(place), y(value)) for place, value in points}
+        mark = MARKS[number % len(MARKS)]
+        lines.append(
+            _Line(
+                name=name,
+                path="M" + "L".join(f"{at:g},{height:g}" for at, height in drawn.values()),
+                marks="".join(f"M{at:g},{height:g}{mark}" for at, height in drawn.values())
+                if len(drawn) <= MOST_MARKS
+                else "",
+                colour=COLOURS[number % len(COLOURS)],
+                dash=DASHES[number % len(DASHES)],
+                mark=mark,
+                legend=corners[number],
+                ys=" ".join(f"{drawn[place][1]:g}" if place in drawn else "-" for place in places),
+            )
+        )
+    return Markup(
+        TEMPLATES.get_template("curve.svg").render(
+            curve=curve,
+            description=_description(curve),
+            size=(WIDTH, corners[-1][1] + 8 if corners else bottom + BOTTOM),
+            left=left,
+            right=WIDTH - RIGHT,
+            top=TOP,
+            bottom=bottom,
+            lines=[line for line in lines if line.ys.strip("- ")],
+            x_ticks=[(x(tick), f"{tick:,.0f}") for tick in whole if places[0] <= tick <= places[-1]],
+            y_ticks=[(y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
+            best=None if curve.best is None else x(curve.best),
+            xs=" ".join(f"{x(place):g}" for place in places),
+            name_width=CHARACTER * len(curve.name) + 6,
+        )
+    )
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """Round numbers from below the values to above them."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if low == high:
+        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+    return [float(tick) for tick in MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
+
+
+def _labels(ticks: Sequence[float]) -> list[str]:
+    """As many decimals for all as tell them apart."""
+    step = min(after - before for before, after in itertools.pairwise(ticks))
+    decimals = next((count for count in range(6) if abs(step - round(step, count)) < step / 1000), 6)
+    return [f"{tick:,.{decimals}f}" for tick in ticks]
+
+
+def _legend(names: Sequence[str], top: float) -> list[tuple[float, float]]:
+    """Where the entries of the legend start, in as many lines as they need."""
+    places: list[tuple[float, float]] = []
+    at, height = 0.0, top
+    for name in names:
+        width = 36 + CHARACTER * len(name) + 12
+        if at and at + width > WIDTH:
+            at, height = 0.0, height + LINE
+        places.append((round(at, 1), height))
+        at += width
+    return places
+
+
+def _description(curve: Curve) -> str:
+    last = ", ".join(f"{name} {cell(points[-1][1])}" for name, points in curve.series.items() if points)
+    return f"{curve.name} by {curve.axis}; at the end {last}"

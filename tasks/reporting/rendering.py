@@ -1,0 +1,34 @@
+"""The templates of reports, and how numbers are written in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+def cell(value: Any) -> str:
+    """A value as a table or a plot shows it.
+
+    Args:
+        value: a number, text, or None where there is no value.
+    Example:
+        >>> cell(0.98765), cell(1234), cell(None)
+        ('0.9877', '1,234', '–')
+    """
+    if isinstance(value, float):
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "–" if value is None else str(value)
+
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["cell"] = cell

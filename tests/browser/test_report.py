@@ -1,0 +1,72 @@
+"""A report of a run, as a reader opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tasks.reporting.pages import embedded
+
+OpenPage = Callable[..., Any]
+RUNS = ("listops", "logic", "sst", "language_model")
+
+
+@pytest.fixture
+def open_report(open_page: OpenPage, small_runs: dict[str, str]) -> OpenPage:
+    """Open the report of a tiny run from the disk, without a network: `open_report("listops", width=400)`."""
+
+    def open_report(task: str, **options: Any) -> Any:
+        path = Path(small_runs[f"{task}_run"]) / "report.html"
+        return open_page(path.as_uri(), offline=True, **options)
+
+    return open_report
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("task", RUNS)
+def test_a_report_is_accessible(
+    task: str, scheme: str, open_report: OpenPage, accessibility: Callable[[Any], list[Any]]
+) -> None:
+    assert accessibility(open_report(task, color_scheme=scheme)) == []
+
+
+@pytest.mark.parametrize("task", RUNS)
+def test_nothing_sticks_out_of_a_narrow_screen(task: str, open_report: OpenPage) -> None:
+    page = open_report(task, width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_the_examples_are_listed_and_can_be_chosen(open_report: OpenPage, small_runs: dict[str, str]) -> None:
+    traces = embedded((Path(small_runs["listops_run"]) / "report.html").read_text())
+    page = open_report("listops")
+    entries = page.locator(".om-examples label")
+    assert entries.count() == len(traces)
+    entries.last.click()
+    assert page.locator(".om-token").all_inner_texts()[: len(traces[-1]["tokens"])] == traces[-1]["tokens"]
+
+
+def test_pointer_and_keys_tell_the_values_of_a_plot(open_report: OpenPage) -> None:
+    page = open_report("listops")
+    figure = page.locator(".curve").last
+    plot, readout = figure.locator(".plot"), figure.locator(".readout")
+    figure.locator("summary").click()
+    rows = [text.split("\t") for text in figure.locator("tbody tr").all_inner_texts()]
+
+    def told(place: int) -> str:
+        depth, accuracy, count = rows[place]
+        return f"depth {depth}: test {accuracy}, count {count}"
+
+    assert readout.inner_text() == told(-1)
+    plot.hover(position={"x": 40, "y": 100})
+    hovered = readout.inner_text()
+    assert hovered == told(0)
+    plot.focus()
+    for key, place in (("Home", 0), ("ArrowLeft", 0), ("ArrowRight", 1), ("End", -1), ("ArrowLeft", -2)):
+        page.keyboard.press(key)
+        assert readout.inner_text() == told(place)
+        assert plot.get_attribute("aria-valuetext") == told(place)
+    figure.locator("summary").focus()
+    assert readout.inner_text() == told(-1)
