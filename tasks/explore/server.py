@@ -75,7 +75,7 @@ class Explorer:
         """
         asked = await _asked(request)
         model = self._model(asked)
-        texts, num_slots = _texts(asked, model), _number(asked, "num_slots")
+        texts, num_slots = _texts(asked, model), _number(asked, "num_slots", "the number of slots")
 
         def answer() -> Response:
             return JSONResponse(model.read(texts, num_slots)._asdict(), headers=HEADERS)
@@ -92,7 +92,7 @@ class Explorer:
             request: `{"model": name, "length": number or null}`.
         """
         asked = await _asked(request)
-        language, length = self._model(asked).language, _number(asked, "length")
+        language, length = self._model(asked).language, _number(asked, "length", "the length")
         return await self._texts(lambda: language.draw(self._random, length))
 
     async def lengthen(self, request: Request) -> Response:
@@ -197,6 +197,7 @@ def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
             },
             "most_slots": MOST_SLOTS,
             "longest_random": LONGEST_RANDOM,
+            "most_bytes": MOST_BYTES,
         },
     )
     policy = (
@@ -231,10 +232,12 @@ def _texts(asked: Mapping[str, Any], model: Model) -> Texts:
     return tuple(texts)
 
 
-def _number(asked: Mapping[str, Any], name: str) -> int | None:
-    number = asked.get(name)
-    if number is not None and not isinstance(number, int):
-        raise HTTPException(400, f"expected {name} to be a whole number or null")
+def _number(asked: Mapping[str, Any], key: str, name: str) -> int | None:
+    number = asked.get(key)
+    if isinstance(number, float):  # what one may type
+        raise UserError(f"{name} must be a whole number, got {number:g}")
+    if number is not None and type(number) is not int:
+        raise HTTPException(400, f"expected {key} to be a number or null")
     return number
 
 

@@ -157,6 +157,34 @@ def test_the_length_of_a_random_example_is_chosen(explore: Any) -> None:
     assert typed(page)[0].split() == tokens
 
 
+def test_going_back_to_the_start_shows_what_it_showed(explore: Any) -> None:
+    page = explore()
+    page.get_by_label("Expression").fill("[SM 7 8 ]")
+    page.get_by_label("Expression").press("Enter")
+    page.locator(".om-verdict", has_text="Answer 5").wait_for()
+    page.go_back()
+    page.locator(".om-verdict", has_text="Answer 9").wait_for()
+    assert typed(page) == [EXPRESSION]
+
+
+def test_numbers_and_texts_that_cannot_be_are_told_in_words(explore: Any) -> None:
+    page = explore()
+    error = page.locator("#error")
+    page.get_by_role("spinbutton", name="Slots").fill("1.5")
+    page.get_by_role("button", name="Read").click()
+    error.get_by_text("the number of slots must be a whole number, got 1.5").wait_for()
+    page.get_by_label("of about").fill("2.5")
+    page.get_by_role("button", name="Random example").click()
+    error.get_by_text("the length must be a whole number, got 2.5").wait_for()
+    page.get_by_role("spinbutton", name="Slots").fill("")
+    page.get_by_label("Expression").fill("漢" * 30_000)
+    page.get_by_role("button", name="Read").click()
+    error.get_by_text("this text is too long to be read").wait_for()
+    page.get_by_label("Expression").fill("3")
+    page.get_by_role("button", name="Read").click()
+    page.locator(".om-verdict", has_text="Answer 3").wait_for()
+
+
 def test_two_models_are_compared(explore: Any, own: str) -> None:
     page = explore("#model=ListOps", width=1280)
     names = page.get_by_label("Compare with").locator("option").all_text_contents()

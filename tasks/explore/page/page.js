@@ -4,7 +4,7 @@
 /**
  * @typedef {{name: string, task: string, num_slots: number | null}} Model
  * @typedef {{boxes: string[], hint: string, start: string[], sized: boolean}} Language
- * @typedef {{models: Model[], languages: Record<string, Language>}} Options
+ * @typedef {{models: Model[], languages: Record<string, Language>, most_bytes: number}} Options
  */
 
 (() => {
@@ -134,9 +134,8 @@
     }
     slots.value = state.get("slots") ?? "";
     const given = state.getAll("text");
-    boxes.querySelectorAll("textarea").forEach((box, place) => {
-      if (place < given.length) box.value = given[place];
-    });
+    const { start } = options.languages[chosen().task];
+    boxes.querySelectorAll("textarea").forEach((box, place) => (box.value = given[place] ?? start[place]));
     read();
   }
 
@@ -152,10 +151,12 @@
    * @returns {Promise<any>}
    */
   async function ask(path, question) {
+    const body = JSON.stringify(question);
+    if (new Blob([body]).size > options.most_bytes) throw new Error("this text is too long to be read");
     const response = await fetch(path, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(question),
+      body,
       signal: asking.signal,
     }).catch((reason) => {
       throw reason.name === "AbortError" ? reason : new Error("the server does not answer: is it still running?");

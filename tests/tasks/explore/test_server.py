@@ -181,6 +181,14 @@ def test_a_number_of_slots_that_cannot_be(client, number):
     assert error == f"the number of slots must lie in 1..100, got {number}"
 
 
+@pytest.mark.parametrize("number", ["1.5", "1e300", "NaN", "-Infinity"])
+def test_a_number_that_is_not_whole_is_no_failure_of_the_page(client, number):
+    for path, key, name in (("/read", "num_slots", "number of slots"), ("/draw", "length", "length")):
+        body = f'{{"model": "ListOps", "texts": ["3"], "{key}": {number}}}'
+        error = refused(client.post(path, content=body.encode(), headers=JSON))
+        assert error == f"the {name} must be a whole number, got {float(number):g}"
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -198,7 +206,8 @@ def test_a_number_of_slots_that_cannot_be(client, number):
         (b'{"model": "ListOps", "texts": [3]}', "expected texts to be a list of 1"),
         (b'{"model": "ListOps", "texts": []}', "expected texts to be a list of 1"),
         (b'{"model": "Logic", "texts": ["a"]}', "expected texts to be a list of 2"),
-        (b'{"model": "ListOps", "texts": ["3"], "num_slots": 1.5}', "expected num_slots to be a whole"),
+        (b'{"model": "ListOps", "texts": ["3"], "num_slots": "7"}', "expected num_slots to be a number"),
+        (b'{"model": "ListOps", "texts": ["3"], "num_slots": true}', "expected num_slots to be a number"),
     ],
 )
 def test_a_request_that_the_page_would_not_make(client, body, error):
