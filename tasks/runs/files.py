@@ -41,12 +41,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    if _written_in_place(path):
-        yield path
-        return
     target = Path(os.path.realpath(path))
     temporary = None
     try:
+        if _written_in_place(path):
+            yield path
+            return
         temporary, descriptor = _create_beside(target)
         try:
             if target.exists():

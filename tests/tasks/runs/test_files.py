@@ -168,3 +168,9 @@ def test_a_name_as_long_as_names_may_be(tmp_path):
     path = tmp_path / ("é" * 127)
     write_atomically(path, "content")
     assert path.read_text() == "content"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_device_is_named():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write_atomically(Path("/dev/full"), "x")
