@@ -22,8 +22,8 @@ from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, Direction, from_
 from ordered_memory.trees import Span, Tree, fold, leaves, spans
 
 FORMAT, VERSION = "ordered-memory-trace", 1
-DIGITS = 3
-"""Decimal places of fractions; distances have as many."""
+DIGITS, DISTANCE_DIGITS = 3, 6
+"""Decimal places: of fractions, and of distances, so that those which differ still do."""
 
 
 class Node(TypedDict):
@@ -325,7 +325,7 @@ def read_distances(
             "distances": values,
             "trees": {decoding: nodes_of(trees[decoding][i]) for decoding in DECODINGS},
         }
-        for i, (name, values) in enumerate(zip(names, _rounded(d), strict=True))
+        for i, (name, values) in enumerate(zip(names, _rounded(d, DISTANCE_DIGITS), strict=True))
     ]
     return {**empty_trace(tokens, direction), "layers": layers}
 
@@ -494,11 +494,11 @@ def _shift_and_reduce(
     return steps, nodes
 
 
-def _rounded(values: Tensor) -> list[list[float]]:
+def _rounded(values: Tensor, digits: int = DIGITS) -> list[list[float]]:
     """Rows of numbers; whole ones as integers, which take less room in a file."""
     rows: list[list[float]] = values.tolist()
     return [
-        [int(one) if (one := round(value, DIGITS)).is_integer() else one for value in row] for row in rows
+        [int(one) if (one := round(value, digits)).is_integer() else one for value in row] for row in rows
     ]
 
 

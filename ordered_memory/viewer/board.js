@@ -2,6 +2,8 @@
 
 /** @typedef {{ layer: Layer, decoding: string }} Choice which tree of a model with distances to show */
 
+const PAPER = 640; // pixels: width of what is printed on a sheet, A4 or Letter
+
 class Board {
   /**
    * @param {Trace} trace
@@ -29,7 +31,9 @@ class Board {
     this.distances = layers.map((layer) => new DistancesView(layer, this.columns, layer === chosen?.layer));
     this.light = new Light(this);
     const columns = element("div", { class: "om-columns" }, this.cursor, ...this.parts());
-    columns.style.width = `${this.columns.right + 8}px`;
+    const width = this.columns.right + 8;
+    columns.style.width = `${width}px`;
+    columns.style.setProperty("--om-print-zoom", String(Math.min(1, PAPER / width)));
     const names = { role: "group", "aria-label": "Columns of tokens" };
     this.scroller = element("div", { class: "om-scroller", tabindex: 0, ...names }, columns);
     const steps = this.timeline && this.timeline.length > 1 ? [this.player.element, this.sentence] : [];

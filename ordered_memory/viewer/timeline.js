@@ -123,7 +123,7 @@ function buildingTimeline(trace, nodes) {
       const { first, last, children } = nodes[frame - 1];
       const parts = children.flatMap((child, i) => {
         const span = spanOf(trace, nodes, child);
-        return [i ? " and " : "", quote(wordsOf(trace, span.first, span.last, 8))];
+        return [i ? (i < children.length - 1 ? ", " : " and ") : "", quote(wordsOf(trace, span.first, span.last, 8))];
       });
       return [...parts, " are joined: ", quote(wordsOf(trace, first, last)), "."];
     },

@@ -214,6 +214,37 @@ def test_the_sentence_names_the_largest_distance(show: Any) -> None:
     assert sentences("cky")[1] == "The most probable tree splits the cat sat here before sat (5.00)."
 
 
+def test_the_sentence_and_the_tree_agree_where_distances_are_nearly_equal(show: Any) -> None:
+    d = torch.tensor([[0.50002, 0.50003, 0.1], [0.50003, 0.50002, 0.1]])
+    page = show([read_distances(d, ["a", "b", "c"])])
+    choose(page, "Tree", "prpn")
+    for layer, told in (
+        ("layer 1", "is at b (0.50): split before it."),
+        ("layer 2", "is at a (0.50): it is parted"),
+    ):
+        choose(page, "Layer", layer)
+        page.locator(".om-scroller").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert told in page.locator(".om-sentence").inner_text()
+
+
+def test_parts_are_listed(show: Any) -> None:
+    page = show([read_tree((0, 1, 2, 3), list("abcd"))])
+    assert page.locator(".om-sentence").inner_text() == "a, b, c and d are joined: a b c d."
+
+
+def test_nothing_is_cut_off_on_paper(show: Any) -> None:
+    width = 700  # of A4, upright, between its margins
+    page = show([example(60), read_distances(torch.rand(2, 60), ["word"] * 60)], width=width)
+    page.emulate_media(media="print")
+    for entry in page.locator(".om-examples input").all():
+        page.evaluate("entry => entry.click()", entry.element_handle())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for part in page.locator(".om-columns, .om-columns > svg").all():
+            assert part.bounding_box()["width"] <= width
+
+
 def test_keys_move_through_time(show: Any) -> None:
     page = show([example(6)])
     for key, place in (("Home", 1), ("ArrowRight", 2), ("ArrowRight", 3), ("ArrowLeft", 2), ("End", 7)):
@@ -308,12 +339,19 @@ def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
 
 def odd_traces() -> list[Trace]:
     long, hebrew = ["x" * 40, "y" * 400, "a"], ["שלום", "עולם", "ok"]
-    texts = [["alone"], long, ["🙂", "漢字", "é"], hebrew, [CODE, "</script>", "<!--", "\u2028"]]
+    texts = [
+        ["alone"],
+        long,
+        ["🙂", "漢字", "é", "", "\n", "\ud800"],
+        hebrew,
+        [CODE, "</script>", "<!--", "\u2028"],
+    ]
     found = [read_attention(attention_of(len(text)), text) for text in texts]
     found += [read_tree(((0, 1), 2), list("abc")), read_distances(torch.ones(1, 1), ["one"])]
     true_only = read_tree(((0, 1), 2), list("abc"))
     del true_only["nodes"]
     add_true_tree(true_only, (0, (1, 2)))
+    true_only["answer"] = Answer(classes=["long" * 99, "x"], probabilities=[0.5, 0.5], true=1)
     for number, trace in enumerate([*found, true_only]):
         trace["caption"] = f"{CODE} {number}"
     return [*found, true_only]
