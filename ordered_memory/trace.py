@@ -236,8 +236,8 @@ def read_attention(attention: Tensor, tokens: Sequence[str], *, direction: Direc
     Returns:
         A trace with `memory` and `nodes`.
     Raises:
-        ValueError: the attention is not (T, N), T tokens are not given, there is NaN, infinity or a number
-            below 0, or all but the token that is read first are not attending.
+        ValueError: the attention is not (T, N), T tokens are not given, or a number is NaN, infinity or below
+            0; or the token that is read first attends to a slot, or another one to none.
     """
     if attention.dim() != 2 or len(attention) != len(tokens) or 0 in attention.shape:
         raise ValueError(
@@ -291,6 +291,8 @@ def read_distances(
     direction: Direction = "forward",
 ) -> Trace:
     """The trace of one sequence, from the distances of ON-LSTM or PRPN.
+
+    It has all decodings; "cky" takes time and memory with the third power of T.
 
     Args:
         distances: d, (L, T): a row for each layer.
@@ -439,18 +441,18 @@ def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | N
     return nodes
 
 
-def to_json(traces: Sequence[Trace], indent: int | None = None) -> str:
+def to_json(traces: Sequence[Trace]) -> str:
     """Traces as the text of a JSON file: `{"format": "ordered-memory-trace", "version": 1, "traces": […]}`.
 
     Args:
         traces: any number.
-        indent: as of `json.dumps`.
     Returns:
         The text.
+    Raises:
+        ValueError: a number is NaN or infinity.
     """
     document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
-    separators = (",", ":") if indent is None else None
-    text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators, allow_nan=False)
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Half a surrogate pair has no place in UTF-8, but JSON has an escape for it.
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
 

@@ -3,7 +3,7 @@
 /** @type {["attention" | "forward_mask" | "backward_mask" | "occupancy", symbol: string, text: string][]} */
 const MATRICES = [
   ["attention", "p", "p: attention"],
-  ["forward_mask", "→π", "→π: combined with the token"],
+  ["forward_mask", "→π", "→π: joined with the token"],
   ["backward_mask", "←π", "←π: taken from the step before"],
   ["occupancy", "occupancy", "occupancy: may be attended to"],
 ];

@@ -152,7 +152,7 @@ def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:
     Args:
         checkpoints: files, directories that `export` wrote, or names on the Hugging Face Hub.
     Returns:
-        Models by name; the others are named as they are given.
+        Models by name; the others are named by their paths.
     Raises:
         UserError: not a checkpoint of these tasks, or of a language model without distances.
     """
@@ -161,6 +161,7 @@ def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:
     }
     for path in checkpoints:
         name, checkpoint = str(path), find_checkpoint(path)
+        name = f"./{name}" if name in SHIPPED else name
         metadata = read_metadata(checkpoint)
         task = next((task for mark, task in MARKS.items() if mark in metadata), None)
         if task is None:

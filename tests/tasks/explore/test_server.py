@@ -102,6 +102,14 @@ def test_an_exported_directory_is_a_model(own, tmp_path):
     assert name == str(tmp_path / "model")
 
 
+def test_a_directory_with_the_name_of_another_model_does_not_replace_it(own, tmp_path, monkeypatch):
+    assert listops(["export", str(tmp_path / "ListOps"), "--checkpoint", own["listops"]]) == 0
+    monkeypatch.chdir(tmp_path)
+    found = load_models([Path("ListOps")])
+    assert [name for name, model in found.items() if model.task == "listops"] == ["ListOps", "./ListOps"]
+    assert (found["ListOps"].num_slots, found["./ListOps"].num_slots) == (21, 3)
+
+
 def test_the_note_names_words_that_the_model_does_not_have(client):
     answer = read(client, "SST-2", "a zorgleflub film")
     assert re.fullmatch(r"words without a vector, .*: zorgleflub\n", answer["note"])
