@@ -38,6 +38,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
     """
     summaries: dict[str, dict[str, Any]] = {}
     configs: dict[str, LogicConfig] = {}
+    directories = list(dict.fromkeys(directories))
     for directory in directories:
         run = RunDirectory(directory)
         results = run.read_results()
@@ -45,7 +46,8 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
             raise UserError(f"{directory}: holds no finished run (no results.json)")
         config = config_from_dict(LogicConfig, read_json(run.config), run.config)
         name = config.model if config.cell == "gated" else f"{config.model}, {config.cell} cell"
-        name = name if name not in summaries else f"{name}, {directory.name}"
+        names = (name, f"{name}, {directory.name}", f"{name}, {directory}")
+        name = next(one for one in names if one not in summaries)
         summaries[name], configs[name] = results, config
     splits = {config.split for config in configs.values()}
     if len(splits) > 1:
@@ -65,8 +67,9 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         tables=[table, *(confusion_table(summary, name) for name, summary in summaries.items())],
         traces=_side_by_side(inducing, configs),
         facts={
-            name: ", ".join(facts_of(RunDirectory(directory)).values())
+            name: "\n".join(f"{fact}: {value}" for fact, value in facts.items())
             for name, directory in zip(summaries, directories, strict=True)
+            if (facts := facts_of(RunDirectory(directory)))
         },
     )
     write_report(path, report)
