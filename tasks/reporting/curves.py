@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ MARKS = (
     "m0,-4l4,4l-4,4l-4,-4z",
 )
 """Circle, square, triangle, diamond: paths from a point."""
+ALIKE = 1e-6
+"""Values that differ by less than this fraction are drawn as equal."""
 MOST_MARKS = 30
 """Longer lines have none."""
 
@@ -39,7 +42,8 @@ class Curve:
     Args:
         name: what is drawn.
         unit: of its values.
-        series: by name, (place on the axis, value) pairs; the places are whole numbers and rise.
+        series: by name, (place on the axis, value) pairs; the places are whole numbers and rise. A value
+            that is not finite is not drawn.
         axis: what the values are drawn over.
         best: the place that is marked as the best, if any.
         counts: how many examples there are at each place, where that is of interest.
@@ -67,7 +71,11 @@ class Curve:
         """The table of its numbers: a row for each place."""
         values = [dict(points) for points in self.series.values()]
         return [
-            [int(place), *(of.get(place) for of in values), *([self.counts[place]] if self.counts else [])]
+            [
+                int(place),
+                *(of.get(place) for of in values),
+                *([self.counts.get(place)] if self.counts else []),
+            ]
             for place in self.places
         ]
 
@@ -98,7 +106,11 @@ def curve_svg(curve: Curve) -> Markup:
     Returns:
         One <svg> element, which may be a file of its own.
     """
-    ticks = _ticks([value for points in curve.series.values() for _, value in points])
+    finite = {
+        name: [(place, value) for place, value in points if math.isfinite(value)]
+        for name, points in curve.series.items()
+    }
+    ticks = _ticks([value for points in finite.values() for _, value in points])
     labels = _labels(ticks)
     left = 12 + CHARACTER * max(map(len, labels))
     places = curve.places or [0.0]
@@ -114,7 +126,7 @@ def curve_svg(curve: Curve) -> Markup:
     whole = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(places[0], places[-1])
     corners = _legend(list(curve.series), bottom + BOTTOM + LINE)
     lines = []
-    for number, (name, points) in enumerate(curve.series.items()):
+    for number, (name, points) in enumerate(finite.items()):
         drawn = {place: (x(place), y(value)) for place, value in points}
         mark = MARKS[number % len(MARKS)]
         lines.append(
@@ -153,15 +165,17 @@ def curve_svg(curve: Curve) -> Markup:
 def _ticks(values: Sequence[float]) -> list[float]:
     """Round numbers from below the values to above them."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if low == high:
+    if high - low <= ALIKE * max(abs(low), abs(high)):
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
     return [float(tick) for tick in MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:
-    """As many decimals for all as tell them apart."""
+    """As many decimals for all as tell them apart; powers of ten where those would be long."""
     step = min(after - before for before, after in itertools.pairwise(ticks))
-    decimals = next((count for count in range(6) if abs(step - round(step, count)) < step / 1000), 6)
+    decimals = next((count for count in range(6) if abs(step - round(step, count)) < step / 1000), None)
+    if decimals is None or max(map(abs, ticks)) > 1e7:
+        return [f"{tick:.8g}" for tick in ticks]
     return [f"{tick:,.{decimals}f}" for tick in ticks]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tasks.reporting.report import Report, write_report
 from tests.tasks.reporting.pages import embedded
 
 OpenPage = Callable[..., Any]
@@ -64,9 +65,23 @@ def test_pointer_and_keys_tell_the_values_of_a_plot(open_report: OpenPage) -> No
     hovered = readout.inner_text()
     assert hovered == told(0)
     plot.focus()
-    for key, place in (("Home", 0), ("ArrowLeft", 0), ("ArrowRight", 1), ("End", -1), ("ArrowLeft", -2)):
+    for key, place in (
+        ("Home", 0),
+        ("ArrowLeft", 0),
+        ("ArrowRight", 1),
+        ("End", -1),
+        ("ArrowDown", -2),
+        ("ArrowUp", -1),
+    ):
         page.keyboard.press(key)
         assert readout.inner_text() == told(place)
         assert plot.get_attribute("aria-valuetext") == told(place)
     figure.locator("summary").focus()
     assert readout.inner_text() == told(-1)
+
+
+def test_the_command_is_shown_as_it_was_typed(open_page: OpenPage, tmp_path: Path) -> None:
+    command = "python -m tasks.listops --run-dir 'two  spaces\nand  <b>lines'"
+    write_report(tmp_path / "report.html", Report("t", "a", "s", facts={"Command": command}))
+    page = open_page((tmp_path / "report.html").as_uri(), offline=True)
+    assert page.locator("dd").inner_text() == command

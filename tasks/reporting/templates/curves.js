@@ -74,7 +74,10 @@ class Plot {
   press(event) {
     const last = this.rows.length - 1;
     /** @type {Record<string, number>} */
-    const moves = { ArrowLeft: this.chosen - 1, ArrowRight: this.chosen + 1, Home: 0, End: last };
+    const moves = {
+      ArrowLeft: this.chosen - 1, ArrowDown: this.chosen - 1, ArrowRight: this.chosen + 1, ArrowUp: this.chosen + 1,
+      Home: 0, End: last,
+    };
     if (!(event.key in moves)) return;
     event.preventDefault();
     this.choose(Math.min(last, Math.max(0, moves[event.key])));

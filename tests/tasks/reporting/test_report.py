@@ -1,14 +1,16 @@
 """Reports: self-contained, small, the same every time; the best is marked, and nothing in them is markup."""
 
+import math
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from ordered_memory.baseline_trees import left_branching
 from ordered_memory.trace import add_true_tree, read_attention
-from tasks.reporting.curves import Curve
+from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.drawing import save_attention
 from tasks.reporting.examples import LENGTHS
 from tasks.reporting.report import Report, Table, best_cells, learning_curves, render, write_report
@@ -119,6 +121,38 @@ def test_the_numbers_of_a_plot_are_a_table_with_gaps():
     assert curve.rows == [[1, 0.5, None, 7], [2, None, 0.25, 8], [3, 1.0, None, 9]]
     page = render(report(curves=[], plots=[curve]))
     assert "<td>–</td><td>0.2500</td><td>8</td>" in page
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *([0.5], [0.5, 0.5], [0.0, 0.0], [0.1, math.nextafter(0.1, 1)], [1e9, 1e9 + 1e-7], [1e-12, 2e-12]),
+        *([1.0, 1e30], [math.exp(700.0), 1.0], [-1e300, 1e300], [5e-324, 0.0]),
+        *([math.nan], [math.nan, 0.5], [math.inf, 0.5, -math.inf], [1 / place for place in range(1, 501)]),
+    ],
+)
+def test_any_values_are_drawn_inside_the_plot_with_labels_that_differ(values):
+    """A place whose value is not finite is a gap."""
+    curve = Curve("loss", "nats", {"train": list(enumerate(values, start=1))}, best=1)
+    svg = ElementTree.fromstring(curve_svg(curve))
+    labels = [text.text for text in svg.findall(".//{*}text") if text.get("text-anchor") == "end"]
+    assert 1 < len(set(labels)) == len(labels)
+    assert max(map(len, labels)) < 12
+    drawn = [line.get("data-ys").split() for line in svg.findall(".//{*}g") if line.get("data-ys")]
+    assert len(drawn) == any(map(math.isfinite, values))
+    for ys in drawn:
+        assert [y == "-" for y in ys] == [not math.isfinite(value) for value in values]
+        assert all(
+            float(svg.get("data-top")) <= float(y) <= float(svg.get("data-bottom")) for y in ys if y != "-"
+        )
+    assert "nan" not in "".join(path.get("d") for path in svg.findall(".//{*}path"))
+
+
+def test_a_place_that_is_not_counted_and_a_plot_without_places():
+    """Runs that are compared may have been tested on other numbers of operations."""
+    curve = Curve("accuracy", "", {"a": [(1, 0.5)], "b": [(2, 0.5)]}, counts={1: 7})
+    assert curve.rows == [[1, 0.5, None, 7], [2, None, 0.5, None]]
+    assert Page(render(report(plots=[Curve("accuracy", "", {"a": []})], curves=[]))).plots == []
 
 
 def test_points_are_where_their_values_belong():
