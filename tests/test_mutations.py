@@ -110,7 +110,7 @@ def test_options_of_a_saved_run(run_copy, data, task, value):
 @mutations
 @given(
     task=st.sampled_from(sorted(MAIN)),
-    name=st.sampled_from(["config.json", "metrics.jsonl", "results.json", "last.safetensors"]),
+    name=st.sampled_from(["config.json", "record.json", "metrics.jsonl", "results.json", "last.safetensors"]),
     edits=EDITS,
     report=st.booleans(),
 )

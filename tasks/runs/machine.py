@@ -28,12 +28,21 @@ def device_name(device: str | torch.device) -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this file is in, "-dirty" if it has been changed; None without git."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    """The commit of the checkout that this file belongs to, "-dirty" if it has been changed.
+
+    Returns:
+        None without git or for an installed package, also where that is inside another project's checkout.
+    """
     try:
-        found = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=20
-        )
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+
+
+def _git(*words: str) -> str:
+    """What git prints in the directory of this file."""
+    found = subprocess.run(
+        ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=20
+    )
+    return found.stdout.strip()
