@@ -17,6 +17,8 @@ WIDTH, PLOT_HEIGHT, TOP, BOTTOM, RIGHT = 360, 190, 34, 38, 14
 """In pixels: the whole width, the height of the plot, and what is above, below and beside it."""
 CHARACTER, LINE = 7, 18
 """Width of a character and height of a line of the font, in pixels."""
+LONGEST_NAME = (WIDTH - 50) // CHARACTER
+"""Characters of a name in the legend: of longer ones it has the end."""
 COLOURS = ("#1a66b0", "#b85c00", "#16703f", "#8a3ca8", "#5a6570", "#b01e5a")
 """As in `style.css`, which has others for a dark page."""
 DASHES = ("none", "6 3", "2 3", "9 3 2 3", "4 2", "12 4")
@@ -124,9 +126,10 @@ def curve_svg(curve: Curve) -> Markup:
         return round(bottom - PLOT_HEIGHT * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     whole = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(places[0], places[-1])
-    corners = _legend(list(curve.series), bottom + BOTTOM + LINE)
+    names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in curve.series]
+    corners = _legend(names, bottom + BOTTOM + LINE)
     lines = []
-    for number, (name, points) in enumerate(finite.items()):
+    for number, (name, points) in enumerate(zip(names, finite.values(), strict=True)):
         drawn = {place: (x(place), y(value)) for place, value in points}
         mark = MARKS[number % len(MARKS)]
         lines.append(

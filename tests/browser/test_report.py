@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tasks.reporting.report import Report, write_report
+from tasks.reporting.curves import Curve
+from tasks.reporting.report import Report, Table, write_report
 from tests.tasks.reporting.pages import embedded
 
 OpenPage = Callable[..., Any]
@@ -85,3 +86,21 @@ def test_the_command_is_shown_as_it_was_typed(open_page: OpenPage, tmp_path: Pat
     write_report(tmp_path / "report.html", Report("t", "a", "s", facts={"Command": command}))
     page = open_page((tmp_path / "report.html").as_uri(), offline=True)
     assert page.locator("dd").inner_text() == command
+
+
+def test_long_names_of_runs_fit_on_a_narrow_screen(open_page: OpenPage, tmp_path: Path) -> None:
+    name = "directory/" * 12
+    report = Report(
+        name,
+        "about",
+        name,
+        [Curve("loss", "", {name: [(1, 0.5)]})],
+        tables=[Table(name, ["model", "F1"], [[name, 0.5]])],
+    )
+    report.facts = {name: name}
+    write_report(tmp_path / "report.html", report)
+    page = open_page((tmp_path / "report.html").as_uri(), offline=True, width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    for shown in (page.locator("svg > text").last, page.locator("td:visible")):
+        box = shown.bounding_box()
+        assert box["x"] + box["width"] <= 400
