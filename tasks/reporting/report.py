@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ordered_memory.trace import Trace
+from ordered_memory.trace import Trace, to_json
 from ordered_memory.viewer import embed, script, style
 from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.rendering import TEMPLATES
 from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
+
+MOST_BYTES = 2_500_000
+"""Of the examples of a page, which should open at once."""
 
 
 @dataclass
@@ -47,7 +51,7 @@ class Report:
         curves: of learning.
         plots: of results.
         tables: see `Table`.
-        traces: of examples, to step through.
+        traces: of examples, to step through; the largest are left out where a page would get too large.
         samples: texts that the model wrote.
         facts: about the run by name: its command, date and so on.
         config: the resolved options.
@@ -157,13 +161,27 @@ def render(report: Report) -> str:
     Args:
         report: what to show.
     """
+    traces = _within(report.traces, MOST_BYTES)
     return TEMPLATES.get_template("report.html").render(
         report=report,
-        explanation=explanation(report.traces),
+        explanation=explanation(traces),
         viewer_style=Markup(style()),
         viewer_script=Markup(script()),
-        examples=Markup(embed(report.traces)) if report.traces else None,
+        examples=Markup(embed(traces)) if traces else None,
     )
+
+
+def _within(traces: Sequence[Trace], most: int) -> list[Trace]:
+    """The traces without those of the largest examples, so that all fit into so many bytes."""
+    keys = [trace.get("example", -1 - place) for place, trace in enumerate(traces)]
+    sizes: Counter[int] = Counter()
+    for key, trace in zip(keys, traces, strict=True):
+        sizes[key] += len(to_json([trace]).encode())
+    for key, size in sizes.most_common():
+        if sizes.total() <= most:
+            break
+        sizes[key] -= size
+    return [trace for key, trace in zip(keys, traces, strict=True) if sizes[key]]
 
 
 def _numbers(curve: Curve) -> Table:

@@ -214,3 +214,12 @@ def test_the_report_of_a_run(small_runs, task, plots, texts):
     traces = embedded(text)
     assert 0 < len({one["example"] for one in traces}) <= 4
     assert len(text.encode()) < 3_000_000
+
+
+def test_the_largest_examples_are_left_out_of_a_page_that_would_be_too_large(monkeypatch):
+    lengths = [40, 5, 30, 5]
+    traces = [trace(["w"] * length) | {"example": place // 2} for place, length in enumerate(lengths)]
+    monkeypatch.setattr("tasks.reporting.report.MOST_BYTES", 14_000)
+    page = render(report(traces=traces))
+    shown = embedded(page)
+    assert [one["example"] for one in shown] == [1, 1]
