@@ -78,8 +78,8 @@ class Workers:
             KeyboardInterrupt: after every command that ran has saved its state and ended.
         """
         with ThreadPoolExecutor(self.jobs) as pool:
-            found = {work.name: pool.submit(self.complete, work) for work in works}
             try:
+                found = {work.name: pool.submit(self.complete, work) for work in works}
                 return [name for name, one in found.items() if one.result() not in (0, EXIT_INTERRUPTED)]
             except KeyboardInterrupt:
                 self._stop()

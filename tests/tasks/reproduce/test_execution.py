@@ -2,6 +2,8 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -9,14 +11,14 @@ from tasks.reproduce.__main__ import main
 from tasks.reproduce.execution import EXIT_INTERRUPTED, Work, Workers, submit
 
 WAITS = """
-import os, pathlib, signal, sys
+import os, pathlib, select, signal, sys
 def save(number, frame):
     pathlib.Path(sys.argv[1]).write_text("saved")
     sys.exit(130)
 signal.signal(signal.SIGTERM, save)
 os.kill(os.getppid(), signal.SIGINT)  # as Ctrl-C in the terminal of the command
 while True:
-    signal.pause()
+    select.select([], [], [], 0.1)  # pause() would wait on after a signal that came just before it
 """
 
 
@@ -52,7 +54,7 @@ def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path):
 
 
 def test_the_deadline_ends_a_command(tmp_path):
-    (tmp_path / "endless.py").write_text("import signal\nwhile True:\n    signal.pause()\n")
+    (tmp_path / "endless.py").write_text("import select\nwhile True:\n    select.select([], [], [], 0.1)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
         work = Work("endless", (("endless",), formatting(tmp_path, "after")))
@@ -71,6 +73,17 @@ def test_an_interruption_reaches_every_command_once_and_waits_for_it(tmp_path, m
         Workers(1).run(works)
     assert (tmp_path / "state").read_text() == "saved"
     assert not (tmp_path / "next").exists()
+
+
+def test_an_interruption_before_the_last_command_is_handed_out_reaches_the_first(tmp_path, monkeypatch):
+    class Pool(ThreadPoolExecutor):
+        def submit(self, function, work):
+            if work.name == "next":
+                Event().wait(60)  # the interruption comes meanwhile
+            return super().submit(function, work)
+
+    monkeypatch.setattr("tasks.reproduce.execution.ThreadPoolExecutor", Pool)
+    test_an_interruption_reaches_every_command_once_and_waits_for_it(tmp_path, monkeypatch)
 
 
 def test_jobs_of_submitit_do_the_same(tmp_path):
