@@ -1,6 +1,7 @@
 """Every test starts from the same seed, and Hypothesis draws the same examples every time."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -16,6 +17,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
+
+# A shell without a terminal starts what it puts into the background with Ctrl-C ignored, and tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
