@@ -371,12 +371,13 @@ def reduce_topmost(subtrees: list[Tree]) -> None:
     subtrees.append((left, right))
 
 
-def check_tokens(tree: Tree, tokens: Sequence[Any]) -> None:
+def check_tokens(tree: Tree, tokens: Sequence[Any], name: str = "tokens") -> None:
     """Raise unless the tree has the leaves 0..n - 1 of n tokens.
 
     Args:
         tree: binary or not.
         tokens: n of them.
+        name: what errors call them.
     Raises:
         TypeError: not a tree.
         ValueError: not a tree, or other leaves.
@@ -384,7 +385,7 @@ def check_tokens(tree: Tree, tokens: Sequence[Any]) -> None:
     found = leaves(tree)
     if found != list(range(len(tokens))):
         raise ValueError(
-            f"expected a tree with the leaves 0..{len(tokens) - 1} of {len(tokens)} tokens, got the leaves "
+            f"expected a tree with the leaves 0..{len(tokens) - 1} of {len(tokens)} {name}, got the leaves "
             f"{found[0]}..{found[-1]}"
         )
 

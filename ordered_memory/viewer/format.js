@@ -1,7 +1,7 @@
-// The format of traces, as ordered_memory/trace.py documents it. Only types: nothing here runs.
+// The format of traces, as ordered_memory/trace_format.py documents it. Only types: nothing here runs.
 
 /**
- * A constituent: `Node` in trace.py.
+ * A constituent: `Node` in trace_format.py.
  * @typedef {object} Constituent
  * @property {number} first
  * @property {number} last

@@ -258,10 +258,10 @@ def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize(
     ("tree", "words", "message"),
     [
-        ((0, 1), None, r"a tree over 3 words, got leaves 0\.\.1"),
-        ((0, (1, (2, 3))), None, r"a tree over 3 words, got leaves 0\.\.3"),
-        ((1, 2), [0, 1], r"a tree over 2 words, got leaves 1\.\.2"),
-        (0, [], r"a tree over 0 words, got leaves 0\.\.0"),
+        ((0, 1), None, r"the leaves 0\.\.2 of 3 words, got the leaves 0\.\.1"),
+        ((0, (1, (2, 3))), None, r"the leaves 0\.\.2 of 3 words, got the leaves 0\.\.3"),
+        ((1, 2), [0, 1], r"the leaves 0\.\.1 of 2 words, got the leaves 1\.\.2"),
+        (0, [], r"the leaves 0\.\.-1 of 0 words, got the leaves 0\.\.0"),
         ((0, 1), [2, 0], r"rising positions in 0\.\.2, got \[2, 0\]"),
         ((0, 1), [1, 1], r"rising positions in 0\.\.2, got \[1, 1\]"),
         ((0, 1), [1, 3], r"rising positions in 0\.\.2, got \[1, 3\]"),
