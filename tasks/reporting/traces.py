@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ordered_memory.trace import Answer, Trace, to_json
 from ordered_memory.viewer import viewer_page
+from tasks.reporting.explanation import explanation
 from tasks.runs.files import check_writable_file, write_atomically
 
 STANDARD_OUTPUT = Path("-")
@@ -46,27 +47,6 @@ class FilesConfig:
             write_atomically(self.json, to_json(traces) + "\n")
             told.append(f"trace: {self.json}")
         print("\n".join(told))
-
-
-ATTENTION = (
-    "pₜ is the attention of a token over the slots of the memory; slot 1 is the top of the stack. The "
-    "subtrees down to the slot that it attends to most are joined into one, and the token goes on top: so a "
-    "tree grows while the model reads."
-)
-DISTANCES = (
-    "The distance of a word is large where a constituent ends before it. Trees are read off the distances of "
-    "each layer, in three ways."
-)
-
-
-def explanation(traces: Sequence[Trace]) -> str:
-    """What it is that traces show, in a few sentences.
-
-    Args:
-        traces: of any number of examples.
-    """
-    kinds = {key for trace in traces for key in trace}
-    return " ".join(text for key, text in (("memory", ATTENTION), ("layers", DISTANCES)) if key in kinds)
 
 
 def answer_text(answer: Answer) -> str:
