@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,26 @@ class OrderedMemoryOutput(NamedTuple):
     attention: Tensor
 
 
+def _of_every_direction(name: str, where: str) -> Any:
+    """A fraction that every direction holds, as an attribute of the layer that can be read and set.
+
+    Args:
+        name: of the attribute, for the error.
+        where: it is in a direction.
+    """
+    path, _, attribute = where.rpartition(".")
+
+    def read(layer: OrderedMemory) -> Any:
+        return getattr(layer.directions[0].get_submodule(path), attribute)
+
+    def write(layer: OrderedMemory, value: float) -> None:
+        check_fraction(**{name: value})
+        for direction in layer.directions:
+            setattr(direction.get_submodule(path), attribute, value)
+
+    return property(read, write)
+
+
 class OrderedMemory(nn.Module):
     """Ordered Memory: a recurrent layer that reads trees with a stack of memory slots.
 
@@ -56,6 +76,9 @@ class OrderedMemory(nn.Module):
     sequence is the output at its last token, `state.candidate[..., -1, :]`.
 
     Under autocast the results have the dtype of the parameters: the memory is carried over many steps.
+
+    `cell_dropout`, `attention_dropout` and `occupancy_threshold` are also attributes. One that is set acts on
+    the next call.
 
     Args:
         input_size: number of features of a token.
@@ -85,6 +108,10 @@ class OrderedMemory(nn.Module):
         (torch.Size([4, 10, 32]), torch.Size([4, 10, 8]), torch.Size([4, 8, 32]))
     """
 
+    cell_dropout = _of_every_direction("cell_dropout", "cell.dropout")
+    attention_dropout = _of_every_direction("attention_dropout", "score.dropout")
+    occupancy_threshold = _of_every_direction("occupancy_threshold", "threshold")
+
     def __init__(
         self,
         input_size: int,
@@ -105,11 +132,6 @@ class OrderedMemory(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(input_size=input_size, slot_size=slot_size, num_slots=num_slots)
-        check_fraction(
-            cell_dropout=cell_dropout,
-            attention_dropout=attention_dropout,
-            occupancy_threshold=occupancy_threshold,
-        )
         if recompute_every is not None:
             check_positive(recompute_every=recompute_every)
         check_name("score", score, SCORES)
@@ -118,18 +140,18 @@ class OrderedMemory(nn.Module):
         self.input_size = input_size
         self.slot_size = slot_size
         self.num_slots = num_slots
-        self.cell_dropout = cell_dropout
-        self.attention_dropout = attention_dropout
         self.score = score
         self.cell = cell
         self.bidirectional = bidirectional
         self.batch_first = batch_first
-        self.occupancy_threshold = occupancy_threshold
         self.recompute_every = recompute_every
         self.backend = backend
         self.directions = nn.ModuleList(
             Direction(self, device=device, dtype=dtype) for _ in range(2 if bidirectional else 1)
         )
+        self.cell_dropout = cell_dropout
+        self.attention_dropout = attention_dropout
+        self.occupancy_threshold = occupancy_threshold
 
     def reset_parameters(self) -> None:
         """Draw the parameters again; a seed gives the numbers that it gives at construction."""
@@ -161,7 +183,8 @@ class OrderedMemory(nn.Module):
         """
         num_slots = self.num_slots if num_slots is None else num_slots
         check_positive(num_slots=num_slots)
-        if state is not None and (len(state) != 3 or not all(isinstance(one, Tensor) for one in state)):
+        is_tuple = isinstance(state, (tuple, list)) and len(state) == 3
+        if state is not None and not (is_tuple and all(isinstance(one, Tensor) for one in state)):
             raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, state, lengths, num_slots)
@@ -209,7 +232,9 @@ class OrderedMemory(nn.Module):
         if index == 1:
             inputs = _reverse(inputs, lengths)
         projected = direction.norm(direction.projection(inputs))
-        projected = projected.to(next(direction.parameters()).dtype)  # autocast on a CPU leaves its own dtype
+        # Autocast on a CPU leaves its own dtype. (FSDP and DataParallel may leave a module no parameters.)
+        own = (parameter.dtype for parameter in direction.parameters() if parameter.is_floating_point())
+        projected = projected.to(next(own, projected.dtype))
         if state is None:
             state = initial_state(projected.shape[1], num_slots, projected)
         else:
@@ -320,9 +345,9 @@ class Direction(nn.Module):
         size = layer.slot_size
         self.projection = nn.Linear(layer.input_size, size, device=device, dtype=dtype)
         self.norm = nn.LayerNorm(size, device=device, dtype=dtype)
-        self.score = SCORES[layer.score](size, layer.attention_dropout, device=device, dtype=dtype)
-        self.cell = CELLS[layer.cell](size, layer.cell_dropout, device=device, dtype=dtype)
-        self.threshold = layer.occupancy_threshold
+        self.score = SCORES[layer.score](size, device=device, dtype=dtype)
+        self.cell = CELLS[layer.cell](size, device=device, dtype=dtype)
+        self.threshold = OCCUPANCY_THRESHOLD
 
     def reset_parameters(self) -> None:
         """Draw the parameters again; a seed gives the numbers that it gives at construction."""

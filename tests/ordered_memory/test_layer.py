@@ -163,6 +163,40 @@ def test_each_dropout_site_acts_alone(site):
     assert not torch.equal(layer(x).output, layer(x).output)
 
 
+@pytest.mark.parametrize(
+    "options", [{"cell_dropout": 0.5}, {"attention_dropout": 0.5}, {"occupancy_threshold": 0.9}]
+)
+def test_dropout_and_threshold_that_are_set_later_act_on_the_next_call(options):
+    (name, value), given = *options.items(), make(bidirectional=True, **options)
+    set_later = make(bidirectional=True)
+    set_later.load_state_dict(given.state_dict())
+    setattr(set_later, name, value)
+    assert getattr(set_later, name) == value
+    assert repr(set_later) == repr(given)
+    x = torch.randn(2, 6, 4, dtype=F64)
+    outputs = []
+    for layer in (given, set_later):
+        torch.manual_seed(0)
+        outputs.append(layer(x).output)
+    assert torch.equal(*outputs)
+    with pytest.raises(ValueError, match=re.escape(f"{name} must lie in [0, 1], got 2")):
+        setattr(set_later, name, 2)
+
+
+def test_modules_may_have_their_weights_as_plain_tensors():
+    # So they are in FSDP without use_orig_params, and in the replicas of DataParallel.
+    layer = make(bidirectional=True)
+    x = torch.randn(2, 6, 4, dtype=F64)
+    expected = layer(x).output
+    for module in layer.modules():
+        weights = dict(module._parameters)
+        module._parameters.clear()
+        for name, weight in weights.items():
+            object.__setattr__(module, name, weight)
+    assert not list(layer.parameters())
+    assert_close(layer(x).output, expected)
+
+
 def test_inputs_and_states_are_not_modified():
     layer = make()
     x = torch.randn(2, 5, 4, dtype=F64)
@@ -302,8 +336,9 @@ def test_a_state_of_another_dtype_or_device_is_refused(name, bidirectional):
 def test_wrong_type_of_input_is_named():
     with pytest.raises(TypeError, match="x must be a tensor or a PackedSequence, got list"):
         make()([1, 2, 3])
-    for state in ((X, X), (X, X, None)):
-        with pytest.raises(TypeError, match="state must be an OrderedMemoryState or None, got tuple"):
+    for state in ((X, X), (X, X, None), torch.ones(3), torch.tensor(1)):
+        kind = type(state).__name__
+        with pytest.raises(TypeError, match=f"state must be an OrderedMemoryState or None, got {kind}"):
             make()(X, state)
 
 
