@@ -18,7 +18,8 @@ State = tuple[Tensor, Tensor]
 class ONLSTMCell(nn.Module):
     """One ON-LSTM step: a drop-in replacement for `nn.LSTMCell`.
 
-    ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`.
+    ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. The last C units are never
+    written, as in `ONLSTM`.
 
     Args:
         input_size: number of features of a token.

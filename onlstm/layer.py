@@ -57,6 +57,9 @@ class ONLSTM(nn.Module):
     The forget gate has rows H to 2H of every bias, as in nn.LSTM, but here these are not the second quarter:
     the common `bias[n // 4 : n // 2] = 1` sets other rows. Use `set_forget_bias`.
 
+    By the paper's equations the last C units are never written: they keep c_0, and with zeros there their
+    output is zero. That is a small part of the units if C is much smaller than H.
+
     Args:
         input_size: number of features of a token.
         hidden_size: H, number of units.
@@ -68,7 +71,8 @@ class ONLSTM(nn.Module):
         proj_size: must be 0: ON-LSTM has no projections. nn.LSTM has this argument here.
         device: device of the parameters.
         dtype: dtype of the parameters.
-        chunk_size: C, units per entry of a master gate; must divide H.
+        chunk_size: C, units per entry of a master gate; must divide H. With C = H the output is always zero,
+            and a warning says so.
         weight_dropout: probability of dropping a recurrent weight (DropConnect), in [0, 1]. One mask is drawn
             per layer, direction and call.
         backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from

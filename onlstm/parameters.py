@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +76,7 @@ def check_sizes(
     Args:
         input_size, hidden_size, num_layers: positive.
         bias, batch_first: flags.
-        chunk_size: divides `hidden_size`.
+        chunk_size: divides `hidden_size`. A warning is given if they are equal.
     Raises:
         TypeError: a flag is not a bool, or a size is not an int.
         ValueError: a size is not positive, or `chunk_size` does not divide `hidden_size`.
@@ -96,6 +97,12 @@ def check_sizes(
             raise ValueError(f"{name} must be greater than zero, got {size}")
     if hidden_size % chunk_size:
         raise ValueError(f"hidden_size={hidden_size} must be divisible by chunk_size={chunk_size}")
+    if hidden_size == chunk_size:
+        warnings.warn(
+            f"with hidden_size=chunk_size={chunk_size} there is one chunk, and the last is never written: "
+            "the output is always zero",
+            stacklevel=3,
+        )
 
 
 def check_pair(hx: object) -> None:

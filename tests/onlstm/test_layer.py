@@ -89,6 +89,21 @@ def test_two_layers_both_ways_equal_loops_over_units(backend):
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6).map(lambda sizes: sorted(sizes, reverse=True))
 
 
+@pytest.mark.parametrize("backend", NAMES)
+def test_the_last_chunk_is_never_written(backend):
+    layer, x = ONLSTM(3, 6, chunk_size=2, backend=backend).double(), torch.randn(5, 3, 3, dtype=torch.float64)
+    state = torch.randn(2, 1, 3, 6, dtype=torch.float64)
+    assert_close(layer(x)[0][..., 4:], torch.zeros(5, 3, 2, dtype=torch.float64))
+    assert_close(layer(x, (state[0], state[1]))[1][1][..., 4:], state[1][..., 4:])
+
+
+@pytest.mark.parametrize("make", [ONLSTM, ONLSTMCell])
+def test_one_chunk_for_all_units_is_warned_of(make):
+    with pytest.warns(UserWarning, match=r"hidden_size=chunk_size=4 .* the output is always zero") as caught:
+        make(3, 4, chunk_size=4)
+    assert caught[0].filename == __file__
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", FAST)
 @given(
