@@ -40,6 +40,21 @@ def check_fraction(**arguments: float) -> None:
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
+def check_tensor(name: str, value: object, such_as: str = "") -> None:
+    """Check that an argument is a tensor.
+
+    Args:
+        name: of the argument, for the error.
+        value: of the argument.
+        such_as: what the caller may have meant, for the error.
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, Tensor):
+        hint = f" ({such_as})" if such_as else ""
+        raise TypeError(f"expected {name} to be a tensor{hint}, got {type(value).__name__}")
+
+
 def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:
     """Check that a tensor is on the same device as another.
 

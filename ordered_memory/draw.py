@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.trees import Span, Tree, depth, fold, leaves, spans, to_nltk
+from ordered_memory.trees import Span, Tree, check_tokens, depth, fold, leaves, spans, to_nltk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,10 +87,14 @@ def tree_svg(
         One <svg> element. A page may style its classes: `branch`, `branch wrong`, `leaf`, and `node positive`
         or `node negative` with its `--strength` (percent).
     Raises:
-        ValueError: a node has no sentiment, or one outside of -1..1.
+        TypeError: not a tree.
+        ValueError: not a tree over the tokens, or a node has no sentiment or one outside of -1..1.
     """
+    check_tokens(tree, tokens)
     children = _children(tree)
-    height_of = {span: _levels(span, children) for span in children}
+    height_of: dict[Span, int] = {}
+    for span, parts_of_span in children.items():  # children before parents
+        height_of[span] = 1 + max(height_of.get(part, 0) for part in parts_of_span)
     levels = max(height_of.values(), default=0)
     widths = [LEAF_WIDTH + CHARACTER_WIDTH * max(0, len(token) - 4) for token in tokens]
     edges = list(accumulate(widths, initial=MARGIN))
@@ -160,7 +164,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     return figure
 
 
-def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
+def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
     """Bars of text, a line for each word, the longest bar for the largest distance.
 
     Args:
@@ -168,16 +172,23 @@ def distances_text(distances: Sequence[float], words: Sequence[str]) -> str:
         words: as many.
     Returns:
         Several lines.
+    Raises:
+        ValueError: there is not one finite number for each word.
     Example:
         >>> print(distances_text([2.0, 1.0], ["the", "cat"]).replace("█", "="))
           the     2.00  ========================================
           cat     1.00  ====================
     """
-    widest = max(map(len, words))
-    largest = max(max(distances), 1e-9)
+    values = _array(distances)
+    if values.shape != (len(words),) or not np.isfinite(values).all():
+        raise ValueError(
+            f"expected distances to be {len(words)} finite numbers, one for each word, got {values.tolist()}"
+        )
+    widest = max(map(len, words), default=0)
+    largest = values.max(initial=1e-9)
     return "\n".join(
         f"  {word:<{widest}} {value:8.2f}  {'█' * round(BAR_WIDTH * value / largest)}".rstrip()
-        for word, value in zip(words, distances, strict=True)
+        for word, value in zip(words, values, strict=True)
     )
 
 
@@ -194,7 +205,9 @@ def distances_figure(
     Returns:
         A figure: words from left to right.
     Raises:
-        ValueError: there is not one row for each name and tree, or not one column for each word.
+        TypeError: something is not a tree.
+        ValueError: there is not one row for each name and tree, not one column for each word, or a tree is
+            not over the words.
         ModuleNotFoundError: matplotlib is not installed.
     """
     values = _array(distances)
@@ -203,6 +216,8 @@ def distances_figure(
             f"expected distances to be (layers, words) = ({len(names)}, {len(words)}) with a tree for each "
             f"layer, got {values.shape} and {len(trees)} trees"
         )
+    for tree in trees:
+        check_tokens(tree, words, "words")
     heights = [0.4 + 0.14 * depth(tree) for tree in trees]
     figure = _figure(max(3.0, 1.3 + 0.52 * len(words)), sum(heights) + 1.7 * len(names))
     ratios = [ratio for height in heights for ratio in (height, 1.0)]
@@ -267,11 +282,6 @@ def _node(
         f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{3 + 3 * abs(value):.1f}" fill="{colour}"/>'
         f"{word}</g>"
     )
-
-
-def _levels(span: Span, children: dict[Span, list[Span]]) -> int:
-    """The height of a constituent above the leaves; only short sentences are drawn, so this may recurse."""
-    return 1 + max((_levels(child, children) for child in children[span] if child in children), default=0)
 
 
 def _draw_tree(axes: Axes, tree: Tree) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import sequence_lengths
+from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
 from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, Direction, from_distances, reductions
@@ -124,9 +124,11 @@ def read_attention(attention: Tensor, tokens: Sequence[str], *, direction: Direc
     Returns:
         A trace with `memory` and `nodes`.
     Raises:
+        TypeError: the attention is no tensor.
         ValueError: the attention is not (T, N), T tokens are not given, or a number is NaN, infinity or below
             0; or the token that is read first attends to a slot, or another one to none.
     """
+    check_tensor("attention", attention)
     if attention.dim() != 2 or len(attention) != len(tokens) or 0 in attention.shape:
         raise ValueError(
             f"expected attention to be (T, N) with T = {len(tokens)} tokens, got {tuple(attention.shape)}"
@@ -191,8 +193,10 @@ def read_distances(
     Returns:
         A trace with `layers`.
     Raises:
+        TypeError: the distances are no tensor.
         ValueError: the distances are not (L, T) or not finite, or there is not a name for each layer.
     """
+    check_tensor("distances", distances)
     if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
         raise ValueError(
             f"expected distances to be (L, T) with T = {len(tokens)} tokens, got {tuple(distances.shape)}"

@@ -13,7 +13,7 @@ import torch_struct
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ordered_memory.checks import sequence_lengths
+from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.trees import Span, Tree, fold, from_chart, leaves, reduce_topmost
 
 Variant = Literal["prpn", "unbiased"]
@@ -109,8 +109,8 @@ def from_attention(
         B binary trees over the tokens from left to right.
     Raises:
         TypeError: attention is no tensor.
-        ValueError: attention has other axes, the lengths do not fit it, or the direction is unknown; or it is
-            zero inside a sequence, as it is in padding: `lengths` or `batch_first` is not the layer's.
+        ValueError: attention has other axes, the lengths do not fit it, or the direction is unknown; or
+            inside a sequence it is NaN, or zero as in padding: `lengths` or `batch_first` is not the layer's.
     Example:
         >>> attention = torch.eye(3)[[2, 2, 2]].unsqueeze(0)  # one sequence of three tokens
         >>> from_attention(attention, batch_first=True)
@@ -119,9 +119,7 @@ def from_attention(
         [(0, (1, 2))]
     """
     _check_one_of("direction", direction, DIRECTIONS)
-    if not isinstance(attention, Tensor):
-        kind = type(attention).__name__
-        raise TypeError(f"expected attention to be a tensor (a layer's `out.attention`), got {kind}")
+    check_tensor("attention", attention, "a layer's `out.attention`")
     if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
         attention = attention[DIRECTIONS.index(direction)]
     if attention.dim() != 3:
@@ -133,6 +131,7 @@ def from_attention(
     batch_size, steps, num_slots = batch.shape
     sizes = sequence_lengths(lengths, batch_size, steps)
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
+    undefined = batch.isnan().any(-1).tolist()
     trees: list[Tree] = []
     for i, size in enumerate(sizes):
         # The token that is read first meets an empty memory, so its attention is zero.
@@ -143,6 +142,9 @@ def from_attention(
                 f"expected attention inside every sequence, got zeros at token {first + inside.index(False)} "
                 f"of sequence {i}, whose length is {size}: check lengths and batch_first (here {batch_first})"
             )
+        if any(undefined[i][:size]):
+            token = undefined[i].index(True)
+            raise ValueError(f"expected attention to be numbers, got NaN at token {token} of sequence {i}")
         trees.append(_read(pointers[i][:size], lambda row: shift_reduce(row, num_slots), direction))
     return trees
 
@@ -169,6 +171,7 @@ def from_distances(
     Returns:
         B binary trees over the tokens from left to right.
     Raises:
+        TypeError: distances are no tensor.
         ValueError: distances have other axes or are not numbers, the lengths do not fit them, the temperature
             is not positive, or a name is unknown.
     Example:
@@ -178,6 +181,7 @@ def from_distances(
     """
     _check_one_of("decoding", decoding, DECODINGS)
     _check_one_of("direction", direction, DIRECTIONS)
+    check_tensor("distances", distances, "of one layer: its `distances.forget[i]`")
     if distances.dim() != 2:
         layout = "(B, T)" if batch_first else "(T, B)"
         raise ValueError(f"expected distances to be {layout}, got shape {tuple(distances.shape)}")
@@ -307,11 +311,13 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     Returns:
         B binary trees. Among equals one is chosen, always the same.
     Raises:
+        TypeError: scores are no tensor.
         ValueError: scores have another shape or are not finite, or the lengths do not fit them.
     Example:
         >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))
         [(0, (1, 2))]
     """
+    check_tensor("scores", scores)
     if scores.dim() != 3 or scores.shape[1] != scores.shape[2]:
         raise ValueError(f"expected scores to be (B, T, T), got shape {tuple(scores.shape)}")
     sizes = sequence_lengths(lengths, *scores.shape[:2])

@@ -2,7 +2,8 @@
 
 A tree is a nested tuple of leaf positions 0, 1, …, n - 1 in order, such as `((0, 1), 2)`; a single leaf is
 the tree `0`. Trees are binary unless they come from a treebank. Nothing here recurses, so a tree may
-be as deep as its sentence is long.
+be as deep as its sentence is long. (Python's own `==`, `hash`, `repr` and `pickle` do recurse, up to about
+1,000 levels: compare the `spans` of deeper trees.)
 
 Strings and `nltk.Tree` are refused wherever a tree is taken: `brackets.from_brackets` and `from_nltk`
 convert them.
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from ordered_memory.checks import check_tensor
 
 if TYPE_CHECKING:
     import nltk
@@ -125,7 +128,7 @@ def fold(
     return _fold(tree, checked_leaf, join, lambda node: isinstance(node, tuple), name)
 
 
-def _position(node: Any, where: Callable[[], str]) -> int:
+def _position(node: Any, where: Callable[[], str], expected: str = "an integer or a tuple") -> int:
     """A leaf as an int. Python can count with booleans, but they are not positions."""
     if type(node) is int:
         return node
@@ -140,9 +143,7 @@ def _position(node: Any, where: Callable[[], str]) -> int:
         hint = "; from_brackets reads text"
     elif kind.__module__.partition(".")[0] == "nltk":
         hint = "; from_nltk converts nltk.Tree"
-    raise TypeError(
-        f"expected {where()} to be an integer or a tuple, got {kind.__name__} {reprlib.repr(node)}{hint}"
-    )
+    raise TypeError(f"expected {where()} to be {expected}, got {kind.__name__} {reprlib.repr(node)}{hint}")
 
 
 def _fold(
@@ -201,13 +202,14 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
     Returns:
         A tree with the leaves 0, 1, … in the old order.
     Raises:
-        TypeError: not a tree.
+        TypeError: not a tree, or a position is not an integer (a mask, for instance).
         ValueError: not a tree, no leaf is left, or a position is not a leaf.
     Example:
         >>> keep_leaves(((0, 1), ((2, 3), 4)), [0, 2, 4])
         (0, (1, 2))
     """
-    numbers = {position: number for number, position in enumerate(sorted(set(kept)))}
+    positions = {_position(one, lambda: "what is kept", "integers") for one in kept}
+    numbers = {position: number for number, position in enumerate(sorted(positions))}
     if not numbers:
         raise ValueError("expected one leaf or more to keep, got none")
 
@@ -324,12 +326,14 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
     Returns:
         The tree, binary if the chart is.
     Raises:
+        TypeError: the chart is no tensor.
         ValueError: the whole sentence is not a constituent, two constituents cross, the chart is not square,
             or the length does not fit it.
     Example:
         >>> from_chart(torch.tensor([[1, 0, 1], [0, 1, 1], [0, 0, 1]]))
         (0, (1, 2))
     """
+    check_tensor("chart", chart)
     if chart.dim() != 2 or chart.shape[0] != chart.shape[1]:
         raise ValueError(f"expected chart to be (T, T), got shape {tuple(chart.shape)}")
     size = len(chart) if length is None else length

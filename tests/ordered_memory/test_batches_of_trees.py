@@ -110,6 +110,14 @@ def test_bad_batches_are_named(call, message):
         call(torch.rand(3, 2))
 
 
+def test_attention_that_is_not_a_number_gives_no_tree():
+    attention = torch.eye(3)[[2, 2, 2]].unsqueeze(1)
+    attention[2, 0, 1] = math.nan
+    with pytest.raises(ValueError, match="got NaN at token 2 of sequence 0"):
+        recovery.from_attention(attention)
+    assert recovery.from_attention(attention, [2]) == [(0, 1)]
+
+
 def test_lengths_are_integers():
     with pytest.raises(TypeError, match="float"):
         recovery.from_distances(torch.rand(3, 2), [3.0, 2.7], decoding="prpn")

@@ -77,6 +77,21 @@ def test_a_node_without_sentiment_is_an_error(value):
         tree_svg((0, 1), ["not", "good"], sentiment=values)
 
 
+@pytest.mark.parametrize("words", [["a"], ["a", "b", "c"]])
+def test_a_tree_is_drawn_over_its_words_alone(words):
+    with pytest.raises(ValueError, match=rf"leaves 0\.\.{len(words) - 1} of {len(words)}"):
+        tree_svg((0, 1), words)
+    with pytest.raises(ValueError, match=f"of {len(words)} words"):
+        distances_figure([[1.0] * len(words)], words, [(0, 1)], ["layer 1"])
+
+
+def test_the_depth_of_an_svg_has_no_limit():
+    svg = tree_svg(left_branching(2000), ["w"] * 2000)
+    assert svg.count("<path") == 2 * 1999
+    heights = [float(y) for y in re.findall(r'd="M[\d.]+ ([\d.]+)', svg)]
+    assert max(heights) - min(heights) == 18 * 1998  # a level for each constituent
+
+
 def test_heat_map_has_the_root_slot_at_the_bottom():
     attention = np.zeros((4, 3))
     attention[:, 2] = 1.0
@@ -98,6 +113,10 @@ def test_bars_of_text_keep_words_values_and_order():
     assert [line.split()[:2] for line in lines] == [["a", "0.00"], ["long-word", "4.00"], ["b", "1.00"]]
     assert [line.count("█") for line in lines] == [0, 40, 10]
     assert "0.00" in distances_text([0.0], ["a"])
+    assert distances_text(torch.tensor([1.0, 2.0], requires_grad=True), ["a", "b"]).count("█") == 60
+    for bad in ([1.0], [1.0, float("nan")], [[1.0, 2.0]]):
+        with pytest.raises(ValueError, match="to be 2 finite numbers, one for each word, got"):
+            distances_text(bad, ["a", "b"])
 
 
 def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():

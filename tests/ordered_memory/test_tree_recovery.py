@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -244,3 +245,18 @@ def test_the_whole_result_of_a_layer_is_no_attention():
         TypeError, match=r"expected attention to be a tensor \(a layer's `out.attention`\), got tuple"
     ):
         recovery.from_attention((torch.zeros(1, 1, 1), None, None))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda values: recovery.from_attention(values),
+        lambda values: recovery.from_distances(values, decoding="prpn"),
+        recovery.cky,
+        trees.from_chart,
+    ],
+)
+@pytest.mark.parametrize("values", [[[1.0]], np.ones((1, 1))])
+def test_batches_are_tensors(call, values):
+    with pytest.raises(TypeError, match=rf"to be a tensor.*, got {type(values).__name__}"):
+        call(values)

@@ -80,6 +80,14 @@ def test_leaves_to_keep_must_be_there(kept, named):
         trees.keep_leaves(((0, 1), 2), kept)
 
 
+@pytest.mark.parametrize("kept", [[True, False, True], torch.tensor([True, False, True]), ["0"], [1.0]])
+def test_leaves_to_keep_are_positions_and_no_mask(kept):
+    with pytest.raises(TypeError, match="expected what is kept to be integers, got"):
+        trees.keep_leaves(((0, 1), 2), kept)
+    mask = torch.tensor([True, False, True])
+    assert trees.keep_leaves(((0, 1), 2), mask.nonzero().flatten()) == (0, 1)
+
+
 def test_a_unary_chain_counts_its_span_once():
     assert trees.spans((((0, 1),), 2)) == [(0, 1), (0, 2)]
     assert trees.spans((0,)) == []
