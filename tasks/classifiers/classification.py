@@ -13,7 +13,7 @@ from ordered_memory.trees import Span, Tree
 from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import progress_bar
-from tasks.runs.task import Losses, Scores, Share
+from tasks.runs.task import Losses, Scores, Share, digest
 
 TOKENS_PER_BATCH = 25_600
 """The most tokens of an evaluation batch, with padding."""
@@ -125,6 +125,10 @@ class Classification:
 
     def __init__(self, config: TrainingConfig, train: LabelledData, validation: LabelledData) -> None:
         self.config, self.train, self.validation = config, train, validation
+
+    def fingerprint(self) -> str:
+        parts = (self.train, self.validation)
+        return digest(*(array for part in parts for array in (part.labels, part.sentence_lengths)))
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
         return bucketed_batches(

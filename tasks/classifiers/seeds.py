@@ -11,6 +11,7 @@ from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
 from tasks.runs.errors import UserError
+from tasks.runs.experiment import changed_options
 from tasks.runs.options import check_at_least
 from tasks.runs.run_directory import RunDirectory, read_json
 
@@ -46,7 +47,8 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     for seed in range(config.seed, config.seed + config.seeds):
         place = None if config.run_dir is None else config.run_dir / f"seed-{seed}"
         one = replace(config, seed=seed, seeds=1, run_dir=place)
-        if not (config.resume and RunDirectory(one.directory).read_results()):
+        run = RunDirectory(one.directory)
+        if not (config.resume and run.read_results() and not changed_options(run, one)):
             train(one)
         runs.append(one.directory)
     try:

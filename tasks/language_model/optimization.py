@@ -44,6 +44,8 @@ class AveragedSGD:
         config: learning rate, weight decay, bptt and patience.
     """
 
+    restored_options: tuple[str, ...] = ("weight_decay",)
+
     def __init__(self, model: nn.Module, config: LanguageModelConfig) -> None:
         self.config = config
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(

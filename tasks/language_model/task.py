@@ -26,7 +26,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.experiment import Prepared, run_experiment
 from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.task import Losses, Scores, Share
+from tasks.runs.task import Losses, Scores, Share, digest
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
 """Lengths of training steps: minimum, standard deviation, and the fraction drawn around half the mean."""
@@ -76,6 +76,9 @@ class LanguageModelling:
     def __init__(self, config: LanguageModelConfig, train: Tensor, validation: Tensor) -> None:
         self.config, self.train, self.validation = config, train, validation
         self._states: dict[bool, list[State]] = {}
+
+    def fingerprint(self) -> str:
+        return digest(self.train.numpy(), self.validation.numpy())
 
     def training_batches(self, epoch: int, batch_size: int) -> list[Stretch]:
         length = len(self.train) // batch_size

@@ -12,16 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 from tasks.reproduce.layout import Evaluation, Training
 from tasks.runs.command_line import parse_run
+from tasks.runs.config import COMPUTATION
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 Kind = Literal["missing", "unfinished", "diverged", "trained", "finished"]
 
-MAY_DIFFER = {
-    *("run_dir", "resume", "seeds", "epochs", "max_minutes", "save_every", "log_every"),
-    *("threads", "accelerator", "devices", "strategy", "precision", "backend", "recompute_every"),
-    "evaluation_batch_size",
-}
+MAY_DIFFER = COMPUTATION | {"epochs", "max_minutes"}
 """Options that do not set a run apart: where and how it is computed, and how long at most."""
 
 

@@ -160,7 +160,12 @@ def parse_run(
     config: Any = parse(cls, words, program, presets[name], description)
     saved = RunDirectory(config.directory).config
     if config.resume and saved.exists():
-        config = parse(cls, words, program, config_from_dict(cls, read_json(saved), saved), description)
+        before: Any = config_from_dict(cls, read_json(saved), saved)
+        if option(words, "--preset") not in (None, before.preset):
+            raise UserError(
+                f"--preset {config.preset}: {saved.parent} holds a run with --preset {before.preset}"
+            )
+        config = parse(cls, words, program, before, description)
     return typing.cast(Config, config)
 
 

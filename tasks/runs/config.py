@@ -8,6 +8,14 @@ from typing import Literal
 
 from tasks.runs.options import check_at_least, check_below_one, check_positive
 
+COMPUTATION = frozenset(
+    [
+        *("run_dir", "resume", "seeds", "save_every", "log_every", "threads", "accelerator", "devices"),
+        *("strategy", "precision", "backend", "recompute_every", "evaluation_batch_size"),
+    ]
+)
+"""Options that say where and how a run is computed; the others set it apart."""
+
 
 @dataclass
 class RunConfig:

@@ -14,13 +14,14 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from tasks.runs.checkpoints import load_weights, read_metadata
-from tasks.runs.config import TrainingConfig
+from tasks.runs.config import COMPUTATION, TrainingConfig
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.hub import find_checkpoint
 from tasks.runs.optimization import Optimization
+from tasks.runs.options import flag
 from tasks.runs.progress import end_text, finished_text
 from tasks.runs.record import record_end
-from tasks.runs.run_directory import RunDirectory, config_from_dict, write_json
+from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json, write_json
 from tasks.runs.task import Task
 from tasks.runs.threads import use_threads
 from tasks.runs.trainer import Trainer, build_fabric
@@ -96,6 +97,7 @@ def _run(trainer: Trainer, prepared: Prepared) -> None:
     """Restore, train, test, report."""
     run, config, fabric = trainer.run, trainer.config, trainer.fabric
     trainer.restore()
+    _check_changes(trainer)
     if fabric.is_global_zero:
         run.write_config(config)  # only now: a refused checkpoint keeps its options
         parameters = sum(parameter.numel() for parameter in prepared.model.parameters())
@@ -115,6 +117,46 @@ def _run(trainer: Trainer, prepared: Prepared) -> None:
             text = prepared.results_text(results)
         print(f"{text}\nreport: {run.report}")
     fabric.barrier()
+
+
+def _check_changes(trainer: Trainer) -> None:
+    """Raise a UserError for a changed option that could do nothing to the run that was restored."""
+    run, config = trainer.run, trainer.config
+    if trainer.saved_step is None:
+        return
+    finished = trainer.progress.over(config) and run.read_results() is not None
+    for name, before, now in changed_options(run, config):
+        if finished:
+            raise UserError(
+                f"{flag(name)} {now}: {run.path} is finished, and had {before}; more --epochs or "
+                "--max-minutes train it further, another --run-dir begins a new run"
+            )
+        if name in trainer.optimization.restored_options:
+            raise UserError(
+                f"{flag(name)} {now}: {run.path} goes on with the optimizer of its checkpoint, which began "
+                f"with {before}; another --run-dir begins a new run"
+            )
+
+
+def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
+    """The options that set a run apart from the one in its directory; files that they name may have moved.
+
+    Args:
+        run: the directory.
+        config: the options of now.
+    Returns:
+        The name of each, its value in the directory and its value now.
+    Raises:
+        UserError: the saved configuration cannot be read.
+    """
+    if not run.config.exists():
+        return []
+    saved = vars(config_from_dict(type(config), read_json(run.config), run.config))
+    return [
+        (name, saved[name], now)
+        for name, now in vars(config).items()
+        if name not in COMPUTATION and now != saved[name] and not isinstance(now, Path)
+    ]
 
 
 def text_of_saved(

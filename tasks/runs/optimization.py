@@ -17,6 +17,8 @@ class Optimization(Protocol):
     """What the training loop needs of an optimizer; its state goes into every checkpoint."""
 
     optimizer: torch.optim.Optimizer
+    restored_options: tuple[str, ...]
+    """The options that come back with the state from a checkpoint, so that other values would do nothing."""
 
     def begin_step(self, share: Share) -> None:
         """Called before each step.
@@ -118,6 +120,11 @@ class PlateauAdam:
         config: betas, ε, patience, factor and decay of the average.
         rates: initial learning rates of submodules, by name, in place of that of the configuration.
     """
+
+    restored_options: tuple[str, ...] = (
+        *("learning_rate", "encoder_learning_rate", "weight_decay", "adam_betas", "adam_epsilon"),
+        *("patience", "learning_rate_decay"),
+    )
 
     def __init__(
         self, model: nn.Module, config: AdamConfig, rates: Mapping[str, float] | None = None

@@ -48,6 +48,14 @@ class Progress:
         """
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
 
+    def over(self, config: TrainingConfig) -> bool:
+        """Whether the run has finished, and its options give no more epochs or minutes than it had.
+
+        Args:
+            config: of the run.
+        """
+        return self.finished and (self.epoch > config.epochs or self.out_of_time(config))
+
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:
     """A tqdm bar, shown only in the main process and only if standard error is a terminal.

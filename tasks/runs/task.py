@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -48,11 +51,26 @@ class Losses(NamedTuple):
     penalty: Tensor | None = None
 
 
+def digest(*arrays: NDArray[np.int64]) -> str:
+    """A digest of arrays, for `Task.fingerprint`.
+
+    Args:
+        arrays: in order; their shapes count, too.
+    """
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(str(array.shape).encode() + array.tobytes())
+    return found.hexdigest()
+
+
 class Task(Protocol):
     """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
     """The options that, with the seed, determine which examples are in each batch of an epoch."""
+
+    def fingerprint(self) -> str:
+        """Tells the training and validation data from others, so that a run goes on with its own."""
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Any]:
         """The batches of an epoch, each as a description that `share` turns into tensors.

@@ -117,6 +117,7 @@ class Trainer:
         self.progress = Progress()
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
+        self.data = task.fingerprint()
 
     def restore(self) -> None:
         """Restore the last checkpoint; without one, only seed the random generators.
@@ -154,6 +155,11 @@ class Trainer:
             before = rest["batches"].get(name, value)
             if self.progress.step_in_epoch and value != before:
                 raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
+        if rest.get("data", self.data) != self.data:
+            raise UserError(
+                f"{self.run.path}: this run began with other training or validation data: options of the "
+                "data, --seed or a file have changed; name another --run-dir"
+            )
         rank, states = self.fabric.global_rank, rest["random_states"]
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
@@ -172,8 +178,7 @@ class Trainer:
             KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; `saved_step` is the step of the checkpoint.
             UserError: the loss is no longer finite.
         """
-        if self.progress.epoch <= self.config.epochs and not self.progress.out_of_time(self.config):
-            self.progress.finished = False  # there are more epochs or minutes than when it finished
+        self.progress.finished = self.progress.over(self.config)
         if self.progress.finished:
             return self.progress
         main = self.fabric.is_global_zero
@@ -298,6 +303,7 @@ class Trainer:
             "random_states": _gather(self.fabric, random_state(self.device)),
             "task": task_state,
             "batches": self._batch_options(),
+            "data": self.data,
         }
         self.fabric.save(self.run.last, state)
         self.saved_step = self.progress.step
@@ -319,7 +325,10 @@ class Trainer:
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
             if self.fabric.is_global_zero:
                 write_json(self.run.diverged, {"epoch": self.progress.epoch, "step": self.progress.step})
-            raise UserError(f"the loss is not finite at step {self.progress.step}: lower --learning-rate")
+            raise UserError(
+                f"the loss is not finite at step {self.progress.step}: begin another run with a lower "
+                "--learning-rate"
+            )
 
     def _agree(self, interrupted: bool, out_of_time: bool) -> int:
         """Whether to stop and why: the same answer in every process."""

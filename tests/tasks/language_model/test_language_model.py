@@ -389,7 +389,9 @@ def outcome(directory):
 
 
 @pytest.mark.parametrize("model", ["onlstm", "lstm", "prpn"])
-def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(tmp_path, monkeypatch, model):
+def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
+    tmp_path, monkeypatch, capsys, model
+):
     options = ["--model", model]
     if model == "prpn":
         options += ["--learning-rate", "0.01", "--batch-size", "12", "--num-layers", "1"]
@@ -412,6 +414,8 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(t
     assert train(tmp_path / "run", *options, "--resume") == 0
     assert calls == steps[-1]
     assert outcome(tmp_path / "run") == expected
+    assert train(tmp_path / "run", *options, "--resume", "--seed", "2") == 2  # which draws another text
+    assert "this run began with other training or validation data" in capsys.readouterr().err
 
 
 def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, capsys):

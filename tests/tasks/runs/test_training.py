@@ -159,6 +159,41 @@ def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
     assert outcome(tmp_path / "run") == uninterrupted
 
 
+@pytest.mark.parametrize("options", [("--seed", "2"), ("--expressions", "310")])
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, capsys, uninterrupted, options):
+    assert train(tmp_path / "run", "--epochs", "1") == 0
+    assert train(tmp_path / "run", "--resume", *options) == 2
+    assert "this run began with other training or validation data" in capsys.readouterr().err
+    assert train(tmp_path / "run", "--resume") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train(run) == 0
+    before, config = outcome(run), (run / "config.json").read_text()
+    for words, message in (
+        (["--test-num-slots", "9"], "--test-num-slots 9: {} is finished, and had None"),
+        (["--epochs", "1"], "--epochs 1: {} is finished, and had 2"),
+        (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} goes on with the"),
+        (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} goes on with"),
+        (["--preset", "demo"], "--preset demo: {} holds a run with --preset paper"),
+    ):
+        assert main(["train", "--run-dir", str(run), "--resume", *words]) == 2
+        assert message.format(run) in capsys.readouterr().err
+    assert (run / "config.json").read_text() == config
+    moved = run.rename(tmp_path / "moved")
+    assert main(["train", "--run-dir", str(moved), "--resume", "--evaluation-batch-size", "7"]) == 0
+    assert outcome(moved) == before
+
+
+def test_more_epochs_continue_every_seed(tmp_path, uninterrupted):
+    assert train(tmp_path, "--seeds", "2", "--epochs", "1") == 0
+    assert train(tmp_path, "--seeds", "3", "--resume") == 0
+    assert [len(outcome(tmp_path / f"seed-{seed}")[0]) for seed in (1, 2, 3)] == [2, 2, 2]
+    assert outcome(tmp_path / "seed-1")[:2] == uninterrupted[:2]
+
+
 def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
     made = []
 
@@ -203,7 +238,7 @@ def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatc
 def test_a_validation_loss_that_is_no_number_replaces_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tasks.runs.trainer.score", lambda *_: Scores(float("nan"), 0.0))
     assert train(tmp_path / "run") == 2
-    assert "lower --learning-rate" in capsys.readouterr().err
+    assert "a lower --learning-rate" in capsys.readouterr().err
     assert not (tmp_path / "run" / "best.safetensors").exists()
 
 
@@ -260,7 +295,7 @@ def test_the_learning_rate_falls_on_a_plateau(tmp_path):
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, capsys):
     assert train(tmp_path / "run", "--learning-rate", "1e30", "--gradient-clip", "1e30") == 2
-    assert "lower --learning-rate" in capsys.readouterr().err
+    assert "a lower --learning-rate" in capsys.readouterr().err
 
 
 def test_training_does_not_touch_the_global_state_of_numpy_and_leaves_signals_alone(tmp_path):
