@@ -107,6 +107,35 @@ def decode(ids: Iterable[int]) -> list[str]:
     return [TOKENS[number - 1] for number in ids]
 
 
+def without_idle_brackets(tokens: Sequence[str]) -> list[str]:
+    """A typed formula as models are trained on them: without brackets around what is a formula already.
+
+    Args:
+        tokens: with parentheses.
+    Returns:
+        Those that count; all of them where brackets do not match, which `parse` refuses.
+    Example:
+        >>> " ".join(without_idle_brackets(tokenize("((not((c))))")))
+        '( not c )'
+    """
+    idle: set[int] = set()
+    groups: list[tuple[int, list[bool]]] = [(-1, [])]  # where it opens, and whether each part is a formula
+    for place, token in enumerate(tokens):
+        if token == OPEN:
+            groups.append((place, []))
+            continue
+        whole = token in VARIABLES
+        if token == CLOSE:
+            start, parts = groups.pop()
+            if not groups:
+                return list(tokens)
+            if parts == [True]:
+                idle |= {start, place}
+            whole = tokens[start + 1] not in (AND, OR)
+        groups[-1][1].append(whole)
+    return [token for place, token in enumerate(tokens) if len(groups) > 1 or place not in idle]
+
+
 class _Partial(NamedTuple):
     """`( and F )`: half a formula, which waits for what stands before it."""
 

@@ -14,7 +14,14 @@ from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Batch, Dataset, make_pair
-from tasks.logic.formulas import PADDING, RELATION_NAMES, RELATIONS, TOKENS
+from tasks.logic.formulas import (
+    PADDING,
+    RELATION_NAMES,
+    RELATIONS,
+    TOKENS,
+    tokenize,
+    without_idle_brackets,
+)
 from tasks.runs.experiment import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
@@ -54,7 +61,7 @@ class LogicModel(Classifier):
 
     @staticmethod
     def read_text(*texts: str) -> Dataset:
-        left, right = map(_without_idle_brackets, texts)
+        left, right = (" ".join(without_idle_brackets(tokenize(text))) for text in texts)
         return Dataset([make_pair(left, right)], trees=True)
 
     @classmethod
@@ -108,10 +115,3 @@ def _build_transformer(config: LogicConfig) -> PairTransformer:
         config.cell_dropout,
         shared=config.model == "universal-transformer",
     )
-
-
-def _without_idle_brackets(text: str) -> str:
-    """`( c )` says no more than `c`, but is not in the language that models are trained on."""
-    for name in "abcdef":
-        text = text.replace(f"( {name} )", name).replace(f"({name})", f" {name} ")
-    return text

@@ -185,6 +185,18 @@ def test_numbers_and_texts_that_cannot_be_are_told_in_words(explore: Any) -> Non
     page.locator(".om-verdict", has_text="Answer 3").wait_for()
 
 
+def test_a_text_that_no_model_reads_does_not_get_into_the_box(explore: Any) -> None:
+    page = explore()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("navigator.clipboard.writeText('1 '.repeat(5_000_000))")
+    page.get_by_label("Expression").press("Control+V")
+    page.locator("#error").get_by_text("this text is too long to be read").wait_for()
+    assert typed(page) == [EXPRESSION]
+    page.get_by_label("Expression").press_sequentially(" ")
+    page.get_by_label("Expression").press("Enter")
+    page.locator("#error").wait_for(state="hidden")
+
+
 def test_two_models_are_compared(explore: Any, own: str) -> None:
     page = explore("#model=ListOps", width=1280)
     names = page.get_by_label("Compare with").locator("option").all_text_contents()

@@ -10,6 +10,8 @@
 (() => {
   "use strict";
 
+  const TOO_LONG = "this text is too long to be read";
+
   /**
    * @template {HTMLElement} T
    * @param {string} id
@@ -92,6 +94,12 @@
     box.value = text;
     box.spellcheck = false;
     box.setAttribute("aria-describedby", "error hint");
+    box.addEventListener("beforeinput", (event) => {
+      // A browser takes minutes to lay out what the server would refuse: it does not get into the box.
+      if (box.value.length + (event.data ?? "").length <= options.most_bytes) return;
+      event.preventDefault();
+      fail(TOO_LONG);
+    });
     onEnter(box, () => form.requestSubmit());
     const labelled = document.createElement("label");
     labelled.append(label, box);
@@ -152,7 +160,7 @@
    */
   async function ask(path, question) {
     const body = JSON.stringify(question);
-    if (new Blob([body]).size > options.most_bytes) throw new Error("this text is too long to be read");
+    if (new Blob([body]).size > options.most_bytes) throw new Error(TOO_LONG);
     const response = await fetch(path, {
       method: "POST",
       headers: { "Content-Type": "application/json" },

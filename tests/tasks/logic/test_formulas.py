@@ -19,6 +19,7 @@ from tasks.logic.formulas import (
     parse,
     relation,
     tokenize,
+    without_idle_brackets,
 )
 
 
@@ -74,6 +75,32 @@ def test_a_formula_has_the_table_size_and_tree_of_its_meaning(formula):
     assert parsed.tree == tree(formula)[0]
     assert leaves(parsed.tree) == list(range(sum(token not in "()" for token in tokens)))
     assert decode(encode(tokens).tolist()) == tokens
+
+
+def with_idle_brackets(formula, draw):
+    """The text of a formula with brackets around some of its parts that say nothing."""
+    if isinstance(formula, str):
+        text = formula
+    elif formula[0] == "not":
+        text = f"(not {with_idle_brackets(formula[1], draw)})"
+    else:
+        left, right = (with_idle_brackets(part, draw) for part in formula[1:])
+        text = f"({left} ({formula[0]} {right}))"
+    count = draw(st.integers(0, 2))
+    return "(" * count + text + ")" * count
+
+
+@given(FORMULAS, st.data())
+def test_brackets_that_say_nothing_are_left_out(formula, data):
+    plain = tokenize(to_text(formula))
+    assert without_idle_brackets(tokenize(with_idle_brackets(formula, data.draw))) == plain
+    assert without_idle_brackets(plain) == plain
+
+
+@pytest.mark.parametrize("text", ["( ( a )", "( a ) )", "( a ( ( and b ) ) )", "( )", "( ( ) )", ""])
+def test_what_is_no_formula_stays_none(text):
+    with pytest.raises(FormulaError):
+        parse(without_idle_brackets(tokenize(text)))
 
 
 def by_sets(left, right):
