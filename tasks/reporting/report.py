@@ -76,7 +76,8 @@ def write_report(path: Path, report: Report) -> None:
         path: the HTML file, in a directory that exists.
         report: what stands in it.
     """
-    write_atomically(path, render(report))
+    # Names of files in it need not be UTF-8.
+    write_atomically(path, render(report).encode(errors="backslashreplace"))
 
 
 UNITS = {"accuracy": "fraction", "loss": "nats", "perplexity": "words"}

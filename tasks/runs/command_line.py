@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import io
 import itertools
 import os
 import shlex
@@ -62,6 +63,8 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
             signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # also outside training
+        if isinstance(sys.stdout, io.TextIOWrapper):  # results end in no error where a terminal is not UTF-8
+            sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         named = bool(words) and not words[0].startswith("-")
@@ -76,7 +79,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         else:
             config = parse_run(verb.config, verb.presets, words, called, description)
         verb.run(config)
-        sys.stdout.flush()
+        print(end="", flush=True)  # where the output is closed there is no sys.stdout
     except (UserError, BackendError) as error:
         # Every process of a run raises the same error about its options and files: report it once.
         return _fail(program, str(error)) if is_main_process() else EXIT_BAD_INPUT

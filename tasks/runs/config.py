@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.runs.options import check_at_least, check_below_one, check_positive
+from tasks.runs.options import check_at_least, check_below_one, check_positive, check_text
 
 COMPUTATION = frozenset(
     [
@@ -47,6 +47,7 @@ class RunConfig:
         """Raise a UserError that names the first option out of range."""
         check_at_least(1, self, "save_every", "log_every", "threads", "devices")
         check_at_least(0, self, "seed")
+        check_text(str(self.run_dir), "--run-dir")  # TensorBoard writes to no other names
 
     @property
     def directory(self) -> Path:

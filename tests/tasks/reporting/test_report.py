@@ -53,6 +53,11 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
+def test_names_of_files_need_not_be_utf_8(tmp_path):
+    write_report(tmp_path / "a.html", report(config={"data_dir": "data\udcff"}))
+    assert "data\\udcff" in (tmp_path / "a.html").read_text()
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("old")

@@ -54,6 +54,7 @@ def message(capsys):
         (["--validation-size", "500"], "--validation-size must be in 0..269, got 500"),
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--threads", "1000000"], "--threads must be at most"),
+        (["--run-dir", "run\udcff"], "--run-dir: expected Unicode text, got '\\udcff' as character 4"),
     ],
 )
 def test_bad_options(tmp_path, capsys, words, expected):

@@ -1,6 +1,7 @@
 """Help, verbs and groups of options."""
 
 import dataclasses
+import io
 import os
 import re
 import signal
@@ -87,6 +88,21 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch):
         assert run("task", "Waits.", verbs) == EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def test_output_that_is_not_utf_8_or_closed_ends_no_command(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    verbs = {"tell": Verb(Nothing, lambda config: print("├ 0–6"))}
+    monkeypatch.setattr("sys.argv", ["task"])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for stdout in (terminal, None):
+            monkeypatch.setattr("sys.stdout", stdout)
+            assert run("task", "Tells.", verbs) == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert terminal.buffer.getvalue() == b"\\u251c 0\\u20136\n"
 
 
 def test_a_process_whose_other_has_ended_says_so_in_one_line(monkeypatch):
