@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -132,7 +132,7 @@ def from_attention(
     sizes = sequence_lengths(lengths, batch_size, steps)
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
     undefined = batch.isnan().any(-1).tolist()
-    trees: list[Tree] = []
+    trees, order = [], 1 if direction == "forward" else -1
     for i, size in enumerate(sizes):
         # The token that is read first meets an empty memory, so its attention is zero.
         first = 1 if direction == "forward" else 0
@@ -145,8 +145,8 @@ def from_attention(
         if any(undefined[i][:size]):
             token = undefined[i].index(True)
             raise ValueError(f"expected attention to be numbers, got NaN at token {token} of sequence {i}")
-        trees.append(_read(pointers[i][:size], lambda row: shift_reduce(row, num_slots), direction))
-    return trees
+        trees.append(shift_reduce(pointers[i][:size][::order], num_slots))
+    return trees if direction == "forward" else [_mirror(tree) for tree in trees]
 
 
 def from_distances(
@@ -190,10 +190,9 @@ def from_distances(
     rows = [batch[i, :size] for i, size in enumerate(sizes)]
     if direction == "backward":
         rows = [row.flip(0) for row in rows]
-    if decoding == "cky":
-        trees = _most_probable(rows, temperature)
-    else:
-        trees = [greedy(row, decoding) for row in rows]
+    trees = (
+        _most_probable(rows, temperature) if decoding == "cky" else [greedy(row, decoding) for row in rows]
+    )
     return trees if direction == "forward" else [_mirror(tree) for tree in trees]
 
 
@@ -216,9 +215,7 @@ def to_distances(tree: Tree) -> Tensor:
     """
     leaves(tree)
     depths: list[int] = []  # of the smallest constituent with a token and the one before it
-    pending: list[tuple[Tree, int, int]] = [
-        (tree, 0, 0)
-    ]  # node, its depth, what it parts from at which depth
+    pending: list[tuple[Tree, int, int]] = [(tree, 0, 0)]  # a node, its depth, and that at which it parts
     while pending:
         node, depth, parted_at = pending.pop()
         if isinstance(node, tuple):
@@ -340,8 +337,6 @@ class _TreeCRF(torch_struct.TreeCRF):  # type: ignore[misc]
 
 def _most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]:
     """`cky` on `span_scores` of sentences, in batches of like lengths that bound its memory."""
-    if not temperature > 0:
-        raise ValueError(f"expected temperature > 0, got {temperature}")
     order = sorted(range(len(distances)), key=lambda i: len(distances[i]), reverse=True)
     found: dict[int, Tree] = {}
     while order:
@@ -352,11 +347,6 @@ def _most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree
         trees = cky(span_scores(padded, temperature), [len(distances[i]) for i in chosen])
         found.update(zip(chosen, trees, strict=True))
     return [found[i] for i in range(len(distances))]
-
-
-def _read(row: Sequence[Any], decode: Callable[[Sequence[Any]], Tree], direction: Direction) -> Tree:
-    """The tree over the tokens from left to right of a sequence that was read in this direction."""
-    return decode(row) if direction == "forward" else _mirror(decode(row[::-1]))
 
 
 def _mirror(tree: Tree) -> Tree:

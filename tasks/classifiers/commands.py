@@ -23,7 +23,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.experiment import text_of_saved
 from tasks.runs.hub import ExportConfig, card_values, results_of
-from tasks.runs.options import check_at_least, check_fraction
+from tasks.runs.options import check_at_least, check_fraction, check_only_one
 
 Presets = Callable[[str | None], Mapping[str, Any]]
 """Presets by name, given the value of `--model`."""
@@ -61,6 +61,7 @@ class EvaluateConfig(CheckpointConfig, ResultsConfig):
         super().check()
         check_at_least(1, self, "batch_size")
         check_fraction(self, "occupancy_threshold")
+        check_only_one(self, "file", "data_dir")
 
 
 @dataclass
@@ -78,6 +79,8 @@ class GeneratedConfig(EvaluateConfig):
         super().check()
         check_at_least(1, self, "size")
         check_at_least(0, self, "seed")
+        if self.test != "standard" and (self.file or self.data_dir):
+            raise UserError(f"--test {self.test} draws its data: leave out --file and --data-dir")
 
 
 @dataclass

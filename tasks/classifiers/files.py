@@ -16,7 +16,7 @@ class DataError(UserError):
 
 
 def read_lines(path: Path, parse: Callable[[str], Example], *, empty: bool = False) -> list[Example]:
-    """Read a text file, an example from each line.
+    """Read a text file, an example from each line; blank lines at the end are no examples.
 
     Args:
         path: of the file.
@@ -28,7 +28,7 @@ def read_lines(path: Path, parse: Callable[[str], Example], *, empty: bool = Fal
         DataError: no such file, not text, empty, or a line that `parse` refuses; names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").rstrip("\n").splitlines()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

@@ -62,7 +62,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
 def _seeds_text(runs: Sequence[Path]) -> str:
     """Mean and sample standard deviation of several runs, as text."""
     results = [read_json(RunDirectory(run).results) for run in runs]
-    lines = [f"{len(results)} seeds: mean ± standard deviation"]
+    lines = [f"{len(results)} seeds: mean ± sample standard deviation ({results[0]['part']} results of each)"]
 
     def line(name: str, values: Sequence[float]) -> str:
         mean, deviation = mean_and_deviation(values)
@@ -70,9 +70,10 @@ def _seeds_text(runs: Sequence[Path]) -> str:
         return f"{name:>40}  {mean:.4f} ± {number(deviation, 4)}  ({each})"
 
     lines.append(line("accuracy", [result["accuracy"] for result in results]))
-    for title, rows in results[0]["accuracy_by"].items():
-        for name in rows:
-            of_each = [result["accuracy_by"][title].get(name) for result in results]
+    for title in results[0]["accuracy_by"]:
+        groups = [result["accuracy_by"].get(title, {}) for result in results]
+        for name in dict.fromkeys(name for group in groups for name in group):
+            of_each = [group.get(name) for group in groups]
             lines.append(line(f"{title} {name}", [found[0] for found in of_each if found is not None]))
     for convention in results[0]["span_f1"]:
         values = [result["span_f1"][convention]["model"] for result in results]

@@ -16,7 +16,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.experiment import text_of_saved
 from tasks.runs.hub import ExportConfig, card_values, results_of
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_only_one
 
 
 @dataclass
@@ -45,6 +45,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     """
     config.set_up()
     check_at_least(1, config, "columns")
+    check_only_one(config, "text", "data_dir")
     model, vocabulary, trained = load_model(config.checkpoint)
     directory = config.data_dir or trained.data_dir
     path = config.text or (directory / "test.txt" if directory is not None else None)

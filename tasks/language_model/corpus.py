@@ -88,7 +88,7 @@ def read_sentences(path: Path) -> list[list[str]]:
         UserError: no such file, it has no words, or it is not UTF-8.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

@@ -95,8 +95,8 @@ class Results:
         """What to know about the numbers: the conventions, the runs that are not in them, those cut short."""
         unit = ", in %" if self.table.percent else ""
         notes = [
-            f"Preset {self.preset}{unit}. Mean ± standard deviation over the n seeds that finished. Best: "
-            "the seed with the best validation score. Validation data alone chose the epoch.",
+            f"Preset {self.preset}{unit}. Mean ± sample standard deviation over the n seeds that finished. "
+            "Best: the seed with the best validation score. Validation data alone chose the epoch.",
             *self.table.notes,
         ]
         for run in self.runs:

@@ -176,6 +176,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
             header = file.metadata() or {}
         return tensors, read_json(path / CONFIG) if is_directory else json.loads(header["json"])
     except FileNotFoundError:
+        if is_directory:
+            raise UserError(f"{path}: has no {WEIGHTS}; of a run, name its best.safetensors") from None
         raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
     except PermissionError:
         raise UserError(f"{path}: no permission to read") from None

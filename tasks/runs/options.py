@@ -63,6 +63,19 @@ def check_below_one(options: Any, *names: str) -> None:
             raise UserError(f"{flag(name)} must lie in [0, 1), got {value}")
 
 
+def check_only_one(options: Any, *names: str) -> None:
+    """Raise a UserError if more than one of these options is given.
+
+    Args:
+        options: a dataclass.
+        names: of its fields.
+    """
+    given = _given(options, names)
+    if len(given) > 1:
+        words = " and ".join(f"{flag(name)} {value}" for name, value in given)
+        raise UserError(f"{words}: give one of them, not both")
+
+
 def check_text(text: str, where: str) -> None:
     """Raise a UserError unless a text can be written as UTF-8.
 

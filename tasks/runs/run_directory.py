@@ -171,7 +171,7 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
     converted = {}
     for name, value in values.items():
         if name not in fields:
-            raise UserError(f"{where}: unknown option {name!r}")
+            raise UserError(f"{where}: unknown option {name!r}: of another task, or of a newer version")
         try:
             converted[name] = _from_json(value, hints[name])
         except TypeError:

@@ -173,7 +173,7 @@ def _lines(path: Path) -> list[bytes]:
         raise DataError(f"{path}: no such file") from None
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
-    return content.removesuffix(b"\n").split(b"\n")
+    return content.rstrip().split(b"\n")
 
 
 def _check_edition(path: Path, count: int) -> None:

@@ -327,6 +327,8 @@ def test_words_without_unk(tmp_path):
     ):
         read_corpus(tmp_path)
     (tmp_path / "train.txt").write_text("a b\nb <unk>\n")
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark is no part of a word
     corpus = read_corpus(tmp_path)
     assert corpus.vocabulary.words == ["<eos>", "a", "b", "<unk>"]
     assert corpus.train.tolist() == [1, 2, 0, 2, 3, 0]

@@ -83,6 +83,8 @@ def test_a_model_that_is_given_trees_trains_and_answers_on_any_data(tmp_path, ca
     assert main(["parse", "[MAX 2 9 ]", *checkpoint]) == 0
     assert main(["evaluate", "--test", "200-300", "--size", "3", *checkpoint]) == 0
     write_tsv(tmp_path / "file.tsv", Dataset.from_texts(["[MAX 2 9 ]", "3"]))
+    lines = (tmp_path / "file.tsv").read_bytes().replace(b"\n", b"\r\n")
+    (tmp_path / "file.tsv").write_bytes(b"\xef\xbb\xbf" + lines + b"\r\n\r\n")  # as some editors save it
     assert main(["evaluate", "--file", str(tmp_path / "file.tsv"), *checkpoint]) == 0
     assert "on 2 expressions" in capsys.readouterr().out
 
@@ -205,6 +207,9 @@ def test_every_hard_test_can_be_named():
         (["parse", ""], "the expression is empty"),
         (["parse", "3", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
         (["evaluate", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
+        (["evaluate", "--checkpoint", "."], ".: has no model.safetensors; of a run, name"),
+        (["evaluate", "--file", "a", "--data-dir", "b"], "--file a and --data-dir b: give one of them"),
+        (["evaluate", "--file", "a", "--test", "lra"], "--test lra draws its data: leave out --file"),
         (["parse", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
         (["parse", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
         (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),

@@ -145,7 +145,7 @@ def test_files_can_be_trained_on(tmp_path):
 def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_path, capsys):
     assert train(tmp_path / "runs", "--seeds", "2") == 0
     out = capsys.readouterr().out
-    assert "2 seeds: mean ± standard deviation" in out
+    assert "2 seeds: mean ± sample standard deviation (test results of each)" in out
     assert "F1, corpus level" in out
     assert train(tmp_path / "runs", "--seeds", "2", "--resume") == 0
     assert capsys.readouterr().out == out[out.index("2 seeds") :]

@@ -97,7 +97,7 @@ def run(finished, tmp_path):
         (b"[1]", "config.json: expected a JSON object, got [1]"),
         (b"{", "config.json, line 1: not JSON"),
         (b"[" * 100_000, "config.json: not JSON that can be read"),
-        ({"nothing": 1}, "config.json: unknown option 'nothing'"),
+        ({"nothing": 1}, "config.json: unknown option 'nothing': of another task, or of a newer version"),
         ({"model": "rnn"}, "config.json: model: expected 'ordered-memory' or 'lstm' or"),
         ({"precision": "8"}, "config.json: precision: expected '32-true' or"),
         ({"batch_size": "64"}, "config.json: batch_size: expected int, got '64'"),

@@ -83,7 +83,7 @@ def test_evaluating_again_gives_the_same(run, tmp_path):
     assert main(["evaluate", *checkpoint, "--batch-size", "7"]) == 0
     assert json.loads(target.read_text()) == results_of(run)
     path = tmp_path / "trees.txt"
-    path.write_text("(3 (2 It) (4 (2 's) (4 goood)))\n")
+    path.write_text("(3 (2 It) (4 (2 's) (4 goood)))\n\n\n")
     assert main(["evaluate", *checkpoint, "--file", str(path)]) == 0
     assert json.loads(target.read_text())["examples"] == 1
 
