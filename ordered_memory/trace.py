@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -285,19 +285,25 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
             node["in_true_tree"] = (inside[0], inside[-1]) in true if len(inside) > 1 else None
 
 
-def add_values(nodes: Sequence[Node], values: Mapping[Span, float], words: Sequence[int]) -> None:
+def add_values(
+    nodes: Sequence[Node],
+    values: Mapping[Span, float],
+    words: Sequence[int],
+    key: Literal["value", "model_value"] = "value",
+) -> None:
     """Set the value of every node that has one.
 
     Args:
         nodes: over the tokens; changed in place.
         values: by first and last word.
         words: positions of the words among the tokens.
+        key: "model_value" for what a model that induces no tree makes of the nodes of the true tree.
     """
     by_place = {(words[first], words[last]): value for (first, last), value in values.items()}
     for node in nodes:
         value = by_place.get((node["first"], node["last"]))
         if value is not None:
-            node["value"] = round(value, DIGITS)
+            node[key] = round(value, DIGITS)
 
 
 def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | None = None) -> list[Node]:

@@ -30,6 +30,7 @@ class Node(TypedDict):
         in_true_tree: whether the true tree has a constituent of the same words; None for fewer than two
             words. Missing where there is no true tree.
         value: from -1 to 1, such as a sentiment; missing where there is none.
+        model_value: what the model makes of a node of the true tree; only of a model that induces no tree.
     """
 
     first: int
@@ -39,6 +40,7 @@ class Node(TypedDict):
     slot: NotRequired[int]
     in_true_tree: NotRequired[bool | None]
     value: NotRequired[float]
+    model_value: NotRequired[float]
 
 
 class Step(TypedDict):

@@ -69,7 +69,7 @@ class Board {
   /** The true tree, where it says something that the induced one does not. */
   trueTree() {
     const { trace, timeline } = this;
-    const { true_nodes, words, true_token_values } = trace;
+    const { true_nodes, words, token_values, true_token_values } = trace;
     if (!true_nodes) return timeline ? [] : [this.tokens];
     const numbers = new Set(words);
     const induced = new Set(this.nodes.map(({ first, last }) => {
@@ -82,14 +82,22 @@ class Board {
     if (timeline && same && !true_token_values && true_nodes.every((node) => node.value === undefined)) {
       return [element("p", { class: "om-note om-same" }, "✓ The induced tree is the true one.")];
     }
-    const tree = new TreeView(true_nodes, this.columns, {
+    /** @type {(label: string, nodes: Constituent[], values?: number[]) => TreeView} */
+    const view = (label, nodes, values) => new TreeView(nodes, this.columns, {
       timeline: null,
-      label: "True tree",
-      values: true_token_values,
+      label,
+      values,
       marked: (k) => timeline !== null && missing[k],
-      tell: (k) => [wordsOf(trace, true_nodes[k].first, true_nodes[k].last), ...valueOf(true_nodes[k])],
+      tell: (k) => [wordsOf(trace, nodes[k].first, nodes[k].last), ...valueOf(nodes[k])],
     });
-    if (!timeline) return [tree.element, this.tokens];
+    const tree = view("True tree", true_nodes, true_token_values);
+    if (!timeline) {
+      if (true_nodes.every((node) => node.model_value === undefined)) return [tree.element, this.tokens];
+      const own = true_nodes.map((node) => ({ ...node, value: node.model_value }));
+      return [heading("True tree", "with the model's values"),
+        view("True tree, values of the model", own, token_values).element, this.tokens,
+        heading("True tree", "with the values in the data"), tree.element, tokenRow(trace.tokens, this.columns, numbers)];
+    }
     const found = `${missing.filter((gone) => !gone).length} of its ${counted(missing.length, "constituent")}`;
     return [heading("True tree", `${found} are in the induced tree; dashed: those that are not`),
       tree.element, tokenRow(trace.tokens, this.columns, numbers)];

@@ -10,6 +10,7 @@
  * @property {number} [slot]
  * @property {boolean | null} [in_true_tree]
  * @property {number} [value]
+ * @property {number} [model_value]
  */
 
 /**

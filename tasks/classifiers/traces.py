@@ -65,9 +65,12 @@ def traces_of(
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
         if node_values is not None:
-            tree = sentence.tree if reading.trees is None else reading.trees[place]
-            values = node_values(model, sentence, tree)
-            add_values(trace.get("nodes", []), values, sentence.positions)
+            if reading.trees is None:
+                values = node_values(model, sentence, sentence.tree)
+                add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
+            else:
+                values = node_values(model, sentence, reading.trees[place])
+                add_values(trace["nodes"], values, sentence.positions)
             trace["token_values"] = _values_of_tokens(values, sentence)
         traces.append(trace)
     return traces

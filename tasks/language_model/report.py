@@ -57,7 +57,9 @@ def write_run_report(
                 title="Perplexity",
                 columns=COLUMNS,
                 rows=_rows(results),
-                note="Words include the end of each sentence; each text is read as one stream.",
+                note="Words include the end of each sentence; each text is read as one stream. During "
+                f"training the validation text is read in {config.evaluation_batch_size} parts side by side, "
+                "which know little of what came before them.",
             )
         ],
         traces=_traces(trained, validation),

@@ -179,7 +179,10 @@ def parse(tokens: Sequence[str]) -> Formula:
     if len(open_groups) > 1:
         raise FormulaError(f"{len(open_groups) - 1} unmatched ( at the end")
     if len(open_groups[0]) != 1 or not isinstance(open_groups[0][0], Formula):
-        raise FormulaError(f"not one formula: {' '.join(tokens) or 'nothing'}")
+        raise FormulaError(
+            f"not one formula: {' '.join(tokens)[:60] or 'nothing'}; a formula F is a variable, ( not F ), "
+            "( F ( and F ) ) or ( F ( or F ) )"
+        )
     return open_groups[0][0]
 
 

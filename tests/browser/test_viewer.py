@@ -15,6 +15,7 @@ from ordered_memory.trace import (
     Trace,
     add_true_tree,
     add_values,
+    empty_trace,
     read_attention,
     read_distances,
     read_tree,
@@ -386,6 +387,19 @@ def test_the_true_tree_is_shown_where_it_differs(show: Any) -> None:
     assert page.locator("[aria-label='True tree'] .om-node").count() == 2
     assert page.locator(".om-tree .om-marked").count() == 1
     assert page.locator(".om-tree .om-negative").count() == 1
+
+
+def test_without_an_induced_tree_the_true_one_has_two_kinds_of_values(show: Any) -> None:
+    trace = empty_trace(list("abc"))
+    add_true_tree(trace, ((0, 1), 2))
+    add_values(trace["true_nodes"], {(0, 1): 0.5, (0, 2): 1.0}, trace["words"])
+    page = show([trace])
+    assert page.locator(".om-tree").count() == 1
+    add_values(trace["true_nodes"], {(0, 1): -0.5, (0, 2): 0.25}, trace["words"], "model_value")
+    page = show([trace])
+    assert page.locator("[aria-label='True tree, values of the model'] .om-negative").count() == 1
+    assert page.locator("[aria-label='True tree'] .om-negative").count() == 0
+    assert page.locator("[aria-label='True tree'] .om-node").count() == 2
 
 
 def test_the_traces_of_an_example_stand_one_under_the_other(show: Any) -> None:

@@ -97,6 +97,23 @@ def test_every_node_has_the_value_of_its_words():
     assert trace["answer"]["true"] == trees[2].label
 
 
+@pytest.mark.parametrize("name", ["lstm", "gold-tree-lstm"])
+def test_without_an_induced_tree_the_true_one_has_the_values_of_the_model(name):
+    model, trees = sentiment_model(name)
+    data = PhraseData(trees, sentences(trees, 5), given_trees=name != "lstm")
+    [trace] = traces_of(model, data, 2, CLASSES[5], node_values=node_values)
+    for node in trace["true_nodes"]:
+        words = " ".join(trace["tokens"][node["first"] : node["last"] + 1])
+        assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
+        if name == "lstm":  # which reads a phrase without its tree
+            read_alone = read(model, SentimentModel.read_text(words), 0).probabilities
+            expected = float(read_alone @ torch.linspace(-1, 1, 5))
+            assert node["model_value"] == pytest.approx(expected, abs=6e-4)
+    probabilities = torch.tensor(trace["answer"]["probabilities"])
+    root = float(probabilities @ torch.linspace(-1, 1, 5))
+    assert trace["true_nodes"][-1]["model_value"] == pytest.approx(root, abs=6e-4)
+
+
 @pytest.mark.parametrize("name", ["ordered-memory", "gold-tree-cell"])
 def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
     model, _ = sentiment_model(name)
