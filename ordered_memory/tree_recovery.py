@@ -187,13 +187,12 @@ def from_distances(
         raise ValueError(f"expected distances to be {layout}, got shape {tuple(distances.shape)}")
     batch = (distances if batch_first else distances.T).detach()
     sizes = sequence_lengths(lengths, *batch.shape)
-    rows = [batch[i, :size] for i, size in enumerate(sizes)]
-    if direction == "backward":
-        rows = [row.flip(0) for row in rows]
+    forward = direction == "forward"
+    rows = [batch[i, :size] if forward else batch[i, :size].flip(0) for i, size in enumerate(sizes)]
     trees = (
         _most_probable(rows, temperature) if decoding == "cky" else [greedy(row, decoding) for row in rows]
     )
-    return trees if direction == "forward" else [_mirror(tree) for tree in trees]
+    return trees if forward else [_mirror(tree) for tree in trees]
 
 
 def to_distances(tree: Tree) -> Tensor:
