@@ -135,11 +135,6 @@ def test_checkpointed_stretches_give_the_same_gradients():
             assert_close(outcomes[1][1][name], gradient, name)
 
 
-MULTIPLIES_BFLOAT16 = pytest.mark.skipif(
-    not native.multiplies_bfloat16(), reason="no products of bfloat16 on this processor"
-)
-
-
 class Halved:
     """A layer read in float32 and under bfloat16 autocast, from the same projected tokens."""
 
@@ -166,7 +161,7 @@ class Halved:
         return result, gradients
 
 
-@MULTIPLIES_BFLOAT16
+@pytest.mark.usefixtures("bfloat16_products")
 @pytest.mark.parametrize("score", ["normalized", "additive"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
@@ -190,14 +185,13 @@ def test_batch_mates_move_no_bit():
         assert torch.equal(result.attention[:, 0], together.attention[:, row])
 
 
-@MULTIPLIES_BFLOAT16
-def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most():
+def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most(bfloat16_products):
     case = Halved()
     case.layer.eval()
     together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
     for row, result in enumerate(alone):
         assert_close(result.output[:, 0], together.output[:, row])
-        if native.call.bfloat16_products() == "pairs":
+        if bfloat16_products == "pairs":
             assert torch.equal(result.output[:, 0], together.output[:, row])
 
 
@@ -211,7 +205,7 @@ def test_an_operator_told_of_bfloat16_elsewhere_computes_in_float32_here(monkeyp
         assert torch.equal(one, other)
 
 
-@MULTIPLIES_BFLOAT16
+@pytest.mark.usefixtures("bfloat16_products")
 def test_an_odd_slot_size_has_no_pairs_but_works():
     layer = OrderedMemory(3, 7, 4, backend="native")
     x = torch.randn(5, 2, 3)
@@ -231,7 +225,7 @@ def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
         assert torch.equal(one, other)
 
 
-@MULTIPLIES_BFLOAT16
+@pytest.mark.usefixtures("bfloat16_products")
 def test_what_is_no_number_stays_none_as_bfloat16():
     case = Halved()
     case.x[2, 1, 5] = torch.nan

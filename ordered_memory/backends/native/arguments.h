@@ -24,7 +24,7 @@ typedef struct {
     const int64_t *seed;                                  /* of the noise */
     REAL *output, *attention;                             /* (T, B, D), (T, B, N) */
     REAL *memory, *candidate, *occupancy;                 /* the final state */
-    const int64_t *tape;                /* addresses, three of each share: cell inputs, hidden units, gates */
+    const int64_t *tape;                /* addresses, three of each share: cell inputs, hidden units, gates (operands) */
     int32_t *top;                       /* (T, B): first active slot */
     const REAL *d_output, *d_attention, *d_memory, *d_candidate, *d_occupancy;
     REAL *d_inputs, *d_queries, *d_memory0, *d_candidate0, *d_occupancy0;

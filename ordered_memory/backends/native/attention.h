@@ -13,10 +13,10 @@ static int64_t score_features(Share *s, int64_t t, int64_t rows) {
             if (mask_of(p, s->occupancy + r * (p->N + 1), i) == 0) continue;
             s->entry_row[count] = r;
             s->entry_slot[count] = i;
-            REAL *entry = s->entries + count * D;
+            REAL *entry = begin_row(s, s->entries, count, D, s->row_values);
             memcpy(entry, candidate_of(s, t - 1, s->old_pair, r, i), D * sizeof(REAL));
             if (draw(s, KEY, t, r, i, D, s->mask)) multiply(D, s->mask, entry);
-            count++;
+            end_row(s, s->entries, count++, D, entry);
         }
     product(s, count, D, D, s->entries, s->packed.key_t, p->bf16_key_t, s->keys);
     for (int64_t e = 0; e < count; e++) {
@@ -126,9 +126,10 @@ static void scores_backward(Share *s, int64_t t, int64_t rows) {
     int64_t D = p->D, N = p->N, count = score_features(s, t, rows);
     for (int64_t e = 0; e < count; e++) {
         int64_t r = s->entry_row[e], i = s->entry_slot[e];
-        REAL *restrict key = s->keys + e * D, *restrict feature = s->features + e * D;
+        REAL *key = s->keys + e * D, *feature = s->features + e * D;
         REAL *restrict d_query = token(s, p->d_queries, t, r), d_score = s->d_scores[r * N + i];
-        REAL *restrict d_last = s->d_score, *restrict mask = s->mask, *restrict gradient = s->d_feature;
+        REAL *restrict d_last = s->d_score, *restrict mask = s->mask;
+        REAL *gradient = begin_row(s, s->d_keys, e, D, s->row_values); /* may be the feature's row */
         const REAL *restrict last = p->score;
         if (!draw(s, FEATURE, t, r, i, D, mask))
             for (int64_t d = 0; d < D; d++) mask[d] = 1;
@@ -143,14 +144,14 @@ static void scores_backward(Share *s, int64_t t, int64_t rows) {
             moments(D, key, p->key_epsilon, &mean, &inverse);
             norm_backward(D, key, mean, inverse, p->key_norm, gradient, s->d_key_norm, s->d_key_norm_bias);
         }
-        memcpy(key, gradient, D * sizeof(REAL));
-        add(D, key, s->d_key_bias);
+        end_row(s, s->d_keys, e, D, gradient);
+        add(D, gradient, s->d_key_bias);
     }
-    add_product(s, D, D, count, s->keys, s->entries, 0, s->d_key);
-    product(s, count, D, D, s->keys, s->packed.key, p->bf16_key, s->features);
+    add_product(s, D, D, count, s->d_keys, s->entries, s->d_key);
+    product(s, count, D, D, s->d_keys, s->packed.key, p->bf16_key, s->keys);
     for (int64_t e = 0; e < count; e++) {
         int64_t r = s->entry_row[e], i = s->entry_slot[e];
-        REAL *d_entry = s->features + e * D;
+        REAL *d_entry = s->keys + e * D;
         if (draw(s, KEY, t, r, i, D, s->mask)) multiply(D, s->mask, d_entry);
         add(D, d_entry, s->d_candidate + (r * N + i) * D);
     }

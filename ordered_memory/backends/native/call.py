@@ -77,8 +77,9 @@ class NativeEngine(Engine):
     """The loop over time in C.
 
     Kept are the first active slot of every token, (T, B), and the tape: three buffers of each share, as large
-    as if every slot were active; pages never written take no memory. A pair's cell inputs (2D) have the dtype
-    of the parameters; its hidden units (4D) and gates (4D) are bfloat16 where products take such operands.
+    as if every slot were active; pages never written take no memory. A pair's cell inputs (2D), hidden units
+    (4D) and gates (4D) are bfloat16 where products take such operands, else they have the dtype of the
+    parameters.
     """
 
     takes = Pass
@@ -96,8 +97,8 @@ class NativeEngine(Engine):
         (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
         num_slots, shares = inputs.arguments.state.memory.shape[1], inputs.shares
         pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
-        narrow = 2 if narrow_products(inputs.arguments) else dtype.itemsize
-        widths = [pairs * size * width for width in (2 * dtype.itemsize, 4 * narrow, 4 * narrow)] * shares
+        number = 2 if narrow_products(inputs.arguments) else dtype.itemsize
+        widths = [pairs * size * width * number for width in (2, 4, 4)] * shares
         return [((steps, batch_size), torch.int32), *(((width,), torch.uint8) for width in widths)]
 
     def check(self, inputs: Pass) -> None:

@@ -5,19 +5,18 @@ static void compose(Share *s, int64_t t, int64_t i) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, begin = s->slot_start[i], count = s->slot_start[i + 1] - begin;
     int64_t kept = p->keep ? s->start[t] + begin : 0;
-    int narrow = is_narrow(p);
     REAL *inputs = inputs_of(s, t) + begin * 2 * D, *restrict c = s->composed;
-    REAL *hidden = narrow ? s->wide : (REAL *)s->hidden + kept * 4 * D;
-    REAL *gates = narrow ? s->wide : (REAL *)s->gates + kept * 4 * D;
-    bf16_t *narrow_hidden = (bf16_t *)s->hidden + kept * 4 * D, *narrow_gates = (bf16_t *)s->gates + kept * 4 * D;
-    const REAL *masked = inputs;
+    REAL *hidden = begin_row(s, s->hidden, kept, 4 * D, s->wide), *gates = begin_row(s, s->gates, kept, 4 * D, s->wide);
+    const void *masked = is_narrow(p) ? operand(s, s->rounded, kept, 2 * D) : inputs;
     for (int64_t k = 0; k < count; k++) {
         int64_t r = s->pair_row[begin + k];
         REAL *input = inputs + k * 2 * D;
         if (*top_of(s, t, r) == i) memcpy(input + D, token(s, p->inputs, t, r), D * sizeof(REAL));
+        end_row(s, s->rounded, kept + k, 2 * D, input);
         if (!draw(s, CELL_INPUT, t, r, i, 2 * D, s->mask)) continue;
-        REAL *restrict to = s->masked + k * 2 * D;
+        REAL *restrict to = begin_row(s, s->masked, k, 2 * D, s->row_values);
         SIMD for (int64_t d = 0; d < 2 * D; d++) to[d] = input[d] * s->mask[d];
+        end_row(s, s->masked, k, 2 * D, to);
         masked = s->masked;
     }
     product(s, count, 4 * D, 2 * D, masked, s->packed.w_in, p->bf16_w_in_t, hidden);
@@ -29,10 +28,9 @@ static void compose(Share *s, int64_t t, int64_t i) {
             h[d] = pre < 0 ? 0 : pre;
         }
         if (draw(s, HIDDEN, t, s->pair_row[begin + k], i, 4 * D, s->mask)) multiply(4 * D, s->mask, h);
-        if (narrow) round_to_bf16(4 * D, h, narrow_hidden + k * 4 * D);
+        end_row(s, s->hidden, kept + k, 4 * D, h);
     }
-    if (narrow) narrow_product(p, count, 4 * D, 4 * D, narrow_hidden, s->packed.w_out, p->bf16_w_out_t, gates);
-    else product(s, count, 4 * D, 4 * D, hidden, s->packed.w_out, 0, gates);
+    product(s, count, 4 * D, 4 * D, operand(s, s->hidden, kept, 4 * D), s->packed.w_out, p->bf16_w_out_t, gates);
     for (int64_t k = 0; k < count; k++) {
         int64_t r = s->pair_row[begin + k];
         REAL *restrict g = gates + k * 4 * D;
@@ -50,7 +48,7 @@ static void compose(Share *s, int64_t t, int64_t i) {
             REAL normalized = (c[d] - mean) * inverse * p->norm[d] + p->norm_bias[d];
             out[d] = x[d] + weight * (normalized - x[d]);
         }
-        if (narrow) round_to_bf16(4 * D, g, narrow_gates + k * 4 * D);
+        end_row(s, s->gates, kept + k, 4 * D, g);
     }
 }
 
@@ -60,9 +58,9 @@ static void gates_backward(Share *s, int64_t t, int64_t i, int64_t j, REAL *rest
                            REAL *restrict d_gates) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, r = s->pair_row[j], kept = s->start[t] + j;
-    const REAL *restrict u = kept_row(s, s->gates, kept, s->mask);
+    const REAL *restrict u = read_row(s, s->gates, kept, 4 * D, s->mask);
     REAL *restrict c = s->composed;
-    const REAL *restrict memory = s->inputs + kept * 2 * D, *restrict below = memory + D;
+    const REAL *restrict memory = inputs_of(s, t) + j * 2 * D, *restrict below = memory + D;
     const REAL *restrict x = token(s, p->inputs, t, r), *restrict d_out = s->d_candidate + (r * N + i) * D;
     REAL *restrict d_x = token(s, p->d_inputs, t, r);
     REAL mean, inverse, weight = s->forward[r * N + i], d_forward = 0;
@@ -91,29 +89,36 @@ static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, begin = s->slot_start[i], count = s->slot_start[i + 1] - begin;
     int64_t kept = s->start[t] + begin, at = pending + begin;
-    REAL *d_gates = s->d_gates + at * 4 * D, *d_hidden = s->d_hidden + at * 4 * D;
-    for (int64_t k = 0; k < count; k++)
-        gates_backward(s, t, i, begin + k, s->d_composed + k * D, d_gates + k * 4 * D);
-    product(s, count, 4 * D, 4 * D, d_gates, s->packed.w_out, p->bf16_w_out, d_hidden);
+    REAL *d_hidden = begin_row(s, s->d_hidden, at, 4 * D, s->wide);
+    for (int64_t k = 0; k < count; k++) {
+        REAL *d_gates = begin_row(s, s->d_gates, at + k, 4 * D, s->row_values);
+        gates_backward(s, t, i, begin + k, s->d_composed + k * D, d_gates);
+        end_row(s, s->d_gates, at + k, 4 * D, d_gates);
+    }
+    product(s, count, 4 * D, 4 * D, operand(s, s->d_gates, at, 4 * D), s->packed.w_out, p->bf16_w_out, d_hidden);
     for (int64_t k = 0; k < count; k++) {
         REAL *restrict d = d_hidden + k * 4 * D;
-        const REAL *restrict h = kept_row(s, s->hidden, kept + k, s->mask);
+        const REAL *restrict h = read_row(s, s->hidden, kept + k, 4 * D, s->row_values);
         SIMD for (int64_t j = 0; j < 4 * D; j++) d[j] = h[j] > 0 ? d[j] : 0;
         /* Where masks are 0 or 1, those that are 0 left hidden units of 0. */
         if (p->hidden_mask && draw(s, HIDDEN, t, s->pair_row[begin + k], i, 4 * D, s->mask)) multiply(4 * D, s->mask, d);
         add(4 * D, d, s->d_b_in);
+        end_row(s, s->d_hidden, at + k, 4 * D, d);
     }
-    product(s, count, 2 * D, 4 * D, d_hidden, s->packed.w_in, p->bf16_w_in, s->d_input);
+    product(s, count, 2 * D, 4 * D, operand(s, s->d_hidden, at, 4 * D), s->packed.w_in, p->bf16_w_in, s->d_input);
     for (int64_t k = 0; k < count; k++) {
         int64_t r = s->pair_row[begin + k];
-        const REAL *input = s->inputs + (kept + k) * 2 * D;
-        REAL *restrict d_input = s->d_input + k * 2 * D, *restrict masked = s->d_masked + (at + k) * 2 * D;
+        const REAL *restrict input = inputs_of(s, t) + (begin + k) * 2 * D;
+        REAL *restrict d_input = s->d_input + k * 2 * D;
+        REAL *restrict masked = begin_row(s, s->masked_inputs, at + k, 2 * D, s->row_values);
         if (draw(s, CELL_INPUT, t, r, i, 2 * D, s->mask)) {
             multiply(2 * D, s->mask, d_input);
             SIMD for (int64_t d = 0; d < 2 * D; d++) masked[d] = input[d] * s->mask[d];
         } else
             memcpy(masked, input, 2 * D * sizeof(REAL));
-        const REAL *restrict g = s->d_composed + k * D, *restrict u = kept_row(s, s->gates, kept + k, s->mask);
+        end_row(s, s->masked_inputs, at + k, 2 * D, masked);
+        const REAL *restrict g = s->d_composed + k * D;
+        const REAL *restrict u = read_row(s, s->gates, kept + k, 4 * D, s->row_values);
         REAL *restrict d_memory = s->d_memory + (r * N + i) * D;
         REAL *restrict d_below = i ? s->d_candidate + (r * N + i - 1) * D : token(s, p->d_inputs, t, r);
         SIMD for (int64_t d = 0; d < D; d++) {
@@ -125,9 +130,8 @@ static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
 
 /* Weight gradients of `count` pending pairs from `at` on, of which the first is pair `first`. */
 static void add_weight_gradients(const Share *s, int64_t at, int64_t count, int64_t first) {
-    int64_t D = s->p->D, narrow = is_narrow(s->p);
-    const REAL *hidden = narrow ? 0 : (const REAL *)s->hidden + first * 4 * D;
-    const bf16_t *narrow_hidden = narrow ? (const bf16_t *)s->hidden + first * 4 * D : 0;
-    add_product(s, 4 * D, 4 * D, count, s->d_gates + at * 4 * D, hidden, narrow_hidden, s->d_w_out);
-    add_product(s, 4 * D, 2 * D, count, s->d_hidden + at * 4 * D, s->d_masked + at * 2 * D, 0, s->d_w_in);
+    int64_t D = s->p->D;
+    const void *hidden = operand(s, s->hidden, first, 4 * D), *inputs = operand(s, s->masked_inputs, at, 2 * D);
+    add_product(s, 4 * D, 4 * D, count, operand(s, s->d_gates, at, 4 * D), hidden, s->d_w_out);
+    add_product(s, 4 * D, 2 * D, count, operand(s, s->d_hidden, at, 4 * D), inputs, s->d_w_in);
 }

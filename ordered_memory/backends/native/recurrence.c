@@ -2,7 +2,8 @@
 
    Sequences are independent, so a thread takes its share of them from the first token to the last and back, without
    waiting for the others. Equations and notation are those of ordered_memory/memory.py. Each file has one idea; all
-   are compiled as one. Products may take bfloat16 operands, which are rounded just before; all else stays REAL. */
+   are compiled as one. Products may take bfloat16 operands: then a row is rounded where it is made, and what is kept
+   for the reverse pass are such rows; all else stays REAL. */
 
 #include "arguments.h"
 #include "packed.h"
@@ -52,10 +53,14 @@ static void backward_share(const Pass *p, int64_t number) {
         s->start[t + 1] = s->start[t];
         for (int64_t r = 0, rows = running(s, t); r < rows; r++) s->start[t + 1] += N - *top_of(s, t, r);
     }
+    if (steps) recall_inputs(s, steps - 1);
     for (int64_t t = steps; t-- > 0;) {
         int64_t rows = running(s, t), ending = running(s, t + 1), pairs = s->start[t + 1] - s->start[t];
         number_pairs(s, t, rows, s->pair, s->pair_row, s->slot_start);
-        if (t) number_pairs(s, t - 1, running(s, t - 1), s->old_pair, 0, 0);
+        if (t) {
+            number_pairs(s, t - 1, running(s, t - 1), s->old_pair, 0, 0);
+            recall_inputs(s, t - 1);
+        }
         recall_masks(s, t, rows);
         for (int64_t r = ending; r < rows; r++) begin_row_backward(s, r);
         for (int64_t r = 0; p->d_output && r < rows; r++)

@@ -4,11 +4,13 @@
    within a slot row after row, so that the rows of a slot are one matrix. The cell's input [M_i; M̂_{i-1}] of pair j is
    row j of `inputs`, and M̂_i is written right where it is input next: into the row of slot i + 1, or the output. Slots
    that are no pairs hold x̃ and are not computed. If no reverse pass follows, two steps of inputs are kept and one slot
-   of the rest. */
+   of the rest.
 
-enum { PENDING = 2048 };   /* pairs whose weight gradients wait for one product */
-enum { BF16_ROWS = 1024 }; /* rows that are rounded to bfloat16 at once */
-enum { BLOCK = 256 };      /* rows that are packed at once for the gradient of a matrix */
+   "Operands" are REAL, or bfloat16 where products take such ones: then only two steps of inputs are there as REAL, and
+   the rounded ones are kept; the reverse pass computes with these. */
+
+enum { PENDING = 2048 }; /* pairs whose weight gradients wait for one product */
+enum { BLOCK = 256 };    /* rows that are packed at once for the gradient of a matrix */
 
 /* The matrices as products need them. Forwards those of the cell are transposed. */
 typedef struct {
@@ -22,32 +24,33 @@ typedef struct {
     int64_t *row, *length;                     /* (R): sequence, tokens */
     int64_t *start;                            /* (T + 1): first pair of each step */
     REAL *inputs;                              /* of pairs: 2D */
-    void *hidden, *gates;                      /* of pairs: 4D, as bfloat16 where products take such operands */
-    REAL *wide, *composed;                     /* (R, 4D) before it is rounded; (D) */
+    void *rounded, *hidden, *gates;            /* operands of pairs: inputs if they are bfloat16, 2D; 4D; 4D */
+    REAL *wide, *row_values, *composed;        /* (R, 4D) and (4D), of what will be rounded; (D) */
     int32_t *pair, *old_pair;                  /* (R, N): the pair's number within its step, or -1; a step before */
     int32_t *pair_row;                         /* (R * N): row of each pair of the step */
     int64_t *slot_start;                       /* (N + 1) */
     REAL *occupancy;                           /* (R, N + 1) of the step before */
     REAL *forward, *backward;                  /* (R, N): →π, ←π */
     int32_t *entry_row, *entry_slot;           /* (R * N): what is scored */
-    REAL *keys, *entries, *features, *scores;  /* (R * N, D) three times, (R * N) */
-    REAL *masked;                              /* (R, 2D) */
+    REAL *keys, *features, *scores;            /* (R * N, D) twice, (R * N) */
+    void *entries, *masked;                    /* operands: (R * N, D); (R, 2D) */
     REAL *mask;                                /* (4D) */
     int16_t *noise;                            /* (4D), rounded up to words of four */
-    bf16_t *bf16_a, *bf16_b;                   /* (BF16_ROWS, 4D): operands */
     /* only in reverse */
     REAL *tiles;                                    /* (BLOCK, 4D): an operand of the gradient of a matrix */
     REAL *d_memory, *d_candidate, *d_occupancy;     /* (R, N, D) twice, (R, N + 1) */
     REAL *d_forward, *d_composed;                   /* (R * N), (R, D) */
-    REAL *d_gates, *d_hidden, *d_masked, *d_input;  /* pending pairs: 4D, 4D, 2D; (R, 2D) */
+    void *d_gates, *d_hidden, *masked_inputs;       /* operands of pending pairs: 4D, 4D, 2D */
+    void *d_keys;                                   /* operands: (R * N, D); REAL ones replace the features */
+    REAL *d_input;                                  /* (R, 2D) */
     REAL *d_scores, *d_backward, *d_attention;      /* (R, N), (N) twice */
-    REAL *d_feature;                                /* (D) */
     REAL *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
     REAL *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
 } Share;
 
-/* Whether products take bfloat16 operands. */
+/* Whether products take bfloat16 operands, and the size of an operand. */
 static int is_narrow(const Pass *p) { return p->pairs || p->bf16_gemm; }
+static int64_t operand_size(const Pass *p) { return is_narrow(p) ? sizeof(bf16_t) : sizeof(REAL); }
 
 static void *take(char **from, int64_t bytes) {
     void *here = *from;
@@ -61,15 +64,17 @@ static int64_t rows_of_share(const Pass *p, int64_t number) {
 
 /* Lay out a share of R rows from `base`; returns its size in bytes. */
 static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int reverse) {
-    int64_t N = p->N, D = p->D, F = sizeof(REAL);
+    int64_t N = p->N, D = p->D, F = sizeof(REAL), O = operand_size(p), narrow = is_narrow(p);
     char *at = base;
     s->row = take(&at, 8 * R);
     s->length = take(&at, 8 * R);
     s->start = take(&at, 8 * (p->T + 1));
-    s->inputs = take(&at, p->keep ? 0 : F * 2 * R * N * 2 * D);
-    s->hidden = take(&at, p->keep ? 0 : F * R * 4 * D);
-    s->gates = take(&at, p->keep ? 0 : F * R * 4 * D);
-    s->wide = take(&at, is_narrow(p) ? F * R * 4 * D : 0);
+    s->inputs = take(&at, p->keep && !narrow ? 0 : F * 2 * R * N * 2 * D);
+    s->rounded = take(&at, p->keep || !narrow ? 0 : O * R * 2 * D);
+    s->hidden = take(&at, p->keep ? 0 : O * R * 4 * D);
+    s->gates = take(&at, p->keep ? 0 : O * R * 4 * D);
+    s->wide = take(&at, narrow ? F * R * 4 * D : 0);
+    s->row_values = take(&at, narrow ? F * 4 * D : 0);
     s->composed = take(&at, F * D);
     s->pair = take(&at, 4 * R * N);
     s->old_pair = take(&at, 4 * R * N);
@@ -81,14 +86,12 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
     s->entry_row = take(&at, 4 * R * N);
     s->entry_slot = take(&at, 4 * R * N);
     s->keys = take(&at, F * R * N * D);
-    s->entries = take(&at, F * R * N * D);
     s->features = take(&at, F * R * N * D);
     s->scores = take(&at, F * R * N);
-    s->masked = take(&at, F * R * 2 * D);
+    s->entries = take(&at, O * R * N * D);
+    s->masked = take(&at, O * R * 2 * D);
     s->mask = take(&at, F * 4 * D);
     s->noise = take(&at, 2 * 4 * D);
-    s->bf16_a = take(&at, is_narrow(p) ? 2 * BF16_ROWS * 4 * D : 0);
-    s->bf16_b = take(&at, p->bf16_gemm && reverse ? 2 * BF16_ROWS * 4 * D : 0);
     if (reverse) {
         int64_t pending = PENDING + R * N;
         s->tiles = take(&at, p->bf16_gemm ? 0 : F * BLOCK * (4 * D + TILE));
@@ -97,14 +100,14 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
         s->d_occupancy = take(&at, F * R * (N + 1));
         s->d_forward = take(&at, F * R * N);
         s->d_composed = take(&at, F * R * D);
-        s->d_gates = take(&at, F * pending * 4 * D);
-        s->d_hidden = take(&at, F * pending * 4 * D);
-        s->d_masked = take(&at, F * pending * 2 * D);
+        s->d_gates = take(&at, O * pending * 4 * D);
+        s->d_hidden = take(&at, O * pending * 4 * D);
+        s->masked_inputs = take(&at, O * pending * 2 * D);
+        s->d_keys = narrow ? take(&at, O * R * N * D) : s->features;
         s->d_input = take(&at, F * R * 2 * D);
         s->d_scores = take(&at, F * R * N);
         s->d_backward = take(&at, F * N);
         s->d_attention = take(&at, F * N);
-        s->d_feature = take(&at, F * D);
     }
     return at - base;
 }
@@ -142,7 +145,9 @@ static Share share_of(const Pass *p, int64_t number, int reverse) {
     }
     if (p->keep) {
         const int64_t *tape = p->tape + 3 * number;
-        s.inputs = (REAL *)tape[0], s.hidden = (void *)tape[1], s.gates = (void *)tape[2];
+        if (is_narrow(p)) s.rounded = (void *)tape[0];
+        else s.inputs = (REAL *)tape[0];
+        s.hidden = (void *)tape[1], s.gates = (void *)tape[2];
     }
     if (reverse) {
         int64_t D = p->D;
@@ -197,7 +202,8 @@ static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair,
 
 /* Where the inputs of a step's pairs are. */
 static REAL *inputs_of(const Share *s, int64_t t) {
-    return s->inputs + (s->p->keep ? s->start[t] : (t & 1) * s->R * s->p->N) * 2 * s->p->D;
+    int all = s->p->keep && !is_narrow(s->p);
+    return s->inputs + (all ? s->start[t] : (t & 1) * s->R * s->p->N) * 2 * s->p->D;
 }
 
 /* M̂_i after step t (the initial one for t = -1). */

@@ -18,6 +18,13 @@ static void update_memory(Share *s, int64_t t) {
         }
 }
 
+/* The inputs of a step's pairs as REAL again, for the reverse pass. */
+static void recall_inputs(Share *s, int64_t t) {
+    int64_t D = s->p->D, first = s->start[t];
+    if (is_narrow(s->p))
+        widen_bf16((s->start[t + 1] - first) * 2 * D, operand(s, s->rounded, first, 2 * D), inputs_of(s, t));
+}
+
 /* Reverse of `update_memory`: the gradients of M and M̂ of this step become those of the step before. */
 static void memory_backward(Share *s, int64_t t, int64_t r) {
     const Pass *p = s->p;

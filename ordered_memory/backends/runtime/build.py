@@ -34,16 +34,16 @@ class Library:
     Raises:
         OSError, RuntimeError, ValueError: it cannot be built or loaded here; says why.
 
-    `code` holds the functions; `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers.
-    `multiplies_bfloat16` says whether the processor does so anyhow, and `bf16_gemm` is MKL's product of such
-    matrices, None unless it is a fast one, which AMX makes it.
+    `code` holds the functions; `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers, which
+    CC="cc -DEMULATE_PAIRS" makes them do on any processor, slowly. `multiplies_bfloat16` says whether they or the
+    processor do so, and `bf16_gemm` is MKL's product of such matrices, None unless it is a fast one, which AMX
+    makes it.
     """
 
     def __init__(self, source: Path, dtype: torch.dtype) -> None:
         blas = pytorch_library()
         self.set_blas_threads = getattr(blas, "MKL_Set_Num_Threads_Local", None)
         flags = set(processor.features().split())
-        self.multiplies_bfloat16 = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
         bf16 = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
         self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and "amx_bf16" in flags else None
         self.dtype = dtype
@@ -51,6 +51,8 @@ class Library:
         self._structs: dict[str, type[Arguments]] = {}
         self.code = _code(source, dtype)
         self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
+        of_processor = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
+        self.multiplies_bfloat16 = self.multiplies_pairs or of_processor
 
     def struct(self, name: str) -> type[Arguments]:
         """A struct that the C file declares with EXPORT_SIZE.

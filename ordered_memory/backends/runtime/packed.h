@@ -19,6 +19,7 @@ enum { WIDTH = VECTOR * VECTORS, AHEAD = 24 }; /* columns of a panel; rows to fe
 #define INLINE static inline __attribute__((always_inline))
 
 typedef REAL vector __attribute__((vector_size(sizeof(REAL) * VECTOR), aligned(sizeof(REAL)), may_alias));
+typedef uint32_t bits __attribute__((vector_size(4 * VECTOR)));
 typedef REAL scalar __attribute__((may_alias)); /* a number, or a pair that was written as integers */
 
 /* Size of a packed matrix of k rows and n columns, in numbers. */
@@ -55,8 +56,15 @@ static void pack_transpose(int64_t k, int64_t n, const REAL *matrix, REAL *restr
 
 /* What a term adds to a sum: a number of A times those of B; or, of pairs of bfloat16 numbers, both products. */
 INLINE vector term(vector sum, REAL one, vector b, const int pairs) {
-#if BF16_PAIRS
+#if defined(__AVX512BF16__) && !DOUBLE
     if (pairs) return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(one), (__m512bh)b);
+#elif defined(EMULATE_PAIRS)
+    if (pairs) { /* a bfloat16 number is the upper half of a float */
+        union { float number; uint32_t bits; } pair = {one};
+        bits a = (bits){0} + pair.bits, of_b = (bits)b;
+        sum += (vector)(a << 16) * (vector)(of_b << 16);
+        return sum + (vector)(a & 0xffff0000) * (vector)(of_b & 0xffff0000);
+    }
 #endif
     return sum + one * b;
 }
@@ -152,22 +160,15 @@ static void round_to_bf16(int64_t size, const REAL *restrict from, bf16_t *restr
 }
 
 /* And back. */
-INLINE float bf16_value(bf16_t bits) {
-    union { uint32_t bits; float number; } u = {(uint32_t)bits << 16};
-    return u.number;
-}
-
-/* Pairs of rows of a matrix (k, n) with rows `ld` apart: (k + 1) / 2 rows of n pairs, `to_ld` apart. */
-static void pair_rows(int64_t k, int64_t n, const REAL *from, int64_t ld, uint32_t *restrict to, int64_t to_ld) {
-    for (int64_t i = 0; i < k; i += 2, from += 2 * ld, to += to_ld) {
-        const REAL *second = i + 1 < k ? from + ld : from;
-        uint32_t keep = i + 1 < k ? 0xffffffff : 0xffff;
-        SIMD for (int64_t j = 0; j < n; j++) to[j] = (bf16_bits(from[j]) | bf16_bits(second[j]) << 16) & keep;
+static void widen_bf16(int64_t size, const bf16_t *restrict from, REAL *restrict to) {
+    SIMD for (int64_t j = 0; j < size; j++) {
+        union { uint32_t bits; float number; } u = {(uint32_t)from[j] << 16};
+        to[j] = u.number;
     }
 }
 
-/* The same of a matrix that is rounded already. */
-static void pair_bf16_rows(int64_t k, int64_t n, const bf16_t *from, int64_t ld, uint32_t *restrict to, int64_t to_ld) {
+/* Pairs of rows of a matrix (k, n) with rows `ld` apart: (k + 1) / 2 rows of n pairs, `to_ld` apart. */
+static void pair_rows(int64_t k, int64_t n, const bf16_t *from, int64_t ld, uint32_t *restrict to, int64_t to_ld) {
     for (int64_t i = 0; i < k; i += 2, from += 2 * ld, to += to_ld) {
         const bf16_t *second = i + 1 < k ? from + ld : from;
         uint32_t keep = i + 1 < k ? 0xffffffff : 0xffff;
