@@ -8,10 +8,11 @@ import torch
 from onlstm import ONLSTM
 from onlstm.backends import native as onlstm_native
 from ordered_memory import OrderedMemory
-from ordered_memory.backends import native, select_backend, sequence
+from ordered_memory.backends import contract, native, select_backend, sequence
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.runtime import build
 from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
+from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
 
 AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))
@@ -183,6 +184,17 @@ def test_batch_mates_move_no_bit():
     for row, result in enumerate(alone):
         assert torch.equal(result.output[:, 0], together.output[:, row])
         assert torch.equal(result.attention[:, 0], together.attention[:, row])
+
+
+def test_half_as_much_is_kept_where_products_are_of_bfloat16(bfloat16_products):
+    case, sizes = Halved(), []
+    modules = case.layer.directions[0].recurrent_modules()
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            arguments = contract.prepare(case.x, initial_state(5, 4, case.x), modules, None, None)
+        _, *tape = native.call.NativeEngine().kept(native.call.Pass(arguments, shares=1))
+        sizes.append(sum(size for (size,), _ in tape))
+    assert sizes[1] == sizes[0] / 2
 
 
 def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most(bfloat16_products):

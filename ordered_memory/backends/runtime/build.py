@@ -35,9 +35,9 @@ class Library:
         OSError, RuntimeError, ValueError: it cannot be built or loaded here; says why.
 
     `code` holds the functions; `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers, which
-    CC="cc -DEMULATE_PAIRS" makes them do on any processor, slowly. `multiplies_bfloat16` says whether they or the
-    processor do so, and `bf16_gemm` is MKL's product of such matrices, None unless it is a fast one, which AMX
-    makes it.
+    CC="cc -DEMULATE_PAIRS" makes them do on any processor, slowly. `multiplies_bfloat16` says whether they or
+    the processor multiply such numbers, and `bf16_gemm` is MKL's product of matrices of them, None unless it
+    is a fast one, which AMX makes it.
     """
 
     def __init__(self, source: Path, dtype: torch.dtype) -> None:
