@@ -178,6 +178,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
     except FileNotFoundError:
         if is_directory:
             raise UserError(f"{path}: has no {WEIGHTS}; of a run, name its best.safetensors") from None
+        if path.exists():  # safetensors does not tell the two apart
+            raise UserError(f"{path}: no permission to read") from None
         raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
     except PermissionError:
         raise UserError(f"{path}: no permission to read") from None

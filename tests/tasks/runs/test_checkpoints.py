@@ -45,3 +45,13 @@ def test_what_is_no_checkpoint_is_said(tmp_path):
         read_metadata(tmp_path / "text")
     with pytest.raises(UserError, match="no such checkpoint"):
         read_metadata(tmp_path / "nothing")
+
+
+def test_a_checkpoint_that_may_not_be_read_is_there(tmp_path, monkeypatch):
+    def unreadable(path, framework):
+        raise FileNotFoundError("No such file or directory")  # as safetensors says it of what it cannot open
+
+    monkeypatch.setattr("tasks.runs.checkpoints.safe_open", unreadable)
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(UserError, match="mine: no permission to read"):
+        read_metadata(tmp_path / "mine")
