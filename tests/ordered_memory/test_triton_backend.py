@@ -190,8 +190,9 @@ def test_masks_may_be_missing():
 
 
 @RUNS
-def test_it_equals_the_definition_from_an_empty_memory_and_with_tiles_of_sixteen(monkeypatch):
-    monkeypatch.setattr(triton, "_tile", lambda settings: (16, 4))
+@pytest.mark.parametrize("rows", [4, 16])
+def test_it_equals_the_definition_from_an_empty_memory_and_with_other_tiles(rows, monkeypatch):
+    monkeypatch.setattr(triton, "_tile_rows", lambda settings, width: rows)
     case = Case(slots=2, batch=18, steps=3)
     case.state = initial_state(18, 2, case.inputs[0])
     assert_equals_the_definition(case, lengths=[3] * 16 + [1, 2])
@@ -406,6 +407,14 @@ def test_the_kernels_compile_for_sm_90(size, precision):
         assert kernel["shared"] <= 99 * 1024, kernel
         assert kernel["spill_share"] < 0.15, kernel
         assert (kernel["matrix_instructions"] > 0) == (precision != "ieee"), kernel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [90, 100])
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bfloat16"])
+def test_at_the_size_of_listops_no_register_is_spilled(precision, capability):
+    for kernel in compiled(size=128, slots=21, precision=precision, capability=capability):
+        assert kernel["spill_bytes"] == 0, kernel
 
 
 @pytest.mark.slow

@@ -2,9 +2,9 @@
 
 What depends on the inputs alone (the queries) is computed before the loop and every weight gradient after it,
 each as one product over all steps. For each (step, sequence, slot) the forward pass keeps 13 numbers per
-feature and the reverse pass 9 for these products; nothing is computed twice. Where no gradient is asked for,
-the same buffers hold one step. Dropout masks are drawn for all steps at once, a byte for each entry: the few
-programs that run the loop would be slowed down by drawing them.
+feature and the reverse pass 9 for these products; no product is computed twice. Where no gradient is asked
+for, the same buffers hold one step. Dropout masks are drawn for all steps at once, a byte for each entry: the
+few programs that run the loop would be slowed down by drawing them.
 
 Triton is imported when the kernels are first run, not with this module. `torch.compile` breaks the graph at
 this engine: there is nothing in its loop to fuse, and it has not run on a GPU yet.
@@ -155,8 +155,7 @@ class _Recurrence(torch.autograd.Function):
         dropout = DropoutMasks(*saved[1:6])
         weights, tape = Weights(*saved[8:19]), Tape(*saved[19:])
         by_output = _operands(weights, settings.operand, transposed=False)
-        rows = _tile(settings)[0]
-        found = _new_gradients(settings.operand, rows, inputs, tape.attention, gradients)
+        found = _new_gradients(settings.operand, inputs, tape.attention, gradients)
         _launch(backward_kernel, settings, dropout, tape, inputs, query, lengths, found, by_output)
         state = (found.memory, found.candidate, found.occupancy)
         weight_gradients = _weight_gradients(tape, found, settings.normalized)
@@ -171,14 +170,14 @@ def _launch(
 
     _, batch_size, width = inputs.shape
     num_slots = tape.attention.shape[-1]
-    rows, warps = _tile(settings)
+    rows = _tile_rows(settings, width)
     columns = min(4 * width, 256)
     plan = KernelPlan(
         ROWS=rows,
         WIDTH=width,
         SLOTS=max(2, 1 << (num_slots - 1).bit_length()),
         # 32 KiB of weights a stage: two in flight cover the latency of the cache, and three fit any GPU.
-        CHUNK=min(width, 32768 // settings.operand.itemsize // max(columns, width)),
+        CHUNK=min(width, 32768 // settings.operand.itemsize // columns),
         COLUMNS=columns,
         STAGES=3,
         NORMALIZED=settings.normalized,
@@ -187,7 +186,7 @@ def _launch(
         SCORE_MASKS=dropout.key is not None,
         CELL_MASKS=dropout.memory is not None,
     )
-    sizes = Sizes(batch_size, num_slots, settings.size, *settings.constants)
+    sizes = Sizes(batch_size, num_slots, settings.size, width, *settings.constants)
     with torch.cuda.device(inputs.device) if inputs.is_cuda else contextlib.nullcontext():
         kernel[(-(-batch_size // rows),)](
             inputs,
@@ -196,20 +195,19 @@ def _launch(
             dropout,
             sizes,
             KernelPlan(*map(tl.constexpr, plan)),
-            num_warps=warps,
+            num_warps=8,
             num_stages=1,  # of loops that do not say otherwise: these store what they load
-            maxnreg=min(255, 2048 // warps),
         )
 
 
-def _tile(settings: _Settings) -> tuple[int, int]:
-    """Sequences of a tile and warps of its program.
+def _tile_rows(settings: _Settings, width: int) -> int:
+    """Sequences of a tile, which streams all weights past its rows.
 
-    A tile streams all weights past its rows. A matrix unit takes 16 rows at least; exact products do
-    without it, take time with every row, and are spread over more programs.
+    A matrix unit takes 16 rows at a time. Exact products do without it, take time with every row, and are
+    spread over more programs. Up to 2,048 entries, 8 a thread, the passes between products fit in registers.
     """
-    rows = 8 if settings.exact and settings.operand == torch.float32 else 16
-    return rows, 8 if settings.size <= 128 else 16
+    exact = settings.exact and settings.operand == torch.float32
+    return min(8 if exact else 16, 2048 // width)
 
 
 def _new_tape(
@@ -238,7 +236,7 @@ def _new_tape(
 
 
 def _new_gradients(
-    operand: torch.dtype, rows: int, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
+    operand: torch.dtype, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
 ) -> Gradients:
     """Buffers of the reverse pass, from the gradients of the results."""
     pairs, width = attention.shape, inputs.shape[-1]
@@ -257,7 +255,7 @@ def _new_gradients(
         keys=inputs.new_zeros(*pairs, width, dtype=operand),
         hidden=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
         gates=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
-        vectors=inputs.new_empty(-(-pairs[1] // rows), 5, rows, width),
+        vectors=inputs.new_zeros(pairs[1], 5, width),
     )
 
 
@@ -272,7 +270,7 @@ def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights
     key, key_bias = matrix_and_bias(found.keys, key_inputs)
     w_in, b_in = matrix_and_bias(found.hidden, tape.joined)
     w_out, b_out = matrix_and_bias(found.gates, tape.hidden)
-    norm, norm_bias, score, *of_key = found.vectors.sum((0, 2)).unbind()
+    norm, norm_bias, score, *of_key = found.vectors.sum(0).unbind()
     key_norm, key_norm_bias = of_key if normalized else (None, None)
     return Weights(key, key_bias, score, w_in, b_in, w_out, b_out, norm, norm_bias, key_norm, key_norm_bias)
 

@@ -16,7 +16,7 @@ class KernelPlan(NamedTuple):
         WIDTH: W.
         SLOTS: N, rounded up to a power of two.
         CHUNK: inner size of one step of a product.
-        COLUMNS: outer size of a product that would be wider than W.
+        COLUMNS: largest outer size of a product.
         STAGES: chunks of weights on their way at a time.
         NORMALIZED: the score is the normalized one.
         PRECISION: of products of float32 operands.
@@ -38,11 +38,16 @@ class KernelPlan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Numbers: B, N, D before padding, and constants of the modules."""
+    """Numbers: B, N, D before padding and after (W), and constants of the modules.
+
+    W is here, too, because the compiler does not know this one: it would unroll the loops of products and run
+    out of registers for their addresses.
+    """
 
     batch: Any
     slots: Any
     size: Any
+    width: Any
     threshold: Any
     norm_epsilon: Any
     key_epsilon: Any
@@ -90,10 +95,10 @@ class Gradients(NamedTuple):
         output, attention: read, (T, B, W) and (T, B, N).
         memory, candidate, occupancy: of a sequence's last state; step by step they become those of its
             initial state. (B, N, W) twice and (B, N + 1).
-        inputs, query: written, (T, B, W).
+        inputs, query: added to, (T, B, W).
         keys, hidden, gates: written for each pair: of the results of the key map (W), of the cell's first
             map (4W) and of its second (4W).
-        vectors: written, (tiles, 5, ROWS, W): of norm weight and bias, score, key norm weight and bias.
+        vectors: added to, (B, 5, W): of norm weight and bias, score, key norm weight and bias.
     """
 
     output: Any

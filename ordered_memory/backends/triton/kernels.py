@@ -2,12 +2,15 @@
 
 Axes as in `ordered_memory.memory`, D padded with zeros to W = `plan.WIDTH`, a power of two. Rows are
 independent, so a program reads a tile of `plan.ROWS` sequences from the first token to the last and no
-program waits for another. What a product reads lies in global memory (for a tile it stays in the cache),
-where the weights stream past it; only the running sum is held in registers. Hence the barriers: they
-order what one thread stores before what another one loads.
+program waits for another. What a product reads and makes lies in global memory (for a tile it stays in the
+cache), where the weights stream past it; only the running sum is held in registers. Hence the barriers: they
+order what one thread stores before what another one loads. Between products (ROWS, WIDTH) are loaded where
+they are used, and loaded again rather than kept: registers are what there is least of. For the same reason
+addresses are not computed ahead of the loops (`disable_licm`).
 
-Rows of the buffers: `token = t B + b` for what has a time axis, `now` and `after = now + B` for the state
-before and after step t (`now = after = b` when no history is kept), `pair = now N + i` for slot i.
+Rows of the buffers, of the tile's first sequence b: `token = t B + b` for what has a time axis, `now` and
+`after = now + B` for the state before and after step t (`now = after = b` when no history is kept),
+`pair = now N + i` for slot i. Those of the other sequences follow 1 or N rows apart (`_rows`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -36,20 +39,16 @@ def forward_kernel(inputs, query, lengths, output, weights, tape, dropout, sizes
         weights: `contract.Weights`, matrices as (in, out) here and as (out, in) in `backward_kernel`.
         tape, dropout, sizes, plan: the named tuples of `arguments.py`.
     """
-    row = tl.program_id(0) * plan.ROWS + tl.arange(0, plan.ROWS)
-    length = tl.load(lengths + row, mask=row < sizes.batch, other=0)
-    d = tl.arange(0, plan.WIDTH)[None, :]
-    for t in range(tl.max(length, 0)):
+    first = tl.program_id(0).to(tl.int64) * plan.ROWS
+    length = _load_lengths(lengths, first, sizes, plan)
+    for t in tl.range(tl.max(length, 0), disable_licm=True):
         running = t < length
-        token = t * sizes.batch + row
-        now = t * sizes.batch * plan.HISTORY + row
+        token = t * sizes.batch + first
+        now = t * sizes.batch * plan.HISTORY + first
         p = _attend(query, weights, tape, dropout, sizes, plan, token, now, running)
         _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
-        at = token.to(tl.int64)[:, None] * plan.WIDTH + d
-        x = tl.load(inputs + at, mask=running[:, None], other=0.0)
         tl.debug_barrier()
-        last = _write(x, p, weights, tape, dropout, sizes, plan, token, now, running)
-        tl.store(output + at, last, mask=running[:, None])
+        _write(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, running)
         tl.debug_barrier()
 
 
@@ -58,14 +57,13 @@ def _attend(query, weights, tape, dropout, sizes, plan, token, now, running):
     """p, (ROWS, SLOTS). Slots that no row of the tile may attend to are not scored."""
     i = tl.arange(0, plan.SLOTS)[None, :]
     mask = _load_mask(tape, sizes, plan, now, running)
-    q_at = token.to(tl.int64)[:, None] * plan.WIDTH + tl.arange(0, plan.WIDTH)[None, :]
-    q = tl.load(query + q_at, mask=running[:, None], other=0.0)
+    q_at = _rows(query, token, 1, plan.WIDTH, plan)
     scores = tl.full((plan.ROWS, plan.SLOTS), float("-inf"), tl.float32)
-    for slot in range(sizes.slots):
+    for slot in tl.range(sizes.slots, disable_licm=True):
         if tl.max(_column(mask, slot, plan), 0) > 0:
-            pair = now.to(tl.int64) * sizes.slots + slot
-            drawn = token.to(tl.int64) * sizes.slots + slot
-            score = _score(q, weights, tape, dropout, sizes, plan, pair, drawn, running)
+            pair = now * sizes.slots + slot
+            drawn = token * sizes.slots + slot
+            score = _score(q_at, weights, tape, dropout, sizes, plan, pair, drawn, running)
             scores = tl.where(i == slot, score[:, None], scores)
     scores = tl.where(mask > 0, scores, float("-inf"))
     # A row that attends to nothing has -inf here, and -inf less -inf would be NaN.
@@ -76,22 +74,21 @@ def _attend(query, weights, tape, dropout, sizes, plan, token, now, running):
 
 
 @jit
-def _score(q, weights, tape, dropout, sizes, plan, pair, drawn, running):
+def _score(q_at, weights, tape, dropout, sizes, plan, pair, drawn, running):
     """a of one slot, (ROWS,), less the output bias, which changes no p."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
-    at = pair[:, None] * plan.WIDTH
+    key_inputs = _rows(tape.candidate, pair, sizes.slots, plan.WIDTH, plan)
     if plan.SCORE_MASKS:
-        masks_at = drawn[:, None] * plan.WIDTH + d
-        candidate = tl.load(tape.candidate + at + d, mask=valid, other=0.0)
-        candidate *= _mask(dropout.key, masks_at, valid)
-        tl.store(tape.key_inputs + at + d, candidate, mask=valid)
+        candidate = tl.load(key_inputs + d, mask=valid, other=0.0)
+        candidate *= _mask(_rows(dropout.key, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
+        key_inputs = _rows(tape.key_inputs, pair, sizes.slots, plan.WIDTH, plan)
+        tl.store(key_inputs + d, candidate, mask=valid)
         tl.debug_barrier()
-        key = _product(tape.key_inputs + at, valid, weights.key, plan.WIDTH, plan.WIDTH, plan, plan.WIDTH)
-    else:
-        key = _product(tape.candidate + at, valid, weights.key, plan.WIDTH, plan.WIDTH, plan, plan.WIDTH)
-    key += tl.load(weights.key_bias + d)
-    tl.store(tape.keys + at + d, key, mask=valid)
+    keys = _rows(tape.keys, pair, sizes.slots, plan.WIDTH, plan)
+    _affine(keys, key_inputs, valid, weights.key, weights.key_bias, sizes.width, plan, plan.WIDTH)
+    key = tl.load(keys + d, mask=valid, other=0.0)
+    q = tl.load(q_at + d, mask=valid, other=0.0)
     if plan.NORMALIZED:
         normal, _ = _normalize(key, sizes.size, sizes.key_epsilon, plan)
         key = normal * tl.load(weights.key_norm + d) + tl.load(weights.key_norm_bias + d)
@@ -99,75 +96,93 @@ def _score(q, weights, tape, dropout, sizes, plan, pair, drawn, running):
     else:
         feature = _tanh(q + key)
     if plan.SCORE_MASKS:
-        feature *= _mask(dropout.feature, masks_at, valid)
+        feature *= _mask(_rows(dropout.feature, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
     return tl.sum(feature * tl.load(weights.score + d), 1)
 
 
 @jit
-def _write(x, p, weights, tape, dropout, sizes, plan, token, now, running):
-    """Slots from top to bottom; returns M̂_N. Where no row of the tile writes, the cell does not run."""
+def _write(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, running):
+    """Slots from top to bottom, then M̂_N. Where no row of the tile writes, the cell does not run."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
     after = now + sizes.batch * plan.HISTORY
     forward = tl.cumsum(p, 1)
     backward = tl.cumsum(p, 1, reverse=True)
     _store_slots(tape.occupancy, after, sizes.slots + 1, forward, sizes, plan, running)
-    tl.store(tape.occupancy + sizes.slots + after * (sizes.slots + 1), 1.0, mask=running)
-    below = x
-    for slot in range(sizes.slots):
-        pair = now.to(tl.int64) * sizes.slots + slot
-        at = pair[:, None] * plan.WIDTH + d
-        to = (after.to(tl.int64) * sizes.slots + slot)[:, None] * plan.WIDTH + d
-        memory = tl.load(tape.memory + at, mask=valid, other=0.0)
-        candidate = tl.load(tape.candidate + at, mask=valid, other=0.0)
+    top = _rows(tape.occupancy + sizes.slots, after, 1, sizes.slots + 1, plan)
+    tl.store(top, 1.0, mask=valid)
+    x_at = _rows(inputs, token, 1, plan.WIDTH, plan)
+    for slot in tl.range(sizes.slots, disable_licm=True):
+        pair = now * sizes.slots + slot
+        memory_at = _rows(tape.memory, after * sizes.slots + slot, sizes.slots, plan.WIDTH, plan)
+        candidate_at = _rows(tape.candidate, after * sizes.slots + slot, sizes.slots, plan.WIDTH, plan)
+        memory = tl.load(_rows(tape.memory, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0)
+        candidate = tl.load(
+            _rows(tape.candidate, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
+        )
         memory = _lerp(memory, candidate, _column(backward, slot, plan)[:, None])
-        tl.debug_barrier()  # without history the next two stores replace what these loads read
-        tl.store(tape.memory + to, memory, mask=valid)
+        tl.debug_barrier()  # without history the stores replace what these loads read
+        tl.store(memory_at + d, memory, mask=valid)
         written = _column(forward, slot, plan)
         if tl.max(written, 0) > 0:
-            drawn = token.to(tl.int64) * sizes.slots + slot
-            _cell(memory, below, weights, tape, dropout, plan, pair, drawn, valid)
-            gm, gc, gu, u = _gates(tape.gates + pair[:, None] * (4 * plan.WIDTH) + d, plan, valid)
-            normal, _ = _normalize(gm * memory + gc * below + gu * u, sizes.size, sizes.norm_epsilon, plan)
+            below_at = _below(x_at, candidate_at, slot, plan)
+            below = tl.load(below_at + d, mask=valid, other=0.0)
+            drawn = token * sizes.slots + slot
+            gates = _cell(memory, below, weights, tape, dropout, sizes, plan, pair, drawn, valid)
+            mixed = _mix(gates + d, memory_at + d, below_at + d, plan, valid)
+            normal, _ = _normalize(mixed, sizes.size, sizes.norm_epsilon, plan)
             composed = normal * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
-            below = _lerp(x, composed, written[:, None])
+            x = tl.load(x_at + d, mask=valid, other=0.0)
+            tl.store(candidate_at + d, _lerp(x, composed, written[:, None]), mask=valid)
         else:
-            below = x
-        tl.store(tape.candidate + to, below, mask=valid)
-    return below
+            tl.store(candidate_at + d, tl.load(x_at + d, mask=valid, other=0.0), mask=valid)
+    tl.debug_barrier()
+    last = _rows(tape.candidate, (after + 1) * sizes.slots - 1, sizes.slots, plan.WIDTH, plan)
+    to = _rows(output, token, 1, plan.WIDTH, plan)
+    tl.store(to + d, tl.load(last + d, mask=valid, other=0.0), mask=valid)
 
 
 @jit
-def _cell(memory, below, weights, tape, dropout, plan, pair, drawn, valid):
-    """`W2 relu(W1 [M; C] + b1) + b2` into `tape.gates`, by way of `tape.joined` and `tape.hidden`."""
+def _below(x, candidate, slot, plan):
+    """Pointers to M̂_{i-1}, from those to x̃, which is M̂_0, and to M̂_i."""
+    return tl.where(slot > 0, candidate - plan.WIDTH, x)
+
+
+@jit
+def _cell(memory, below, weights, tape, dropout, sizes, plan, pair, drawn, valid):
+    """`W2 relu(W1 [M; C] + b1) + b2` by way of `tape.joined`, `tape.hidden`: pointers to it, `tape.gates`."""
     d = tl.arange(0, plan.WIDTH)[None, :]
-    joined = tape.joined + pair[:, None] * (2 * plan.WIDTH)
-    hidden = tape.hidden + pair[:, None] * (4 * plan.WIDTH)
-    gates = tape.gates + pair[:, None] * (4 * plan.WIDTH)
+    joined = _rows(tape.joined, pair, sizes.slots, 2 * plan.WIDTH, plan)
+    hidden = _rows(tape.hidden, pair, sizes.slots, 4 * plan.WIDTH, plan)
+    gates = _rows(tape.gates, pair, sizes.slots, 4 * plan.WIDTH, plan)
     if plan.CELL_MASKS:
-        masks_at = drawn[:, None] * plan.WIDTH + d
-        memory *= _mask(dropout.memory, masks_at, valid)
-        below *= _mask(dropout.candidate, masks_at, valid)
+        memory *= _mask(_rows(dropout.memory, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
+        below *= _mask(_rows(dropout.candidate, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
     tl.store(joined + d, memory, mask=valid)
     tl.store(joined + plan.WIDTH + d, below, mask=valid)
     tl.debug_barrier()
     for start in range(0, 4 * plan.WIDTH, plan.COLUMNS):
         column = start + tl.arange(0, plan.COLUMNS)[None, :]
         value = _product(
-            joined, valid, weights.w_in + start, 4 * plan.WIDTH, 2 * plan.WIDTH, plan, plan.COLUMNS
+            joined, valid, weights.w_in + start, 4 * plan.WIDTH, 2 * sizes.width, plan, plan.COLUMNS
         )
         value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
         if plan.CELL_MASKS:
-            hidden_at = drawn[:, None] * (4 * plan.WIDTH) + column
-            value *= _mask(dropout.hidden, hidden_at, valid)
+            value *= _mask(_rows(dropout.hidden, drawn, sizes.slots, 4 * plan.WIDTH, plan) + column, valid)
         tl.store(hidden + column, value, mask=valid)
     tl.debug_barrier()
-    for start in range(0, 4 * plan.WIDTH, plan.COLUMNS):
-        column = start + tl.arange(0, plan.COLUMNS)[None, :]
-        value = _product(
-            hidden, valid, weights.w_out + start, 4 * plan.WIDTH, 4 * plan.WIDTH, plan, plan.COLUMNS
-        )
-        tl.store(gates + column, value + tl.load(weights.b_out + column), mask=valid)
+    _affine(gates, hidden, valid, weights.w_out, weights.b_out, 4 * sizes.width, plan, 4 * plan.WIDTH)
+    return gates
+
+
+@jit
+def _affine(to, left, valid, matrix, bias, depth, plan, WIDTH: tl.constexpr):
+    """Into `to`: the rows of `depth` that `left` points to, times a matrix of WIDTH columns, plus a bias."""
+    COLUMNS: tl.constexpr = plan.COLUMNS if plan.COLUMNS < WIDTH else WIDTH
+    for start in range(0, WIDTH, COLUMNS):
+        column = start + tl.arange(0, COLUMNS)[None, :]
+        value = _product(left, valid, matrix + start, WIDTH, depth, plan, COLUMNS)
+        tl.store(to + column, value + tl.load(bias + column), mask=valid)
     tl.debug_barrier()
 
 
@@ -186,12 +201,17 @@ def _product(left, valid, right, stride, depth, plan, COLUMNS: tl.constexpr):
 
 
 @jit
-def _gates(gates, plan, valid):
-    """The three gates and the update, (ROWS, WIDTH) each, from the pointers to the first of them."""
-    gm = tl.sigmoid(tl.load(gates, mask=valid, other=0.0))
-    gc = tl.sigmoid(tl.load(gates + plan.WIDTH, mask=valid, other=0.0))
-    gu = tl.sigmoid(tl.load(gates + 2 * plan.WIDTH, mask=valid, other=0.0))
-    return gm, gc, gu, tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
+def _mix(gates, memory, below, plan, valid):
+    """What the cell normalizes: M_i, M̂_{i-1} and the update, each times its gate."""
+    mixed = _gate(gates, valid) * tl.load(memory, mask=valid, other=0.0)
+    mixed += _gate(gates + plan.WIDTH, valid) * tl.load(below, mask=valid, other=0.0)
+    update = tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
+    return mixed + _gate(gates + 2 * plan.WIDTH, valid) * update
+
+
+@jit
+def _gate(gate, valid):
+    return tl.sigmoid(tl.load(gate, mask=valid, other=0.0))
 
 
 @jit
@@ -229,19 +249,33 @@ def _load_mask(tape, sizes, plan, now, running):
 
 
 @jit
-def _load_slots(pointer, row, stride, sizes, plan, running):
-    """(ROWS, SLOTS) from N entries at `row * stride`, 0 beyond."""
+def _load_slots(pointer, first, stride, sizes, plan, running):
+    """(ROWS, SLOTS) from N entries of rows of `stride`, 0 beyond."""
     i = tl.arange(0, plan.SLOTS)[None, :]
-    return tl.load(pointer + row[:, None] * stride + i, mask=running[:, None] & (i < sizes.slots), other=0.0)
+    at = _rows(pointer, first, 1, stride, plan) + i
+    return tl.load(at, mask=running[:, None] & (i < sizes.slots), other=0.0)
 
 
 @jit
-def _store_slots(pointer, row, stride, values, sizes, plan, running):
+def _store_slots(pointer, first, stride, values, sizes, plan, running):
     i = tl.arange(0, plan.SLOTS)[None, :]
-    tl.store(pointer + row[:, None] * stride + i, values, mask=running[:, None] & (i < sizes.slots))
+    at = _rows(pointer, first, 1, stride, plan) + i
+    tl.store(at, values, mask=running[:, None] & (i < sizes.slots))
 
 
 @jit
-def _mask(mask, at, valid):
+def _load_lengths(lengths, first, sizes, plan):
+    row = first + tl.arange(0, plan.ROWS)
+    return tl.load(lengths + row, mask=row < sizes.batch, other=0)
+
+
+@jit
+def _rows(pointer, first, step, width, plan):
+    """Pointers, (ROWS, 1), to every `step`-th of the rows of `width` entries, from row `first` on."""
+    return pointer + first * width + (tl.arange(0, plan.ROWS) * (step * width))[:, None]
+
+
+@jit
+def _mask(at, valid):
     """Factors of dropout."""
-    return tl.load(mask + at, mask=valid, other=0).to(tl.float32)
+    return tl.load(at, mask=valid, other=0).to(tl.float32)
