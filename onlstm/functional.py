@@ -167,7 +167,7 @@ def run_recurrence(
     ended: list[tuple[Tensor, Tensor]] = []
     sizes = _sizes(batch_sizes, tokens.shape[0], hidden.shape[0])
     for part, rows in zip(gates.split(sizes), sizes, strict=True):
-        if rows < len(hidden):
+        if rows < hidden.shape[0]:
             ended.append((hidden[rows:], cell[rows:]))
             hidden, cell = hidden[:rows], cell[:rows]
         hidden, cell, master = step(part + hidden @ weights.recurrent.T, cell, chunk_size)

@@ -96,7 +96,7 @@ class OrderedMemory(nn.Module):
             `recompute_every` steps, and the backward pass runs the steps in between again. This saves memory
             for about a third more time. Memory is lowest near √T. None stores every step.
         backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from
-            `ordered_memory.backends.BACKENDS`. All give the same results.
+            `ordered_memory.backends.BACKENDS`. All give the same results, but draw other dropout masks.
         device: device of the parameters.
         dtype: dtype of the parameters.
     Raises:

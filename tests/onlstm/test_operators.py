@@ -162,6 +162,14 @@ def test_a_language_model_exported():
     assert torch.equal(program.module()(text).logits, model(text).logits)
 
 
+def test_the_definition_exported_takes_batches_of_any_size():
+    layer = ONLSTM(3, 6, chunk_size=2, backend="reference").eval()
+    batch = {1: torch.export.Dim("B", min=2, max=100)}
+    program = torch.export.export(layer, (torch.randn(3, 2, 3),), dynamic_shapes=(batch,))
+    x = torch.randn(3, 4, 3)
+    assert torch.equal(program.module()(x)[0], layer(x)[0])
+
+
 def test_an_exported_layer_comes_back_from_a_file():
     layer, x, file = ONLSTM(3, 6, chunk_size=2, bidirectional=True), torch.randn(4, 2, 3), io.BytesIO()
     torch.export.save(torch.export.export(layer, (x,)), file)
