@@ -383,6 +383,8 @@ def _run_in_stretches(
 ) -> MemoryRecurrence:
     """`run` in stretches of steps, storing only the states between them for the reverse pass."""
     outputs, attention = [], []
+    # The caller may change its state in place before the reverse pass; a checkpoint would not notice.
+    state = OrderedMemoryState(*(tensor.clone() for tensor in state))
     for start in range(0, len(inputs), stretch):
         part = inputs[start : start + stretch]
         own = None if lengths is None else (lengths - start).clamp(0, len(part))

@@ -342,6 +342,17 @@ def test_wrong_type_of_input_is_named():
             make()(X, state)
 
 
+def test_a_state_that_changes_before_the_backward_pass_gives_no_other_gradients():
+    layer = make(recompute_every=2)
+    x = torch.randn(2, 5, 4, dtype=F64)
+    state = layer(x).state.detach()
+    output = layer(x, state).output.square().sum()
+    expected = torch.autograd.grad(layer(x, state).output.square().sum(), list(layer.parameters()))
+    state.memory.zero_()
+    for actual, wanted in zip(torch.autograd.grad(output, list(layer.parameters())), expected, strict=True):
+        assert_close(actual, wanted)
+
+
 @pytest.mark.parametrize("lengths", [(5, 1), np.array([5, 1], dtype=np.uint8), torch.tensor([5, 1]).int()])
 def test_lengths_may_be_any_integers_on_the_host(lengths):
     layer = make()
