@@ -39,7 +39,8 @@ def explain(layer: nn.Module, x: Any) -> str:
     """Which backends can run a layer on an input, which one does, and why the others do not.
 
     The layer is called once, without gradients; random numbers drawn meanwhile are not missed later. In
-    training mode what calls change, such as the statistics of BatchNorm, does change. The same is logged for every call at level DEBUG, by the logger `ordered_memory.backends.registry`.
+    training mode this changes what calls change, such as the statistics of BatchNorm. The same is logged for
+    every call at level DEBUG, by the logger `ordered_memory.backends.registry`.
 
     Args:
         layer: an `OrderedMemory`, an `ONLSTM`, or a model that has some.
