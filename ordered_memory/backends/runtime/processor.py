@@ -31,8 +31,8 @@ def _lines() -> list[str]:
         return []
 
 
-@constant
 @cache
+@constant
 def say_that_products_stay_float32() -> None:
     """Log it as a warning, the first time alone."""
     logger.warning(

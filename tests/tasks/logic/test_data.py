@@ -152,7 +152,7 @@ def test_files_come_back_as_they_were_written(tmp_path, groups):
 )
 def test_a_bad_row_names_file_and_line(tmp_path, line, message):
     path = tmp_path / "train0"
-    path.write_text(f"#\ta\tb\n{line}\n", encoding="utf-8")
+    path.write_text(f"#\ta\tb\n{line}\n#\ta\tb\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"train0, line 2: ") as caught:
         read_file(path)
     assert message in str(caught.value)
