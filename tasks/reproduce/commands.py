@@ -96,7 +96,8 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     unknown = left.count(None)
     rest = f", and {unknown} whose data are not here" if unknown else ""
     jobs = "one after another" if config.jobs == 1 else f"{config.jobs} at a time"
-    total = f"{len(runs)} runs, about {_hours(known / config.jobs)} of training left, {jobs}{rest}"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    total = f"{count}, about {_hours(known / config.jobs)} of training left, {jobs}{rest}"
     return f"{plain(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 
