@@ -54,10 +54,10 @@ def checkout(tmp_path):
 
 def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, capsys):
     target = tmp_path / "results.json"
-    words = ["onlstm", "--sizes", "4x3x5x20", "2x2x5x10", "--repeats", "1", "--released-code", str(checkout)]
+    words = ["onlstm", "--sizes", "4x3x5x40", "2x2x5x20", "--repeats", "1", "--released-code", str(checkout)]
     assert main([*words, "--json", str(target)]) == 0
     results = json.loads(target.read_text())
-    assert [(one["T"], one["H"]) for one in results] == [(4, 20), (2, 10)]
+    assert [(one["T"], one["H"]) for one in results] == [(4, 40), (2, 20)]
     for one in results:
         assert {"sequence", "reference", "nn.LSTM", "released", "floor"} <= one["contenders"].keys()
         assert all(of["train_ms"] > 0 and of["infer_ms"] > 0 for of in one["contenders"].values())
