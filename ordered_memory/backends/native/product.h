@@ -1,27 +1,5 @@
 /* Matrix products of REAL operands, of pairs of bfloat16 numbers, or by BLAS of bfloat16 ones; sums stay REAL. */
 
-/* Row `row` of operands of a size. */
-static void *operand(const Share *s, const void *operands, int64_t row, int64_t size) {
-    return (char *)operands + row * size * operand_size(s->p);
-}
-
-/* Where to compute a row of operands: in place, or in `buffer` if it has to be rounded after that. */
-static REAL *begin_row(const Share *s, const void *operands, int64_t row, int64_t size, REAL *buffer) {
-    return is_narrow(s->p) ? buffer : operand(s, operands, row, size);
-}
-
-static void end_row(const Share *s, const void *operands, int64_t row, int64_t size, const REAL *buffer) {
-    if (is_narrow(s->p)) round_to_bf16(size, buffer, operand(s, operands, row, size));
-}
-
-/* A row of operands as REAL: where it is, or in `buffer`. */
-static const REAL *read_row(const Share *s, const void *operands, int64_t row, int64_t size, REAL *restrict buffer) {
-    const void *from = operand(s, operands, row, size);
-    if (!is_narrow(s->p)) return from;
-    widen_bf16(size, from, buffer);
-    return buffer;
-}
-
 /* C = A B, row-major, A (m, k) operands, B (k, n) packed, or as bfloat16. */
 static void product(const Share *s, int m, int n, int k, const void *a, const REAL *packed, const bf16_t *bf16_b,
                     REAL *c) {

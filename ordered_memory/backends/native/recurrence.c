@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "packed.h"
 #include "share.h"
+#include "operands.h"
 #include "product.h"
 #include "rows.h"
 #include "attention.h"

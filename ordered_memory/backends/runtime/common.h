@@ -28,16 +28,18 @@ typedef float REAL;
 
 typedef uint16_t bf16_t; /* a bfloat16 number */
 
-/* Whether pairs of bfloat16 numbers are multiplied, and both products added to a float: by one instruction of the
-   processor; or, where EMULATE_PAIRS asks for it, by several, so that this can be tested on any processor. */
-#if defined(__AVX512BF16__) && !DOUBLE
-const int64_t multiplies_pairs = 1;
-#elif defined(EMULATE_PAIRS) && !DOUBLE
-const int64_t multiplies_pairs = 1;
+/* Products of pairs of bfloat16 numbers, both added to a float: none; by one instruction of the processor; or, where
+   EMULATE_PAIRS asks for it, by several, so that they can be tested on any processor. */
+#if DOUBLE
+#define BF16_PAIRS 0
+#elif defined(__AVX512BF16__)
+#define BF16_PAIRS 1
+#elif defined(EMULATE_PAIRS)
+#define BF16_PAIRS 2
 #else
-#undef EMULATE_PAIRS
-const int64_t multiplies_pairs = 0;
+#define BF16_PAIRS 0
 #endif
+const int64_t multiplies_pairs = BF16_PAIRS > 0;
 
 #define SIMD _Pragma("omp simd")
 #define PRAGMA(text) _Pragma(#text)

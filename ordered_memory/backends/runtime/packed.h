@@ -19,7 +19,7 @@ enum { WIDTH = VECTOR * VECTORS, AHEAD = 24 }; /* columns of a panel; rows to fe
 #define INLINE static inline __attribute__((always_inline))
 
 typedef REAL vector __attribute__((vector_size(sizeof(REAL) * VECTOR), aligned(sizeof(REAL)), may_alias));
-typedef uint32_t bits __attribute__((vector_size(4 * VECTOR)));
+typedef uint32_t vector_bits __attribute__((vector_size(4 * VECTOR)));
 typedef REAL scalar __attribute__((may_alias)); /* a number, or a pair that was written as integers */
 
 /* Size of a packed matrix of k rows and n columns, in numbers. */
@@ -54,16 +54,28 @@ static void pack_transpose(int64_t k, int64_t n, const REAL *matrix, REAL *restr
     }
 }
 
+/* A float as its bits, and back. A bfloat16 number is the upper half of a float. */
+INLINE uint32_t bits_of(float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+INLINE float float_of(uint32_t bits) {
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
 /* What a term adds to a sum: a number of A times those of B; or, of pairs of bfloat16 numbers, both products. */
 INLINE vector term(vector sum, REAL one, vector b, const int pairs) {
-#if defined(__AVX512BF16__) && !DOUBLE
+#if BF16_PAIRS == 1
     if (pairs) return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(one), (__m512bh)b);
-#elif defined(EMULATE_PAIRS)
-    if (pairs) { /* a bfloat16 number is the upper half of a float */
-        union { float number; uint32_t bits; } pair = {one};
-        bits a = (bits){0} + pair.bits, of_b = (bits)b;
-        sum += (vector)(a << 16) * (vector)(of_b << 16);
-        return sum + (vector)(a & 0xffff0000) * (vector)(of_b & 0xffff0000);
+#elif BF16_PAIRS == 2
+    if (pairs) {
+        vector_bits of_one = (vector_bits){0} + bits_of(one), of_b = (vector_bits)b;
+        sum += (vector)(of_one << 16) * (vector)(of_b << 16);
+        return sum + (vector)(of_one & 0xffff0000) * (vector)(of_b & 0xffff0000);
     }
 #endif
     return sum + one * b;
@@ -149,9 +161,8 @@ static void packed_pair_product(int64_t m, int64_t n, int64_t k, const REAL *a, 
 
 /* The bits of a number as bfloat16, the nearest one, ties to even; NaN stays NaN. */
 INLINE uint32_t bf16_bits(float number) {
-    union { float number; uint32_t bits; } u = {number};
-    uint32_t rounded = u.bits + 0x7fff + ((u.bits >> 16) & 1);
-    return ((u.bits & 0x7fffffff) > 0x7f800000 ? u.bits | 0x400000 : rounded) >> 16;
+    uint32_t bits = bits_of(number), rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return ((bits & 0x7fffffff) > 0x7f800000 ? bits | 0x400000 : rounded) >> 16;
 }
 
 /* Numbers as bfloat16. Those of a row of even size are pairs. */
@@ -161,10 +172,7 @@ static void round_to_bf16(int64_t size, const REAL *restrict from, bf16_t *restr
 
 /* And back. */
 static void widen_bf16(int64_t size, const bf16_t *restrict from, REAL *restrict to) {
-    SIMD for (int64_t j = 0; j < size; j++) {
-        union { uint32_t bits; float number; } u = {(uint32_t)from[j] << 16};
-        to[j] = u.number;
-    }
+    SIMD for (int64_t j = 0; j < size; j++) to[j] = float_of((uint32_t)from[j] << 16);
 }
 
 /* Pairs of rows of a matrix (k, n) with rows `ld` apart: (k + 1) / 2 rows of n pairs, `to_ld` apart. */
