@@ -11,7 +11,8 @@ from ordered_memory.attention import AdditiveScore, NormalizedScore, masked_atte
 from ordered_memory.backends.contract import OrderedMemoryState
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.cumulative import backward_mask, cumax, forward_mask
-from ordered_memory.layer import Direction, OrderedMemory, OrderedMemoryOutput
+from ordered_memory.direction import Direction
+from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
 
 __version__ = "0.2.0"
 

@@ -9,17 +9,10 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
-from ordered_memory.backends import BACKENDS, RunRecurrence, select_backend
-from ordered_memory.backends.contract import (
-    DropoutSampler,
-    MemoryRecurrence,
-    Modules,
-    OrderedMemoryState,
-    check_state,
-)
+from ordered_memory.backends import BACKENDS
+from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryState, check_state
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
@@ -29,7 +22,7 @@ from ordered_memory.checks import (
     check_name,
     check_positive,
 )
-from ordered_memory.memory import initial_state
+from ordered_memory.direction import Direction
 
 
 class OrderedMemoryOutput(NamedTuple):
@@ -147,7 +140,8 @@ class OrderedMemory(nn.Module):
         self.recompute_every = recompute_every
         self.backend = backend
         self.directions = nn.ModuleList(
-            Direction(self, device=device, dtype=dtype) for _ in range(2 if bidirectional else 1)
+            Direction(input_size, slot_size, score, cell, reverse=reverse, device=device, dtype=dtype)
+            for reverse in ([False, True] if bidirectional else [False])
         )
         self.cell_dropout = cell_dropout
         self.attention_dropout = attention_dropout
@@ -199,7 +193,10 @@ class OrderedMemory(nn.Module):
         self._check_inputs(inputs)
         checked = check_lengths(lengths, inputs)
         states = self._check_state(state, inputs, num_slots)
-        results = [self._run(i, inputs, states[i], checked, num_slots) for i in range(len(self.directions))]
+        results = [
+            direction(inputs, state, checked, num_slots, self.backend, self.recompute_every)
+            for direction, state in zip(self.directions, states, strict=True)
+        ]
         return self._assemble(results)
 
     def extra_repr(self) -> str:
@@ -213,44 +210,6 @@ class OrderedMemory(nn.Module):
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
-
-    def _run(
-        self,
-        index: int,
-        inputs: Tensor,
-        state: OrderedMemoryState | None,
-        lengths: Tensor | None,
-        num_slots: int,
-    ) -> MemoryRecurrence:
-        """One direction over (T, B, input_size); the result is in the order of the tokens."""
-        direction = self.directions[index]
-        assert isinstance(direction, Direction)
-        if lengths is not None:
-            # Values in the padding, NaN included, must not reach any gradient.
-            padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= lengths
-            inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)
-        if index == 1:
-            inputs = _reverse(inputs, lengths)
-        projected = direction.norm(direction.projection(inputs))
-        # Autocast on a CPU leaves its own dtype. (FSDP and DataParallel may leave a module no parameters.)
-        own = (parameter.dtype for parameter in direction.parameters() if parameter.is_floating_point())
-        projected = projected.to(next(own, projected.dtype))
-        if state is None:
-            state = initial_state(projected.shape[1], num_slots, projected)
-        else:
-            state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
-        modules = direction.recurrent_modules()
-        # Engines do not handle an empty batch.
-        run = select_backend("reference" if projected.shape[1] == 0 else self.backend, projected, modules)
-        masks = direction.dropout_sampler(projected[0], num_slots)
-        if self.recompute_every is not None and torch.is_grad_enabled():
-            result = _run_in_stretches(run, self.recompute_every, projected, state, modules, lengths, masks)
-        else:
-            result = run(projected, state, modules, lengths, masks)
-        if index == 1:
-            output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
-            result = MemoryRecurrence(output, result.state, attention)
-        return result
 
     def _assemble(self, results: list[MemoryRecurrence]) -> OrderedMemoryOutput:
         """The directions' results side by side, in the layout of the caller."""
@@ -335,66 +294,6 @@ class OrderedMemory(nn.Module):
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
 
 
-class Direction(nn.Module):
-    """The parameters of one direction."""
-
-    def __init__(
-        self, layer: OrderedMemory, *, device: torch.device | str | None, dtype: torch.dtype | None
-    ) -> None:
-        super().__init__()
-        size = layer.slot_size
-        self.projection = nn.Linear(layer.input_size, size, device=device, dtype=dtype)
-        self.norm = nn.LayerNorm(size, device=device, dtype=dtype)
-        self.score = SCORES[layer.score](size, device=device, dtype=dtype)
-        self.cell = CELLS[layer.cell](size, device=device, dtype=dtype)
-        self.threshold = OCCUPANCY_THRESHOLD
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
-
-    def recurrent_modules(self) -> Modules:
-        """The learned modules in the form that the recurrence takes."""
-        return Modules(self.score, self.cell, self.norm, self.threshold)
-
-    def dropout_sampler(self, like: Tensor, num_slots: int) -> DropoutSampler | None:
-        """What draws the dropout masks of each step.
-
-        Args:
-            like: x̃ of one step, (B, D).
-            num_slots: N.
-        Returns:
-            The sampler; None where nothing is dropped.
-        """
-        if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
-            return None
-        return DropoutSampler(self.recurrent_modules(), like, num_slots)
-
-
-def _run_in_stretches(
-    run: RunRecurrence,
-    stretch: int,
-    inputs: Tensor,
-    state: OrderedMemoryState,
-    modules: Modules,
-    lengths: Tensor | None,
-    masks: DropoutSampler | None,
-) -> MemoryRecurrence:
-    """`run` in stretches of steps, storing only the states between them for the reverse pass."""
-    outputs, attention = [], []
-    # The caller may change its state in place before the reverse pass; a checkpoint would not notice.
-    state = OrderedMemoryState(*(tensor.clone() for tensor in state))
-    for start in range(0, len(inputs), stretch):
-        part = inputs[start : start + stretch]
-        own = None if lengths is None else (lengths - start).clamp(0, len(part))
-        result = checkpoint(run, part, state, modules, own, masks, use_reentrant=False)
-        state = result.state
-        outputs.append(result.output)
-        attention.append(result.attention)
-    return MemoryRecurrence(torch.cat(outputs), state, torch.cat(attention))
-
-
 def _unpack(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
     """Where each token of a PackedSequence stands in T * B, and the lengths of the sequences, (B,)."""
     batch_size = int(batch_sizes[0]) if order is None else order.shape[0]
@@ -405,12 +304,3 @@ def _unpack(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Te
     place = t * batch_size + token - (ends - batch_sizes)[t]
     running = torch.arange(batch_size, device="cpu") < batch_sizes.unsqueeze(1)
     return place.to(data.device), running.sum(0)
-
-
-def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each sequence of (T, B, ·) reversed within its own length; padding stays where it is."""
-    if lengths is None:
-        return sequences.flip(0)
-    t = torch.arange(sequences.shape[0], device=sequences.device).unsqueeze(1)
-    source = torch.where(t < lengths, lengths - 1 - t, t)
-    return sequences.gather(0, source.unsqueeze(-1).expand_as(sequences))

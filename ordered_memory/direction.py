@@ -1,0 +1,146 @@
+"""One direction of `OrderedMemory`: its parameters, and how a batch of sequences is read with them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
+from ordered_memory.backends import RunRecurrence, select_backend
+from ordered_memory.backends.contract import DropoutSampler, MemoryRecurrence, Modules, OrderedMemoryState
+from ordered_memory.cells import CELLS
+from ordered_memory.memory import initial_state
+
+
+class Direction(nn.Module):
+    """The parameters that read a sequence in one direction.
+
+    Args:
+        input_size: number of features of a token.
+        slot_size: D.
+        score, cell: names, as in `OrderedMemory`.
+        reverse: read each sequence from its end to its start.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        slot_size: int,
+        score: str,
+        cell: str,
+        *,
+        reverse: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.projection = nn.Linear(input_size, slot_size, device=device, dtype=dtype)
+        self.norm = nn.LayerNorm(slot_size, device=device, dtype=dtype)
+        self.score = SCORES[score](slot_size, device=device, dtype=dtype)
+        self.cell = CELLS[cell](slot_size, device=device, dtype=dtype)
+        self.threshold = OCCUPANCY_THRESHOLD
+        self.reverse = reverse
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+
+    def forward(
+        self,
+        inputs: Tensor,
+        state: OrderedMemoryState | None,
+        lengths: Tensor | None,
+        num_slots: int,
+        backend: str,
+        recompute_every: int | None,
+    ) -> MemoryRecurrence:
+        """Read a batch of sequences.
+
+        Args:
+            inputs: (T, B, input_size), T at least 1.
+            state: state to continue from; None starts with an empty memory.
+            lengths: number of tokens of each sequence, (B,) on the CPU; None if nothing is padded.
+            num_slots: N.
+            backend, recompute_every: as in `OrderedMemory`.
+        Returns:
+            Output, state and attention, in the order of the tokens.
+        """
+        if lengths is not None:
+            # Values in the padding, NaN included, must not reach any gradient.
+            padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= lengths
+            inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)
+        if self.reverse:
+            inputs = _reverse(inputs, lengths)
+        projected = self.norm(self.projection(inputs))
+        # Autocast on a CPU leaves its own dtype. (FSDP and DataParallel may leave a module no parameters.)
+        own = (parameter.dtype for parameter in self.parameters() if parameter.is_floating_point())
+        projected = projected.to(next(own, projected.dtype))
+        if state is None:
+            state = initial_state(projected.shape[1], num_slots, projected)
+        else:
+            state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
+        modules = self.recurrent_modules()
+        # Engines do not handle an empty batch.
+        run = select_backend("reference" if projected.shape[1] == 0 else backend, projected, modules)
+        masks = self.dropout_sampler(projected[0], num_slots)
+        if recompute_every is not None and torch.is_grad_enabled():
+            result = _run_in_stretches(run, recompute_every, projected, state, modules, lengths, masks)
+        else:
+            result = run(projected, state, modules, lengths, masks)
+        if self.reverse:
+            output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
+            result = MemoryRecurrence(output, result.state, attention)
+        return result
+
+    def recurrent_modules(self) -> Modules:
+        """The learned modules in the form that the recurrence takes."""
+        return Modules(self.score, self.cell, self.norm, self.threshold)
+
+    def dropout_sampler(self, like: Tensor, num_slots: int) -> DropoutSampler | None:
+        """What draws the dropout masks of each step.
+
+        Args:
+            like: x̃ of one step, (B, D).
+            num_slots: N.
+        Returns:
+            The sampler; None where nothing is dropped.
+        """
+        if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
+            return None
+        return DropoutSampler(self.recurrent_modules(), like, num_slots)
+
+
+def _run_in_stretches(
+    run: RunRecurrence,
+    stretch: int,
+    inputs: Tensor,
+    state: OrderedMemoryState,
+    modules: Modules,
+    lengths: Tensor | None,
+    masks: DropoutSampler | None,
+) -> MemoryRecurrence:
+    """`run` in stretches of steps, storing only the states between them for the reverse pass."""
+    outputs, attention = [], []
+    # The caller may change its state in place before the reverse pass; a checkpoint would not notice.
+    state = OrderedMemoryState(*(tensor.clone() for tensor in state))
+    for start in range(0, len(inputs), stretch):
+        part = inputs[start : start + stretch]
+        own = None if lengths is None else (lengths - start).clamp(0, len(part))
+        result = checkpoint(run, part, state, modules, own, masks, use_reentrant=False)
+        state = result.state
+        outputs.append(result.output)
+        attention.append(result.attention)
+    return MemoryRecurrence(torch.cat(outputs), state, torch.cat(attention))
+
+
+def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each sequence of (T, B, ·) reversed within its own length; padding stays where it is."""
+    if lengths is None:
+        return sequences.flip(0)
+    t = torch.arange(sequences.shape[0], device=sequences.device).unsqueeze(1)
+    source = torch.where(t < lengths, lengths - 1 - t, t)
+    return sequences.gather(0, source.unsqueeze(-1).expand_as(sequences))
