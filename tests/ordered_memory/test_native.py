@@ -1,5 +1,7 @@
 """What is peculiar to the native backend: building it, its memory, its threads."""
 
+import ctypes
+import shlex
 import threading
 
 import pytest
@@ -10,7 +12,7 @@ from onlstm.backends import native as onlstm_native
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import contract, native, select_backend, sequence
 from ordered_memory.backends.native.call import compiled
-from ordered_memory.backends.runtime import build
+from ordered_memory.backends.runtime import build, compiler
 from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
@@ -25,6 +27,32 @@ def fresh_build(tmp_path, monkeypatch):
     build.load.cache_clear()
     yield tmp_path
     build.load.cache_clear()
+
+
+@pytest.fixture(params=["pairs", "blas"])
+def bfloat16_products(request, monkeypatch):
+    """Products of bfloat16 operands under autocast, emulated where the processor has none: by the C of the
+    native engines, and by MKL."""
+    compile_pairs = [*compiler.command(), "-DEMULATE_PAIRS"]
+    monkeypatch.setenv("CC", shlex.join(compile_pairs))
+    build.load.cache_clear()
+    library = compiled(torch.float32)
+    if isinstance(library, str):
+        pytest.skip(library)
+    product = getattr(build.pytorch_library(), "gemm_bf16bf16f32_", None) if request.param == "blas" else None
+    if request.param == "blas" and product is None:
+        pytest.skip("PyTorch's BLAS has no product of bfloat16 matrices")
+    monkeypatch.setattr(library, "bf16_gemm", product and ctypes.cast(product, ctypes.c_void_p))
+    yield request.param
+    build.load.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory):
+    """A tiny finished run of each task, to be read only: see `tests.hostile_files.make_runs`."""
+    from tests.hostile_files import make_runs
+
+    return make_runs(tmp_path_factory.mktemp("small_runs"))
 
 
 def modules():
