@@ -32,7 +32,7 @@ from ordered_memory.backends.triton.kernels import (
 @jit
 def backward_kernel(inputs, query, lengths, gradients, weights, tape, dropout, sizes, plan):
     """Go back through a tile of sequences; see `ordered_memory.backends.triton.kernels.forward_kernel`, and
-    `kernels.Gradients` for `gradients`."""
+    `arguments.Gradients` for `gradients`."""
     first = tl.program_id(0).to(tl.int64) * plan.ROWS
     length = _load_lengths(lengths, first, sizes, plan)
     last = tl.max(length, 0)
