@@ -34,3 +34,11 @@ def _reports_have_few_examples():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tasks.reporting.examples.NUM_EXAMPLES", 4)
         yield
+
+
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory):
+    """A tiny finished run of each task, to be read only: see `tests.hostile_files.make_runs`."""
+    from tests.hostile_files import make_runs
+
+    return make_runs(tmp_path_factory.mktemp("small_runs"))

@@ -47,14 +47,6 @@ def bfloat16_products(request, monkeypatch):
     build.load.cache_clear()
 
 
-@pytest.fixture(scope="session")
-def small_runs(tmp_path_factory):
-    """A tiny finished run of each task, to be read only: see `tests.hostile_files.make_runs`."""
-    from tests.hostile_files import make_runs
-
-    return make_runs(tmp_path_factory.mktemp("small_runs"))
-
-
 def modules():
     return OrderedMemory(3, 4, 2).directions[0].recurrent_modules()
 
