@@ -73,8 +73,8 @@ class ONLSTM(nn.Module):
         dtype: dtype of the parameters.
         chunk_size: C, units per entry of a master gate; must divide H. With C = H the output is always zero,
             and a warning says so.
-        weight_dropout: probability of dropping a recurrent weight (DropConnect), in [0, 1]. One mask is drawn
-            per layer, direction and call.
+        weight_dropout: probability p of dropping a recurrent weight (DropConnect), in [0, 1]; the others are
+            divided by 1 - p. One mask is drawn per layer, direction and call.
         backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from
             `onlstm.backends.BACKENDS`. All give the same results.
     Raises:

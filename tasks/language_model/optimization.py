@@ -12,6 +12,9 @@ from tasks.runs.config import AdamConfig
 from tasks.runs.optimization import Optimization, PlateauAdam, WeightAverage
 from tasks.runs.task import Share
 
+FINE_TUNING = 500
+"""Epochs after which an average starts afresh, as in the authors' code."""
+
 
 def build_optimization(model: nn.Module, config: LanguageModelConfig) -> Optimization:
     """The optimizer of the paper of the model.
@@ -37,7 +40,11 @@ class AveragedSGD:
     The learning rate of a step is proportional to its number of tokens. Weights are averaged, all steps
     counting the same, from the end of the first epoch whose validation loss is above the lowest of those more
     than `patience` epochs before; the averaged ones are evaluated from then on, while training continues
-    with the others. `torch.optim.ASGD` with t0 = 0 and λ = 0 takes the same steps, but forgets the first.
+    with the others. An average that has begun starts afresh after `FINE_TUNING` epochs.
+
+    `torch.optim.ASGD` with t0 = 0 and λ = 0, which the authors use, takes the same steps at a constant
+    learning rate, but leaves the first out of its average. When the rate changes from step to step, it takes
+    each step with the rate of the one before.
 
     Args:
         model: where it stays.
@@ -63,9 +70,10 @@ class AveragedSGD:
 
     def end_epoch(self, loss: float, selection_score: float) -> None:
         earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
-        if self.average.averaged is None and earlier and loss > min(earlier):
-            self.average.start()
+        begins = self.average.averaged is None and bool(earlier) and loss > min(earlier)
         self._losses.append(loss)
+        if begins or (self.average.averaged is not None and len(self._losses) == FINE_TUNING):
+            self.average.start()
 
     def evaluated(self, model: nn.Module) -> nn.Module:
         return self.average.of(model)

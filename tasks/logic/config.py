@@ -54,9 +54,14 @@ PAPER = LogicConfig(
 )
 """The Ordered Memory paper's."""
 PAPER_ONLSTM = LogicConfig(
-    model="onlstm", embedding_size=128, slot_size=400, input_dropout=0.2, output_dropout=0.2
+    model="onlstm",
+    embedding_size=128,
+    slot_size=400,
+    input_dropout=0.2,
+    output_dropout=0.2,
+    adam_betas=(0.9, 0.999),
 )
-"""The ON-LSTM paper's: 400 units, embedding 128, dropout 0.2."""
+"""The ON-LSTM paper's: 400 units, embedding 128, dropout 0.2; Adam as in its authors' code."""
 DEMO = LogicConfig(
     **DEMO_MODEL,
     generated=50_000,

@@ -83,10 +83,10 @@ LOGIC_OPTIONS: dict[str, tuple[str, ...]] = {
     "onlstm": (),
     "lstm": (
         *("--embedding-size", "128", "--slot-size", "400"),
-        *("--input-dropout", "0.2", "--output-dropout", "0.2"),
+        *("--input-dropout", "0.2", "--output-dropout", "0.2", "--adam-betas", "0.9", "0.999"),
     ),
 }
-"""An LSTM of the ON-LSTM paper's sizes, which ON-LSTM's preset has."""
+"""An LSTM of the ON-LSTM paper's sizes and optimizer, which ON-LSTM's preset has."""
 
 
 def _operations_row(model: str) -> Row:

@@ -49,8 +49,9 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
     """Train a model to tell the sentiment of sentences and of every phrase in them."""
 
     preset: Literal["demo", "small", "paper"] = "paper"
-    """Defaults of the other options: `paper` has those of the paper; `small` has smaller slots, reads every
-    phrase once an epoch and averages the weights; `demo` learns drawn sentences in minutes."""
+    """Defaults of the other options: `paper` has those of the paper, which reads GloVe 840B in 300 dimensions
+    (to be named by --vectors); `small` has smaller slots, reads every phrase once an epoch and averages the
+    weights; `demo` learns drawn sentences in minutes."""
     model: ModelName = "ordered-memory"
     """Encoder of a phrase; `gold-tree-` encoders are given the true trees, and `mean` is the mean of the
     vectors, or what --encoder itself has for a sentence."""

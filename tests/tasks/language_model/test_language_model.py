@@ -287,6 +287,28 @@ def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before():
     assert optimization.average.averaged is not None
 
 
+def test_after_half_the_papers_epochs_an_average_forgets_what_came_before(monkeypatch):
+    monkeypatch.setattr("tasks.language_model.optimization.FINE_TUNING", 4)
+    model = build(ON_LSTM)
+    ours = AveragedSGD(model, options(patience=0))
+    averages = []
+    for epoch, loss in enumerate((1.0, 2.0, 2.0, 2.0, 2.0), start=1):  # averages after the second
+        with torch.no_grad():
+            model.output_bias.fill_(epoch)
+        ours.end_step()
+        averages.append(ours.evaluated(model).output_bias[0].item())
+        ours.end_epoch(loss, -loss)
+    assert averages == [1.0, 2.0, 3.0, 3.5, 5.0]
+
+
+def test_before_it_has_begun_an_average_does_not_start_afresh(monkeypatch):
+    monkeypatch.setattr("tasks.language_model.optimization.FINE_TUNING", 1)
+    model = build(ON_LSTM)
+    ours = AveragedSGD(model, options())
+    ours.end_epoch(1.0, -1.0)
+    assert ours.evaluated(model) is model
+
+
 def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_asgd():
     torch.manual_seed(0)
     model, other = build(ON_LSTM).double(), build(ON_LSTM).double()

@@ -55,6 +55,14 @@ def test_tables_share_runs(tmp_path):
     assert ours[0] < ours[3]
 
 
+def test_the_lstm_beside_on_lstm_in_logic_has_its_options(tmp_path):
+    runs = runs_of(TABLES["on-figure-3"], ReproduceConfig(directory=tmp_path))
+    onlstm, lstm = (vars(run.config) for run in runs)
+    unread = {"num_slots", "test_num_slots", "cell_dropout", "attention_dropout"}
+    differing = {name for name in onlstm if onlstm[name] != lstm[name]}
+    assert differing - unread == {"model", "run_dir"}
+
+
 def test_the_same_run_of_every_seed_is_listed_seed_by_seed(tmp_path):
     config = ReproduceConfig(directory=tmp_path, only=("lstm", "ordered-memory"), seeds=3)
     runs = runs_of(TABLES["om-table-3a"], config)
