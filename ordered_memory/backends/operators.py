@@ -19,6 +19,10 @@ from ordered_memory.checks import check_device
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
+LIBRARIES: dict[str, torch.library.Library] = {}
+"""What holds the operators of each engine. `torch.library.custom_op` would do this by itself, but imports
+`torch._dynamo` at the first call of an operator, which takes seconds."""
+
 _DECLARED = {Tensor: "Tensor", Tensor | None: "Tensor?", int: "SymInt", float: "float", bool: "bool"}
 
 
@@ -93,13 +97,13 @@ class Engine(ABC):
         """
 
 
-def define(name: str, engine: Engine, device_types: str | None = None) -> Any:
+def define(name: str, engine: Engine, device_type: str | None = None) -> Any:
     """Make an engine an operator.
 
     Args:
         name: "MODEL::NAME"; errors call the backend NAME.
         engine: computes the recurrence.
-        device_types: devices that it runs on; None for all.
+        device_type: the type of the devices that it runs on, as "cpu"; None for all.
     Returns:
         The operator. It takes the flattened inputs and whether a reverse pass may follow, and returns the
         flattened results and a list of what is kept for the reverse pass.
@@ -108,17 +112,14 @@ def define(name: str, engine: Engine, device_types: str | None = None) -> Any:
     names, results = list(_fields(engine.takes)), list(_fields(engine.gives))
     differentiable = [names.index(field) for field in engine.differentiable]
     reread = [results.index(field) for field in engine.reread]
-    options: dict[str, Any] = {"mutates_args": (), "device_types": device_types}
 
-    @torch.library.custom_op(name, schema=forward_schema, **options)
-    def operator(*arguments: Any) -> tuple[Any, ...]:
+    def forward(*arguments: Any) -> tuple[Any, ...]:
         inputs, keep = _build(engine.takes, iter(arguments)), arguments[-1]
         engine.check(inputs)
         found, kept = engine.forward(inputs, keep)
         return *flatten(found), kept
 
-    @operator.register_fake
-    def _(*arguments: Any) -> tuple[Any, ...]:
+    def fake_forward(*arguments: Any) -> tuple[Any, ...]:
         inputs, keep, like = _build(engine.takes, iter(arguments)), arguments[-1], arguments[0]
         for field, place in zip(engine.differentiable, differentiable, strict=True):
             if arguments[place] is not None:
@@ -127,7 +128,6 @@ def define(name: str, engine: Engine, device_types: str | None = None) -> Any:
         made = [like.new_empty(shape, dtype=dtype) for shape, dtype in kept]
         return *flatten(engine.results(inputs)), made
 
-    @torch.library.custom_op(f"{name}_backward", schema=backward_schema, **options)
     def backward(*arguments: Any) -> list[Tensor]:
         given = iter(arguments)
         upstream = [next(given) for _ in results]
@@ -136,14 +136,25 @@ def define(name: str, engine: Engine, device_types: str | None = None) -> Any:
         engine.check(inputs)
         return engine.backward(inputs, again, kept, upstream, wanted)
 
-    @backward.register_fake
-    def _(*arguments: Any) -> list[Tensor]:
+    def fake_backward(*arguments: Any) -> list[Tensor]:
         inputs, wanted = arguments[-1 - len(names) : -1], arguments[-1]
         likes = [inputs[place] for place, one in zip(differentiable, wanted, strict=True) if one]
         return [like.new_empty(like.shape) for like in likes]
 
-    _register_autograd(name.partition("::")[2], operator, backward, differentiable, reread)
-    return operator
+    LIBRARIES.pop(name, None)  # its operators end with it, where a module is loaded again
+    model, _, backend = name.partition("::")
+    library = LIBRARIES[name] = torch.library.Library(model, "FRAGMENT")
+    key = "CompositeExplicitAutograd" if device_type is None else device_type.upper()
+    for one, schema, run, fake in (
+        (backend, forward_schema, forward, fake_forward),
+        (f"{backend}_backward", backward_schema, backward, fake_backward),
+    ):
+        library.define(one + schema, tags=torch.Tag.pt2_compliant_tag)
+        library.impl(one, run, key)
+        torch.library.register_fake(f"{model}::{one}", fake, lib=library)
+    operators = getattr(torch.ops, model)
+    _register_autograd(name, getattr(operators, f"{backend}_backward").default, differentiable, reread)
+    return getattr(operators, backend).default
 
 
 def _schemas(engine: Engine) -> tuple[str, str]:
@@ -158,14 +169,12 @@ def _schemas(engine: Engine) -> tuple[str, str]:
     )
 
 
-def _register_autograd(
-    backend: str, operator: Any, backward: Any, differentiable: list[int], reread: list[int]
-) -> None:
+def _register_autograd(name: str, backward: Any, differentiable: list[int], reread: list[int]) -> None:
     """Make `backward` the derivative of an operator.
 
     Args:
-        backend: its name, for the error.
-        operator, backward: of the two schemas.
+        name: of the operator, "MODEL::NAME".
+        backward: the operator of the backward pass.
         differentiable: places of the inputs that have gradients.
         reread: places of the results that `backward` reads.
     """
@@ -189,10 +198,12 @@ def _register_autograd(
         return tuple(gradients)
 
     def refuse(ctx: Any, *upstream: Any) -> None:
+        backend = name.partition("::")[2]
         raise RuntimeError(f"backend {backend!r} cannot be differentiated twice: use backend='reference'")
 
-    operator.register_autograd(differentiate, setup_context=setup_context)
-    backward.register_autograd(refuse)
+    library = LIBRARIES[name]
+    torch.library.register_autograd(name, differentiate, setup_context=setup_context, lib=library)
+    torch.library.register_autograd(f"{name}_backward", refuse, lib=library)
 
 
 def flatten(values: Sequence[Any]) -> list[Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from lightning_fabric.utilities.apply_func import move_data_to_device
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -26,6 +25,7 @@ from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.runs.errors import UserError
+from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.options import check_at_least
 from tasks.sst import config as sst_config
@@ -225,7 +225,7 @@ def _contender(
 
     return ModuleContender(
         model,
-        [move_data_to_device(data.batch(indices), torch.device(config.device)) for indices in batches],
+        [to_device(data.batch(indices), config.device) for indices in batches],
         loss=lambda batch: cross_entropy(answer(batch), batch.labels),
         forward=answer,
         finish=finish,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from tasks.benchmark.config import ScalingConfig
 from tasks.benchmark.contenders import (
@@ -28,6 +27,9 @@ from tasks.reporting.drawing import figure_png
 from tasks.reporting.tables import number, table
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
@@ -127,6 +129,8 @@ def _figure(axis: str, rows: Sequence[Row]) -> Figure:
         "peak memory (MiB)": "peak_mib",
     }
     panels = {label: column for label, column in columns.items() if rows[0][column] is not None}
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(4.6 * len(panels), 3.2), layout="constrained")
     values = sorted({row[axis] for row in rows})
     for axes, (label, column) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):

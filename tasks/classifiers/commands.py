@@ -21,9 +21,9 @@ from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.experiment import text_of_saved
 from tasks.runs.hub import ExportConfig, card_values, results_of
 from tasks.runs.options import check_at_least, check_fraction, check_only_one
+from tasks.runs.trained import text_of_saved
 
 Presets = Callable[[str | None], Mapping[str, Any]]
 """Presets by name, given the value of `--model`."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from lightning_fabric.utilities.apply_func import move_data_to_device
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -17,6 +16,7 @@ from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Sentence, batches_of
 from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import Scores, score_trees, valid_fractions
+from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 
 Masks = Mapping[str, NDArray[np.bool_]]
@@ -170,7 +170,7 @@ def evaluate(
     trees: dict[int, tuple[Tree, ...]] = {}
     with progress_bar(total=len(predicted), desc="evaluating", unit="example") as bar:
         for indices, batch in batches_of(data, batch_size):
-            prediction = model(move_data_to_device(batch, torch.device(device)), num_slots)
+            prediction = model(to_device(batch, device), num_slots)
             predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
             induced = read_trees(prediction, batch.lengths)
             if induced is not None:

@@ -11,9 +11,8 @@ from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
 from tasks.runs.errors import UserError
-from tasks.runs.experiment import changed_options
 from tasks.runs.options import check_at_least
-from tasks.runs.run_directory import RunDirectory, read_json
+from tasks.runs.run_directory import RunDirectory, changed_options, read_json
 
 
 @dataclass

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from tasks.classifiers.classification import Classification, LabelledData, Splits
@@ -17,9 +16,10 @@ from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.traces import NodeValues
 from tasks.runs.errors import UserError
-from tasks.runs.experiment import Prepared, load_trained, run_experiment
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
+from tasks.runs.task import Prepared
+from tasks.runs.trained import load_trained
 
 Config = TypeVar("Config", bound=EncoderConfig)
 Accuracies = dict[str, dict[str, list[float]]]
@@ -163,6 +163,10 @@ class ClassifierTask(Generic[Config]):
         Raises:
             UserError: see `run_experiment` and `prepare`.
         """
+        from tasks.runs.experiment import (
+            run_experiment,  # only training imports Lightning Fabric, which takes long
+        )
+
         run_experiment(config, lambda: self.prepare(config))
 
     def prepare(self, config: Config) -> Prepared:
@@ -190,21 +194,23 @@ class ClassifierTask(Generic[Config]):
             description=(
                 f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
             ),
-            test=lambda run, fabric: self._test(config, run, splits.test, fabric),
+            test=lambda run, device: self._test(config, run, splits.test, device),
             results_text=results_text,
             metadata=self.describe_embedding and {EMBEDDING: self.describe_embedding(model)},
         )
 
-    def _test(self, config: Config, run: RunDirectory, data: LabelledData, fabric: Fabric) -> dict[str, Any]:
+    def _test(
+        self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
+    ) -> dict[str, Any]:
         """Results of the best weights; writes the report."""
         model, _ = self.load_model(run.best)
         evaluation, results = self.test(
             config,
-            model.to(fabric.device),
+            model.to(device),
             data,
             batch_size=config.evaluation_batch_size,
             num_slots=config.test_num_slots,
-            device=fabric.device,
+            device=device,
         )
         write_run_report(
             run,

@@ -14,9 +14,9 @@ from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.experiment import text_of_saved
 from tasks.runs.hub import ExportConfig, card_values, results_of
 from tasks.runs.options import check_at_least, check_only_one
+from tasks.runs.trained import text_of_saved
 
 
 @dataclass

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.utilities.apply_func import move_data_to_device
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -23,10 +21,10 @@ from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
-from tasks.runs.experiment import Prepared, run_experiment
+from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.task import Losses, Scores, Share, digest
+from tasks.runs.task import Losses, Prepared, Scores, Share, digest
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
 """Lengths of training steps: minimum, standard deviation, and the fraction drawn around half the mean."""
@@ -181,7 +179,7 @@ def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, column
     task = LanguageModelling(config, text, text)
     total = 0.0
     for part in stretches(text, min(columns, len(text)), config.bptt, "testing"):
-        total += float(task.losses(model, move_data_to_device(part, device)).loss.double().sum())
+        total += float(task.losses(model, to_device(part, device)).loss.double().sum())
     return total / len(text)
 
 
@@ -202,6 +200,10 @@ def train(config: LanguageModelConfig) -> None:
     Raises:
         UserError: see `run_experiment` and `prepare`.
     """
+    from tasks.runs.experiment import (
+        run_experiment,  # only training imports Lightning Fabric, which takes long
+    )
+
     run_experiment(config, lambda: prepare(config))
 
 
@@ -225,17 +227,19 @@ def prepare(config: LanguageModelConfig) -> Prepared:
             f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
             f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
         ),
-        test=lambda run, fabric: _test(config, run, corpus, fabric),
+        test=lambda run, device: _test(config, run, corpus, device),
         results_text=results_text,
         metadata={"vocabulary": corpus.vocabulary.words},
     )
 
 
-def _test(config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, fabric: Fabric) -> dict[str, Any]:
+def _test(
+    config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, device: torch.device
+) -> dict[str, Any]:
     """Results of the best weights; writes the report."""
     model = build_model(config, len(corpus.vocabulary))
     load_weights(run.best, model)
-    model.to(fabric.device)
+    model.to(device)
     parts = {"validation": corpus.validation, "test": corpus.test}
     losses = {name: evaluate(model, text, config, 1) for name, text in parts.items()}
     results = {

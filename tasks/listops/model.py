@@ -12,7 +12,7 @@ from tasks.classifiers.pretrained import Classifier
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch, Dataset
 from tasks.listops.expressions import DIGITS, PADDING, TOKENS
-from tasks.runs.experiment import load_trained
+from tasks.runs.trained import load_trained
 
 NUM_VALUES = 10
 

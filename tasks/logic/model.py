@@ -22,7 +22,7 @@ from tasks.logic.formulas import (
     tokenize,
     without_idle_brackets,
 )
-from tasks.runs.experiment import load_trained
+from tasks.runs.trained import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""

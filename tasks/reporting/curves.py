@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
-from matplotlib.ticker import MaxNLocator
 
 from tasks.reporting.rendering import TEMPLATES, cell
 
@@ -125,7 +124,7 @@ def curve_svg(curve: Curve) -> Markup:
     def y(value: float) -> float:
         return round(bottom - PLOT_HEIGHT * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
-    whole = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(places[0], places[-1])
+    whole = _round_numbers(places[0], places[-1], 6, steps=[1, 2, 5, 10], integer=True)
     names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in curve.series]
     corners = _legend(names, bottom + BOTTOM + LINE)
     lines = []
@@ -170,7 +169,14 @@ def _ticks(values: Sequence[float]) -> list[float]:
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low <= ALIKE * max(abs(low), abs(high)):
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-    return [float(tick) for tick in MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
+    return _round_numbers(low, high, 5, steps=[1, 2, 2.5, 5, 10])
+
+
+def _round_numbers(low: float, high: float, most: int, **options: Any) -> list[float]:
+    """Numbers at equal distances, at most `most` intervals, from at most `low` to at least `high`."""
+    from matplotlib.ticker import MaxNLocator
+
+    return [float(tick) for tick in MaxNLocator(most, **options).tick_values(low, high)]
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:

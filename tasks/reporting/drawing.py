@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from ordered_memory.draw import attention_figure
 from tasks.runs.files import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LONGEST_DRAWN = 60
 """Sentences of more tokens are not drawn."""
@@ -25,6 +26,9 @@ def figure_png(figure: Figure, dpi: int = 144) -> bytes:
         figure: is drawn on white.
         dpi: dots per inch.
     """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     buffer = io.BytesIO()
     with matplotlib.rc_context({"savefig.facecolor": "white"}):
         FigureCanvasAgg(figure)

@@ -15,10 +15,9 @@ from typing import Any
 from tasks.reproduce.runs import Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.experiment import Prepared
 from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.task import Prepared
 from tasks.runs.threads import use_threads
-from tasks.runs.trainer import Trainer, build_fabric
 
 STEPS, ENOUGH_SECONDS = 5, 8
 """Timed steps, after one that is not; fewer where they have taken so long."""
@@ -105,6 +104,9 @@ def _measure(config: TrainingConfig, task: str) -> float | None:
 
 
 def _step_seconds(config: TrainingConfig, prepared: Prepared, batches: Sequence[Any]) -> float:
+    from tasks.runs.fabric import build_fabric  # importing Lightning Fabric takes long
+    from tasks.runs.trainer import Trainer
+
     with tempfile.TemporaryDirectory() as directory:
         fabric = build_fabric(config)
         fabric.launch()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -72,7 +71,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     Raises:
         UserError: there is no such file, or it is not a checkpoint of weights.
     """
-    metadata = _read(path)[1]
+    metadata = read_checkpoint(path)[1]
     if not isinstance(metadata, dict):
         raise UserError(f"{path}: not a checkpoint of this project (its header is not a JSON object)")
     if metadata.keys() == {"dict"}:
@@ -92,7 +91,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
         UserError: no such file, not a checkpoint, a parameter is missing or has another shape, or a value is
             not finite.
     """
-    tensors, _ = _read(path)
+    tensors, _ = read_checkpoint(path)
     check_weights(path, tensors, model)
     model.load_state_dict(tensors)
 
@@ -119,56 +118,16 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
             raise UserError(f"{path}: {name} has values that are not finite")
 
 
-class SafetensorsIO(CheckpointIO):
-    """Lets `Fabric.save` and `Fabric.load` write and read nested dictionaries as one safetensors file."""
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """The content of a checkpoint.
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
-    ) -> None:
-        """Write a nested dictionary to one file, whole or not at all.
-
-        Args:
-            checkpoint: dictionaries, lists, tensors and JSON values.
-            path: the file.
-            storage_options: ignored.
-        """
-        tensors: dict[str, Tensor] = {}
-        skeleton = _take_out_tensors(checkpoint, "", tensors)
-        write_atomically(Path(path), save(tensors, {"json": json.dumps(skeleton)}))
-
-    def load_checkpoint(
-        self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Read what `save_checkpoint` wrote.
-
-        Args:
-            path: the file.
-            map_location: ignored; tensors are loaded to the CPU.
-            weights_only: ignored; nothing is unpickled.
-        Returns:
-            The dictionary, its tuples as lists.
-        Raises:
-            UserError: no such file, or not the state of a run in training.
-        """
-        tensors, skeleton = _read(Path(path))
-        if not isinstance(skeleton, dict) or skeleton.keys() != {"dict"}:
-            raise UserError(f"{path}: not the state of a run in training, which --resume needs")
-        try:
-            checkpoint: dict[str, Any] = _put_back_tensors(skeleton, tensors)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
-        return checkpoint
-
-    def remove_checkpoint(self, path: str | Path) -> None:
-        """Delete a checkpoint; one that is missing is ignored.
-
-        Args:
-            path: the file.
-        """
-        Path(path).unlink(missing_ok=True)
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
+    Args:
+        path: the safetensors file, or a directory with model.safetensors and config.json.
+    Returns:
+        The tensors by name, on the CPU, and the JSON value.
+    Raises:
+        UserError: no such checkpoint, or it cannot be read.
+    """
     is_directory = os.path.isdir(path)
     try:
         with safe_open(path / WEIGHTS if is_directory else path, framework="pt") as file:
@@ -194,33 +153,6 @@ def _how_to_make(path: Path) -> str:
             options = f"--preset {run.split('-', 1)[0]} --run-dir {path.parent} --resume"
             return f"; python -m tasks.{task} train {options} creates it"
     return ""
-
-
-def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """`value` as JSON; its tensors are moved to `tensors`, named by their path in `value`.
-
-    Dictionaries become lists of pairs, because an optimizer's keys are numbers and JSON's are not.
-    """
-    if isinstance(value, Tensor):
-        # A copy: safetensors refuses two names for one piece of memory.
-        tensors[name] = value.detach().cpu().clone().contiguous()
-        return {"tensor": name}
-    if isinstance(value, dict):
-        pairs = [[key, _take_out_tensors(item, f"{name}/{key}", tensors)] for key, item in value.items()]
-        return {"dict": pairs}
-    if isinstance(value, list | tuple):
-        return [_take_out_tensors(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
-    return value
-
-
-def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, dict):
-        if "tensor" in value:
-            return tensors[value["tensor"]]
-        return {key: _put_back_tensors(item, tensors) for key, item in value["dict"]}
-    if isinstance(value, list):
-        return [_put_back_tensors(item, tensors) for item in value]
-    return value
 
 
 def random_state(device: torch.device) -> Tensor:

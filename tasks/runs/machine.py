@@ -1,4 +1,4 @@
-"""What a program runs on and from: the processor, and the commit of the checkout."""
+"""What a program runs on and from: the device, and the commit of the checkout."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import platform
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+
+Batch = TypeVar("Batch")
 
 
 def device_name(device: str | torch.device) -> str:
@@ -24,6 +27,19 @@ def device_name(device: str | torch.device) -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def to_device(batch: Batch, device: str | torch.device) -> Batch:
+    """A batch with its tensors on a device.
+
+    Args:
+        batch: tensors in tuples, lists or dictionaries.
+        device: as PyTorch names it.
+    """
+    from lightning_fabric.utilities.apply_func import move_data_to_device  # importing it takes long
+
+    moved: Batch = move_data_to_device(batch, torch.device(device))
+    return moved
 
 
 @cache

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
+from tasks.runs.config import COMPUTATION, TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import remove_leftovers, write_atomically
 
@@ -178,6 +179,27 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
             expected = _describe(hints[name])
             raise UserError(f"{where}: {name}: expected {expected}, got {reprlib.repr(value)}") from None
     return cls(**converted)
+
+
+def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
+    """The options that set a run apart from the one in its directory; files that they name may have moved.
+
+    Args:
+        run: the directory.
+        config: the options of now.
+    Returns:
+        The name of each, its value in the directory and its value now.
+    Raises:
+        UserError: the saved configuration cannot be read.
+    """
+    if not run.config.exists():
+        return []
+    saved = vars(config_from_dict(type(config), read_json(run.config), run.config))
+    return [
+        (name, saved[name], now)
+        for name, now in vars(config).items()
+        if name not in COMPUTATION and now != saved[name] and not isinstance(now, Path)
+    ]
 
 
 def _from_json(value: Any, hint: Any) -> Any:

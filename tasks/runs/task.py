@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from tasks.runs.optimization import Optimization
+    from tasks.runs.run_directory import RunDirectory
 
 
 class Scores(NamedTuple):
@@ -138,3 +143,26 @@ class Task(Protocol):
         Args:
             state: what `state` returned.
         """
+
+
+class Prepared(NamedTuple):
+    """What a task provides for a run.
+
+    Args:
+        task: batches and losses.
+        model: with its initial weights, on the CPU.
+        optimization: of the model.
+        description: model and data in one line.
+        test: evaluates the best weights on the test data, once and in the main process, on a device; writes
+            the report and returns the results as JSON values.
+        results_text: formats the results for the terminal.
+        metadata: JSON values saved beside the configuration in best.safetensors.
+    """
+
+    task: Task
+    model: nn.Module
+    optimization: Optimization
+    description: str
+    test: Callable[[RunDirectory, torch.device], dict[str, Any]]
+    results_text: Callable[[dict[str, Any]], str]
+    metadata: dict[str, Any] | None = None

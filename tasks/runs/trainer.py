@@ -7,7 +7,6 @@ data only.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -15,11 +14,9 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
 from tasks.runs.checkpoints import (
-    SafetensorsIO,
     check_weights,
     random_state,
     save_weights,
@@ -28,6 +25,7 @@ from tasks.runs.checkpoints import (
 from tasks.runs.config import TrainingConfig
 from tasks.runs.curves import Curves
 from tasks.runs.errors import UserError
+from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.interruption import Interruption
 from tasks.runs.optimization import Optimization
 from tasks.runs.options import flag
@@ -35,33 +33,6 @@ from tasks.runs.progress import Progress, epoch_text, left_text, progress_bar
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict, write_json
 from tasks.runs.task import Scores, Task
-
-MOST_PROCESSES = max(8, os.cpu_count() or 1)
-"""Maximum number of processes on one machine."""
-
-
-def build_fabric(config: TrainingConfig) -> Fabric:
-    """Lightning Fabric as configured; the processes start at `launch`.
-
-    Args:
-        config: devices, strategy and precision.
-    Raises:
-        UserError: this machine does not have these devices.
-    """
-    if config.devices > MOST_PROCESSES:
-        raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
-    try:
-        return Fabric(
-            accelerator=config.accelerator,
-            devices=config.devices,
-            strategy=config.strategy,
-            precision=config.precision,
-            plugins=[SafetensorsIO()],
-        )
-    except (RuntimeError, ValueError, MisconfigurationException) as error:
-        raise UserError(
-            f"cannot train with --accelerator {config.accelerator} --devices {config.devices}: {error}"
-        ) from None
 
 
 @torch.no_grad()

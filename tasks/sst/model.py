@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.utilities.apply_func import move_data_to_device
 from nltk.tokenize import NLTKWordTokenizer
 from torch import Tensor
 from torch.nn.functional import dropout
@@ -18,8 +17,9 @@ from tasks.classifiers.head import build_head
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.task import EMBEDDING
 from tasks.runs.errors import UserError
-from tasks.runs.experiment import load_trained
+from tasks.runs.machine import to_device
 from tasks.runs.options import check_text
+from tasks.runs.trained import load_trained
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
 from tasks.sst.embedding import Embedding, WordEmbedding, describe, restore
@@ -97,7 +97,7 @@ class SentimentModel(Classifier):
         if isinstance(self.embedding, WordEmbedding):
             return self.embedding(words), None
         device = next(self.classifier.parameters()).device
-        pieces = move_data_to_device(self.embedding.tokenize(words), device)
+        pieces = to_device(self.embedding.tokenize(words), device)
         vectors: tuple[Tensor, Tensor] = self.embedding(pieces)
         return vectors
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.runs.checkpoints import SafetensorsIO, load_weights, read_metadata, save_weights
+from tasks.runs.checkpoints import load_weights, read_metadata, save_weights
 from tasks.runs.errors import UserError
+from tasks.runs.fabric import SafetensorsIO
 
 
 def test_any_nested_state_comes_back_as_it_was(tmp_path):

@@ -5,6 +5,8 @@ import io
 import os
 import re
 import signal
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -123,3 +125,21 @@ def test_what_the_tasks_need_is_their_extra():
     project = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["tasks"]
     assert [re.match(r"[\w-]+", one)[0].replace("-", "_") for one in extra] == list(tasks.NEEDED)
+
+
+def test_what_takes_seconds_to_import_is_imported_where_it_is_needed():
+    """One answer, and the help of every task, need neither torch.compile nor Lightning nor matplotlib."""
+    code = """
+import importlib, sys
+import ordered_memory.backends.native, tasks.listops.__main__
+importlib.reload(ordered_memory.backends.native)  # defines its operators again
+assert tasks.listops.__main__.main(["parse", "[MAX 2 9 ]"]) == 0
+for task in sys.argv[1:]:
+    importlib.import_module(f"tasks.{task}.__main__")
+slow = {"torch._dynamo", "lightning_fabric", "matplotlib", "tensorboard", "transformers", "triton"}
+sys.exit(" ".join(slow & set(sys.modules)) or 0)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code, *TASKS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stderr) == (0, "")

@@ -17,7 +17,7 @@ from lightning_fabric.plugins import MixedPrecision
 import tasks.runs.files
 from tasks.classifiers.classification import Classification
 from tasks.listops.__main__ import main
-from tasks.runs.checkpoints import SafetensorsIO
+from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Scores
 

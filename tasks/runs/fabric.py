@@ -1,0 +1,122 @@
+"""Lightning Fabric as the tasks use it: its devices, and checkpoints of training without pickled objects."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from safetensors.torch import save
+from torch import Tensor
+
+from tasks.runs.checkpoints import read_checkpoint
+from tasks.runs.config import TrainingConfig
+from tasks.runs.errors import UserError
+from tasks.runs.files import write_atomically
+
+MOST_PROCESSES = max(8, os.cpu_count() or 1)
+"""Maximum number of processes on one machine."""
+
+
+def build_fabric(config: TrainingConfig) -> Fabric:
+    """Lightning Fabric as configured; the processes start at `launch`.
+
+    Args:
+        config: devices, strategy and precision.
+    Raises:
+        UserError: this machine does not have these devices.
+    """
+    if config.devices > MOST_PROCESSES:
+        raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
+    try:
+        return Fabric(
+            accelerator=config.accelerator,
+            devices=config.devices,
+            strategy=config.strategy,
+            precision=config.precision,
+            plugins=[SafetensorsIO()],
+        )
+    except (RuntimeError, ValueError, MisconfigurationException) as error:
+        raise UserError(
+            f"cannot train with --accelerator {config.accelerator} --devices {config.devices}: {error}"
+        ) from None
+
+
+class SafetensorsIO(CheckpointIO):
+    """Lets `Fabric.save` and `Fabric.load` write and read nested dictionaries as one safetensors file."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
+        """Write a nested dictionary to one file, whole or not at all.
+
+        Args:
+            checkpoint: dictionaries, lists, tensors and JSON values.
+            path: the file.
+            storage_options: ignored.
+        """
+        tensors: dict[str, Tensor] = {}
+        skeleton = _take_out_tensors(checkpoint, "", tensors)
+        write_atomically(Path(path), save(tensors, {"json": json.dumps(skeleton)}))
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read what `save_checkpoint` wrote.
+
+        Args:
+            path: the file.
+            map_location: ignored; tensors are loaded to the CPU.
+            weights_only: ignored; nothing is unpickled.
+        Returns:
+            The dictionary, its tuples as lists.
+        Raises:
+            UserError: no such file, or not the state of a run in training.
+        """
+        tensors, skeleton = read_checkpoint(Path(path))
+        if not isinstance(skeleton, dict) or skeleton.keys() != {"dict"}:
+            raise UserError(f"{path}: not the state of a run in training, which --resume needs")
+        try:
+            checkpoint: dict[str, Any] = _put_back_tensors(skeleton, tensors)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
+        return checkpoint
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Delete a checkpoint; one that is missing is ignored.
+
+        Args:
+            path: the file.
+        """
+        Path(path).unlink(missing_ok=True)
+
+
+def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """`value` as JSON; its tensors are moved to `tensors`, named by their path in `value`.
+
+    Dictionaries become lists of pairs, because an optimizer's keys are numbers and JSON's are not.
+    """
+    if isinstance(value, Tensor):
+        # A copy: safetensors refuses two names for one piece of memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        pairs = [[key, _take_out_tensors(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+        return {"dict": pairs}
+    if isinstance(value, list | tuple):
+        return [_take_out_tensors(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+    return value
+
+
+def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _put_back_tensors(item, tensors) for key, item in value["dict"]}
+    if isinstance(value, list):
+        return [_put_back_tensors(item, tensors) for item in value]
+    return value
