@@ -57,7 +57,7 @@ def test_random_trees_are_uniform(n):
 
 
 def test_random_trees_have_the_marginals_of_tree_crf():
-    n, draws = 7, 20_000
+    n, draws = 7, 10_000
     mean = torch.stack([trees.to_chart(tree) for tree in baseline_trees.random_trees([n] * draws, seed=3)])
     marginals = recovery._TreeCRF(torch.zeros(1, n, n, 1)).marginals.squeeze().detach()
     assert isinstance(recovery._TreeCRF(torch.zeros(1, 2, 2, 1)), torch_struct.TreeCRF)

@@ -142,13 +142,13 @@ def test_the_number_of_launches_depends_on_neither_length_nor_slots(score, monke
         counted = type("Counted", (), {"__getitem__": lambda self, grid, get=get: get(grid)})
         monkeypatch.setattr(module, name, counted())
     counts = []
-    for steps, slots in ((2, 2), (5, 2), (2, 4)):
+    for steps, slots in ((2, 2), (4, 3)):
         case = Case(score, slots=slots, batch=2, steps=steps, dropout=0.2)
         with Launches() as launches:
             case.run(triton.run_recurrence, masks=case.direction.dropout_sampler(case.inputs[0], slots))
         counts.append(launches.count)
-    assert kernels_run == ["forward_kernel", "backward_kernel"] * 3
-    assert counts[0] == counts[1] == counts[2]
+    assert kernels_run == ["forward_kernel", "backward_kernel"] * 2
+    assert counts[0] == counts[1]
 
 
 @RUNS
