@@ -1,4 +1,4 @@
-"""Ordered Memory (Shen et al., NeurIPS 2019): a recurrent layer with a stack of slots that reads trees.
+"""Ordered Memory (Shen et al., NeurIPS 2019): a recurrent layer that induces trees with a stack of slots.
 
 >>> from ordered_memory import OrderedMemory
 >>> layer = OrderedMemory(input_size=16, slot_size=32, num_slots=8)
@@ -16,7 +16,7 @@ from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
 
 __version__ = "0.2.0"
 
-# A whole layer, its output and its state can be read by `torch.load(weights_only=True)`.
+# `torch.load(weights_only=True)` accepts a pickled layer, its output and its state.
 add_safe_globals(
     [
         OrderedMemory,

@@ -13,24 +13,24 @@ from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
 
 OCCUPANCY_THRESHOLD = 1e-5
-"""Occupancies below this count as empty: the value in the paper's code; the paper states none."""
+"""An occupancy below this counts as 0. The value of the authors' code; the paper gives none."""
 
 
 def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUPANCY_THRESHOLD) -> Tensor:
-    """Softmax over the slots, each weighted by how far the slot below it is occupied.
+    """Softmax over the slots, each weighted by the occupancy of the slot below it.
 
     OM, equations (9)–(11): `m_i = occupancy_{i+1}`, taken as 0 below `threshold`;
     `p_i = m_i exp(a_i) / Σ_j m_j exp(a_j)`, and p = 0 where every m is 0 (an empty memory).
-    Only attended slots enter the maximum that keeps `exp` in range, so that a large score of a
-    masked slot cannot underflow the others.
+    The maximum that is subtracted before `exp` is taken over the slots with m > 0, so that a large score of
+    a masked slot does not make the others underflow.
 
     Args:
         scores: a, (..., N), real.
-        occupancy: (..., N + 1), fractions in [0, 1]: →π of the previous step, then one entry that
-            is 1 once a token has been read and 0 before.
-        threshold: occupancies below this count as 0, fraction in [0, 1].
+        occupancy: (..., N + 1), fractions in [0, 1]: →π of the previous step, followed by one entry that
+            is 0 before the first token and 1 after it.
+        threshold: an occupancy below this counts as 0, in [0, 1].
     Returns:
-        p, (..., N): non-negative, sums to 1 over the slots, or is 0 for an empty memory.
+        p, (..., N): non-negative; sums to 1 over the slots, or is all 0 if the memory is empty.
     Example:
         >>> masked_attention(torch.zeros(3), torch.tensor([0.0, 0.0, 1.0, 1.0]))
         tensor([0.0000, 0.5000, 0.5000])
@@ -45,12 +45,12 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
 
 
 class ScoreMasks(NamedTuple):
-    """Dropout masks of one scoring of all slots; None where nothing is dropped.
+    """Dropout masks of the score at one time step; None where nothing is dropped.
 
     Args:
         query: for x̃, (B, D).
         key: for M̂, (B, N, D).
-        hidden: for the features under the last linear map, (B, N, D).
+        hidden: for the input of the last linear map, (B, N, D).
     """
 
     query: Tensor | None
@@ -62,7 +62,7 @@ NO_SCORE_MASKS = ScoreMasks(None, None, None)
 
 
 class _Score(nn.Module):
-    """What both scores share: maps of token, slot and features, with dropout before each."""
+    """Base class of the scores: linear maps of the token, the slots and the features, dropout before each."""
 
     query: nn.Linear
     key: nn.Linear
@@ -76,18 +76,32 @@ class _Score(nn.Module):
         self.dropout = dropout
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        """Initialize the parameters again. The same seed gives the same values as at construction."""
         for module in self.children():
             module.reset_parameters()  # type: ignore[operator]
 
     def draw_query_mask(self, like: Tensor) -> Tensor | None:
-        """A dropout mask for tokens like `like`, (tokens, D), or None when nothing is dropped."""
+        """Draw a dropout mask for tokens.
+
+        Args:
+            like: the tokens, (tokens, D), whose dtype and device the mask takes.
+        Returns:
+            (tokens, D); None when nothing is dropped.
+        """
         if not self.training or self.dropout == 0:
             return None
         return draw_mask(tuple(like.shape), self.dropout, like)
 
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> ScoreMasks | None:
-        """Dropout masks for one step from the global generator, or None when nothing is dropped."""
+        """Draw the dropout masks of one time step from the global generator.
+
+        Args:
+            batch_size: B.
+            num_slots: N.
+            like: tensor whose dtype and device the masks take.
+        Returns:
+            The masks; None when nothing is dropped.
+        """
         if not self.training or self.dropout == 0:
             return None
         slots = (batch_size, num_slots, self.slot_size)
@@ -103,7 +117,7 @@ class _Score(nn.Module):
         Args:
             x: x̃, (B, D).
             candidate: M̂ of the previous step, (B, N, D).
-            masks: dropout masks; None draws them in training mode. `NO_SCORE_MASKS` drops nothing.
+            masks: dropout masks. If None, they are drawn in training mode; `NO_SCORE_MASKS` drops nothing.
         Returns:
             a, (B, N).
         """
@@ -115,11 +129,11 @@ class _Score(nn.Module):
         return scores / math.sqrt(self.slot_size)
 
     def features(self, query: Tensor, key: Tensor) -> Tensor:
-        """What the score's last map acts on.
+        """Combine queries and keys into the input of the last linear map.
 
         Args:
-            query: the map of x̃, (B, D).
-            key: the map of M̂, (B, N, D).
+            query: the linear map of x̃, (B, D).
+            key: the linear map of M̂, (B, N, D).
         Returns:
             (B, N, D).
         """
@@ -130,10 +144,10 @@ class _Score(nn.Module):
 
 
 class AdditiveScore(_Score):
-    """The paper's score: a tanh perceptron on the token and the slot.
+    """The paper's score: a network with one tanh layer on the concatenation of token and slot.
 
     OM, equation (8): `a_i = w2 · tanh(W1 [x̃; M̂_i] + b1) + b2`, divided by sqrt(D). W1 maps 2D → D
-    and w2 maps D → 1. W1 is held as two D × D halves, so that the token's half is computed once for
+    and w2 maps D → 1. W1 is stored as two D × D halves, so that the token's half is computed once for
     all slots.
 
     Args:
@@ -160,15 +174,15 @@ class AdditiveScore(_Score):
         self.query = nn.Linear(slot_size, slot_size, bias=False, device=device, dtype=dtype)
         self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
         self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
-        self._draw_halves()
+        self._reset_halves()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        """Initialize the parameters again. The same seed gives the same values as at construction."""
         super().reset_parameters()
-        self._draw_halves()
+        self._reset_halves()
 
-    def _draw_halves(self) -> None:
-        """Both halves of W1 as one matrix of fan-in 2D, not as two of fan-in D."""
+    def _reset_halves(self) -> None:
+        """Initialize both halves of W1 as one matrix with fan-in 2D, not as two with fan-in D."""
         bound = 1 / math.sqrt(2 * self.slot_size)
         for parameter in (*self.query.parameters(), *self.key.parameters()):
             nn.init.uniform_(parameter, -bound, bound)
@@ -178,7 +192,7 @@ class AdditiveScore(_Score):
 
 
 class NormalizedScore(_Score):
-    """The released code's score: normalised query and key, added, rectified.
+    """The score of the authors' code: a ReLU of the sum of query and key, each with a LayerNorm.
 
     `a_i = w · relu(LN(W_q x̃) + LN(W_k M̂_i)) / sqrt(D)`, with dropout before each linear map.
 

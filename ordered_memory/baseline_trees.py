@@ -1,4 +1,4 @@
-"""Trees that depend only on the length of a sentence: the baselines of any parser."""
+"""Trees that depend only on the length of a sentence, as baselines for a parser."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ordered_memory.trees import Tree, reduce_topmost
 
 
 def left_branching(n: int) -> Tree:
-    """The tree ((0, 1), 2) …, each constituent the left part of the next.
+    """The tree (((0, 1), 2), …): the left child of every constituent is the next smaller one.
 
     Args:
-        n: leaves, at least 1.
+        n: number of leaves, at least 1.
     Returns:
         A binary tree.
     Raises:
@@ -30,10 +30,10 @@ def left_branching(n: int) -> Tree:
 
 
 def right_branching(n: int) -> Tree:
-    """The tree (0, (1, 2 …)), each constituent the right part of the one before.
+    """The tree (0, (1, (2, …))): the right child of every constituent is the next smaller one.
 
     Args:
-        n: leaves, at least 1.
+        n: number of leaves, at least 1.
     Returns:
         A binary tree.
     Raises:
@@ -50,10 +50,10 @@ def right_branching(n: int) -> Tree:
 
 
 def balanced(n: int) -> Tree:
-    """The tree that halves every span; of an odd number of leaves the left part has one more.
+    """The tree that splits every span in half. If the number of leaves is odd, the left half has one more.
 
     Args:
-        n: leaves, at least 1.
+        n: number of leaves, at least 1.
     Returns:
         A binary tree.
     Raises:
@@ -71,16 +71,17 @@ def balanced(n: int) -> Tree:
 
 
 def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
-    """A tree for each length, every binary tree over its leaves equally likely.
+    """Draw a binary tree of each length, uniformly at random.
 
-    Rémy's algorithm: grow the tree leaf by leaf, each new leaf beside a random node. Takes time O(T), and
-    nothing from the global generator; sampling a zero-potential TreeCRF gives the same distribution in O(T³).
+    Rémy's algorithm: the tree grows leaf by leaf, each new leaf the sibling of a random node. It takes O(T)
+    time and does not use the global generator. Sampling a zero-potential TreeCRF gives the same distribution
+    in O(T³).
 
     Args:
-        lengths: leaves of each tree, at least 1.
-        seed: not negative; the same seed gives the same trees.
+        lengths: number of leaves of each tree, at least 1.
+        seed: non-negative; the same seed gives the same trees.
     Returns:
-        Binary trees in the order of the lengths.
+        One binary tree for each length.
     Raises:
         ValueError: a length below 1.
     Example:

@@ -9,25 +9,24 @@ from collections.abc import Sequence
 from ordered_memory.trees import Tree, check_tokens
 
 WORD = re.compile(r"[^\s()]+", re.ASCII)
-"""A word in brackets. White space is ASCII's: a no-break space may stand within a word."""
+"""A word. Only ASCII white space and parentheses end one, so it may contain a no-break space."""
 TOKEN = re.compile(rf"[()]|{WORD.pattern}", re.ASCII)
 LABEL = re.compile(r"\([^\s()]", re.ASCII)
 LABELLED = re.compile(r"ww|wc+")
-"""A label with a word, or with constituents."""
+"""The children of a labelled constituent: a label and a word, or a label and constituents."""
 
 
 def to_brackets(tree: Tree, tokens: Sequence[str]) -> str:
-    """The tree as text, with one space between parentheses and tokens.
+    """Write a tree as text, with one space between parentheses and tokens.
 
     Args:
         tree: leaves index `tokens`.
         tokens: the words, without parentheses and ASCII white space.
     Returns:
-        For example "( ( a b ) c )"; `from_brackets` reads it.
+        The text, such as "( ( a b ) c )"; `from_brackets` reads it.
     Raises:
         TypeError: not a tree.
-        ValueError: not a tree, as many tokens as it has leaves are not given, or a token could not be read
-            again.
+        ValueError: not a tree, there is not one token for each leaf, or a token is not such a word.
     Example:
         >>> to_brackets(((0, 1), 2), ["a", "b", "c"])
         '( ( a b ) c )'
@@ -57,20 +56,21 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     """Read a tree in brackets, with or without labels.
 
     Parentheses need no spaces around them: `((a b) c)` is `( ( a b ) c )`. In `(S (NP the cat) sat)` a word
-    after "(" may be a label or the first leaf, which only the caller can know.
+    after "(" may be a label or the first leaf; only the caller knows which.
 
     Args:
         text: one tree of parentheses and words.
         labels: True: the first word after each "(" is a label. Labels are dropped, and a constituent with one
-            child is replaced by that child. False: every word is a leaf. None: as False, but what looks like
-            the Penn Treebank is refused: each "(" right before a label and each word in a bracket of its own.
-            (A tree over one word, such as `(NP (NN cats))`, looks like `(a (b c))` and is read.)
+            child is replaced by that child. False: every word is a leaf. None: as False, but text in the
+            format of the Penn Treebank, where every "(" is followed by a label and every word has brackets of
+            its own, raises an error. (A tree over one word, such as `(NP (NN cats))`, is not recognized,
+            because it could be `(a (b c))`.)
     Returns:
         The tree and its tokens.
     Raises:
         TypeError: the text is not a string.
-        ValueError: parentheses do not match or are empty, there is more than one tree, or it looks labelled.
-            Says at which token of the text, parentheses counted, from 0.
+        ValueError: parentheses do not match or are empty, there is more than one tree, or the tree looks
+            labelled. The message gives the position, in tokens of the text (with parentheses) from 0.
     Example:
         >>> from_brackets("((a b) c)")
         (((0, 1), 2), ['a', 'b', 'c'])
@@ -120,13 +120,13 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
 
 
 def _looks_labelled(text: str) -> bool:
-    """Whether every word may be a label or stand in brackets of its own, as in the Penn Treebank.
+    """Whether every word can be a label or has brackets of its own, as in the Penn Treebank.
 
-    Right-branching trees do too, such as `(a (b c))`: with labels that would be a tree over one word.
+    Right-branching trees such as `(a (b c))` do not count: with labels they would have one word.
     """
     if not LABEL.search(text):
         return False
-    shapes: list[str] = []  # of open brackets, a letter for each part: w(ord), c(onstituent)
+    shapes: list[str] = []  # for each open bracket, a letter for each child: w(ord), c(onstituent)
     branches = False
     for token in TOKEN.findall(text):
         if token == "(":

@@ -1,10 +1,10 @@
 """Cells that compose two children into a parent: the Gated Recursive Cell and the TreeRNN operator.
 
-A cell works on a memory slot M_i (the left child, older) and the candidate M̂_{i-1} that rises from
-the slot above (the right child, newer). What it does with M_i does not wait for M̂_{i-1}, so
-every cell has two phases: `prepare` for all slots in one product, `compose` slot by slot.
-Neither normalises its result: that LayerNorm is shared with the input projection and so
-belongs to the layer (`ordered_memory.memory.step`).
+The left child is a memory slot, M_i. The right child, which is newer, is the candidate of the slot above it,
+M̂_{i-1}. The half of the first linear map that acts on M_i does not depend on M̂_{i-1}, so a cell works in two
+phases: `prepare` computes this half for all slots in one matrix product, then `compose` goes slot by slot.
+A cell does not normalize its result: the LayerNorm is shared with the input projection, so the layer
+applies it (`ordered_memory.memory.step`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ordered_memory.dropout import apply_mask, draw_mask
 
 
 class CellMasks(NamedTuple):
-    """Dropout masks of one step of a cell; None where nothing is dropped.
+    """Dropout masks of the cell at one time step; None where nothing is dropped.
 
     Args:
         memory: for M, (B, N, D).
         candidate: for M̂ of the slot above, (B, N, D).
-        hidden: for the hidden units, (B, N, 4D); the TreeRNN operator has none.
+        hidden: for the hidden units, (B, N, 4D); None for the TreeRNN operator, which has no hidden units.
     """
 
     memory: Tensor | None
@@ -37,7 +37,7 @@ class CellMasks(NamedTuple):
         """The masks of one slot, without the slot axis.
 
         Args:
-            i: of the slot, in [0, N).
+            i: index of the slot, in [0, N).
         """
         return CellMasks(*(None if mask is None else mask[:, i] for mask in self))
 
@@ -46,10 +46,10 @@ NO_MASKS = CellMasks(None, None, None)
 
 
 class _Cell(nn.Module):
-    """What both cells share: sizes, and the input map as one half for each child."""
+    """Base class of the cells: the first linear map, stored as one half for each child."""
 
-    gates = 1
-    """Results of the first map, in multiples of D."""
+    expansion = 1
+    """Number of outputs of the first linear map, in multiples of D."""
     hidden_units = 0
 
     def __init__(
@@ -65,30 +65,30 @@ class _Cell(nn.Module):
         check_fraction(dropout=dropout)
         self.slot_size = slot_size
         self.dropout = dropout
-        units = self.gates * slot_size
+        units = self.expansion * slot_size
         self.from_memory = nn.Linear(slot_size, units, bias=False, device=device, dtype=dtype)
         self.from_candidate = nn.Linear(slot_size, units, device=device, dtype=dtype)
-        self._draw_halves()
+        self._reset_halves()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        """Initialize the parameters again. The same seed gives the same values as at construction."""
         self.from_memory.reset_parameters()
         self.from_candidate.reset_parameters()
-        self._draw_halves()
+        self._reset_halves()
 
-    def _draw_halves(self) -> None:
-        """Both halves of the first map as one matrix of fan-in 2D, not as two of fan-in D."""
+    def _reset_halves(self) -> None:
+        """Initialize both halves of the first map as one matrix with fan-in 2D, not as two with fan-in D."""
         bound = 1 / math.sqrt(2 * self.slot_size)
         for parameter in (*self.from_memory.parameters(), *self.from_candidate.parameters()):
             nn.init.uniform_(parameter, -bound, bound)
 
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> CellMasks | None:
-        """Draw dropout masks for one step from the global generator.
+        """Draw the dropout masks of one time step from the global generator.
 
         Args:
             batch_size: B.
             num_slots: N.
-            like: of the dtype and device of the masks.
+            like: tensor whose dtype and device the masks take.
         Returns:
             The masks; None when nothing is dropped.
         """
@@ -105,13 +105,13 @@ class _Cell(nn.Module):
         )
 
     def prepare(self, memory: Tensor, masks: CellMasks = NO_MASKS) -> Tensor:
-        """The memory half of the first map.
+        """Compute the half of the first linear map that acts on the memory.
 
         Args:
             memory: M, (..., D): all slots at once, or one.
-            masks: the dropout masks for these slots.
+            masks: dropout masks of these slots.
         Returns:
-            (..., units), to be passed to `compose` slot by slot.
+            (..., units), the argument `prepared` of `compose`.
         """
         prepared: Tensor = self.from_memory(apply_mask(memory, masks.memory))
         return prepared
@@ -119,20 +119,20 @@ class _Cell(nn.Module):
     def compose(
         self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS
     ) -> Tensor:
-        """The parent of a slot and the candidate that rises into it, not yet normalised.
+        """Compose the parent of a slot and the candidate of the slot above it, before the LayerNorm.
 
         Args:
             prepared: `prepare(memory)`, (..., units).
             memory: M_i, (..., D).
             candidate: M̂_{i-1}, (..., D).
-            masks: the dropout masks of this slot.
+            masks: dropout masks of this slot.
         Returns:
             (..., D).
         """
         raise NotImplementedError
 
     def forward(self, memory: Tensor, candidate: Tensor) -> Tensor:
-        """Both phases, with dropout in training mode: the parent, not yet normalised.
+        """Run both phases, with dropout in training mode. The LayerNorm is left to the caller.
 
         Args:
             memory: M_i, the left child, (..., D).
@@ -165,7 +165,7 @@ class GatedRecursiveCell(_Cell):
         torch.Size([2, 8])
     """
 
-    gates = 4
+    expansion = 4
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class GatedRecursiveCell(_Cell):
         self.output = nn.Linear(4 * slot_size, 4 * slot_size, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        """Initialize the parameters again. The same seed gives the same values as at construction."""
         super().reset_parameters()
         self.output.reset_parameters()
 
@@ -216,8 +216,8 @@ class TreeRNNCell(_Cell):
     def compose(
         self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS
     ) -> Tensor:
-        risen: Tensor = self.from_candidate(apply_mask(candidate, masks.candidate))
-        return torch.tanh(prepared + risen)
+        from_candidate: Tensor = self.from_candidate(apply_mask(candidate, masks.candidate))
+        return torch.tanh(prepared + from_candidate)
 
 
 CELLS: dict[str, type[GatedRecursiveCell] | type[TreeRNNCell]] = {

@@ -1,4 +1,4 @@
-"""Checks of arguments, for both models: errors name the argument, what was expected, and its value."""
+"""Checks of arguments, for both models. Errors name the argument, what was expected, and its value."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def check_fraction(**arguments: float) -> None:
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
-def check_tensor(name: str, value: object, such_as: str = "") -> None:
+def check_tensor(name: str, value: object, hint: str = "") -> None:
     """Check that an argument is a tensor.
 
     Args:
-        name: of the argument, for the error.
-        value: of the argument.
-        such_as: what the caller may have meant, for the error.
+        name: name of the argument, for the error message.
+        value: value of the argument.
+        hint: what the caller may have meant to pass, for the error message.
     Raises:
-        TypeError: it is something else.
+        TypeError: the value is not a tensor.
     """
     if not isinstance(value, Tensor):
-        hint = f" ({such_as})" if such_as else ""
+        hint = f" ({hint})" if hint else ""
         raise TypeError(f"expected {name} to be a tensor{hint}, got {type(value).__name__}")
 
 
@@ -59,12 +59,12 @@ def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception]
     """Check that a tensor is on the same device as another.
 
     Args:
-        name: of the argument, for the error.
-        tensor: the argument.
-        like: on the expected device.
-        error: type of the error.
+        name: name of the argument, for the error message.
+        tensor: value of the argument.
+        like: tensor on the expected device.
+        error: type of exception to raise.
     Raises:
-        ValueError: (or `error`) it is on another device.
+        ValueError: (or `error`) the tensor is on another device.
     """
     if tensor.device != like.device:
         raise error(f"{name} must be on {like.device}, got a tensor on {tensor.device}")
@@ -74,12 +74,12 @@ def check_dtype(name: str, tensor: Tensor, like: Tensor, error: type[Exception] 
     """Check that a tensor has the same dtype as another, or that autocast casts between the two.
 
     Args:
-        name: of the argument, for the error.
-        tensor: the argument.
-        like: of the expected dtype and on the device of the computation.
-        error: type of the error.
+        name: name of the argument, for the error message.
+        tensor: value of the argument.
+        like: tensor of the expected dtype, on the device of the computation.
+        error: type of exception to raise.
     Raises:
-        ValueError: (or `error`) it has another dtype.
+        ValueError: (or `error`) the tensor has another dtype.
     """
     cast = autocast_dtype(like.device) is not None and {tensor.dtype, like.dtype} <= CAST_BY_AUTOCAST
     if tensor.dtype != like.dtype and not cast:
@@ -90,9 +90,9 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype that autocast casts to.
 
     Args:
-        device: that is computed on.
+        device: device of the computation.
     Returns:
-        The dtype; None where autocast is not enabled.
+        The dtype; None if autocast is not enabled.
     """
     kind = device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):
@@ -101,12 +101,12 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 
 def is_transformed(*tensors: Tensor | None) -> bool:
-    """Whether `torch.func` transforms a computation, or it carries forward-mode derivatives.
+    """Whether a `torch.func` transform is active or a tensor carries a forward-mode derivative.
 
     Args:
-        *tensors: of the computation.
+        *tensors: the inputs of a computation.
     Returns:
-        False while `torch.compile` traces, which cannot tell.
+        Always False during tracing by `torch.compile`, where this cannot be determined.
     """
     if torch.compiler.is_compiling():
         return False
@@ -121,8 +121,8 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
     """Check that an argument is one of the known names.
 
     Args:
-        argument: its name, for the error.
-        value: of the argument.
+        argument: name of the argument, for the error message.
+        value: value of the argument.
         known: allowed values.
     Raises:
         ValueError: any other value.
@@ -132,13 +132,13 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:
-    """The lengths of padded sequences, after checking them.
+    """Check the lengths of padded sequences.
 
     Args:
-        lengths: the argument of the caller, (B,).
+        lengths: the caller's argument, (B,).
         inputs: (T, B, ·).
     Returns:
-        (B,) int64 on the device of `inputs`, or None if nothing is padded.
+        The lengths, (B,) int64 on the device of `inputs`; None if nothing is padded.
     Raises:
         ValueError: not one integer in 1..T per sequence, or a tensor that is not on the CPU.
     """
@@ -155,9 +155,11 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
         )
     if values.shape[0] != batch_size:
         raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
-    if torch.compiler.is_compiling():  # tracing cannot read values, and the graph must take any lengths
+    if (
+        torch.compiler.is_compiling()
+    ):  # tracing does not see the values, so the graph checks them when it runs
         fits = ((values >= 1) & (values <= steps)).all()
-        torch._assert_async(fits, "lengths must lie in 1..T")  # naming T in the message would make it static
+        torch._assert_async(fits, "lengths must lie in 1..T")  # the value of T in the message would fix T
         return values.to(inputs.device, torch.int64)
     for i, length in enumerate(values.tolist()):
         if not 1 <= length <= steps:
@@ -168,10 +170,10 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
 
 
 def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
-    """The length of each sequence of a batch as an int, after checking it.
+    """Check the lengths of sequences and return them as ints.
 
     Args:
-        lengths: the argument of the caller, (B,); None for T.
+        lengths: the caller's argument, (B,); None if every sequence has T tokens.
         batch_size: B.
         longest: T.
     Raises:

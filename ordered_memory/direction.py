@@ -1,4 +1,4 @@
-"""One direction of `OrderedMemory`: its parameters, and how a batch of sequences is read with them."""
+"""One direction of `OrderedMemory`: its parameters and its forward pass."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ordered_memory.memory import initial_state
 
 
 class Direction(nn.Module):
-    """The parameters that read a sequence in one direction.
+    """One direction of `OrderedMemory`.
 
     Args:
         input_size: number of features of a token.
         slot_size: D.
         score, cell: names, as in `OrderedMemory`.
-        reverse: read each sequence from its end to its start.
+        reverse: whether to read each sequence from its end to its start.
         device: device of the parameters.
         dtype: dtype of the parameters.
     """
@@ -45,7 +45,7 @@ class Direction(nn.Module):
         self.reverse = reverse
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        """Initialize the parameters again. The same seed gives the same values as at construction."""
         for module in self.children():
             module.reset_parameters()  # type: ignore[operator]
 
@@ -70,25 +70,25 @@ class Direction(nn.Module):
             Output, state and attention, in the order of the tokens.
         """
         if lengths is not None:
-            # Values in the padding, NaN included, must not reach any gradient.
+            # Values in the padding, such as NaN, must not reach any gradient.
             padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= lengths
             inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)
         if self.reverse:
             inputs = _reverse(inputs, lengths)
         projected = self.norm(self.projection(inputs))
-        # Autocast on a CPU leaves its own dtype. (FSDP and DataParallel may leave a module no parameters.)
-        own = (parameter.dtype for parameter in self.parameters() if parameter.is_floating_point())
-        projected = projected.to(next(own, projected.dtype))
+        # Autocast on a CPU changes the dtype. (Under FSDP or DataParallel there may be no parameters.)
+        dtypes = (parameter.dtype for parameter in self.parameters() if parameter.is_floating_point())
+        projected = projected.to(next(dtypes, projected.dtype))
         if state is None:
             state = initial_state(projected.shape[1], num_slots, projected)
         else:
             state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
         modules = self.recurrent_modules()
-        # Engines do not handle an empty batch.
+        # Only the definition handles an empty batch.
         run = select_backend("reference" if projected.shape[1] == 0 else backend, projected, modules)
         masks = self.dropout_sampler(projected[0], num_slots)
         if recompute_every is not None and torch.is_grad_enabled():
-            result = _run_in_stretches(run, recompute_every, projected, state, modules, lengths, masks)
+            result = _run_checkpointed(run, recompute_every, projected, state, modules, lengths, masks)
         else:
             result = run(projected, state, modules, lengths, masks)
         if self.reverse:
@@ -97,40 +97,40 @@ class Direction(nn.Module):
         return result
 
     def recurrent_modules(self) -> Modules:
-        """The learned modules in the form that the recurrence takes."""
+        """The modules that act inside the recurrence."""
         return Modules(self.score, self.cell, self.norm, self.threshold)
 
     def dropout_sampler(self, like: Tensor, num_slots: int) -> DropoutSampler | None:
-        """What draws the dropout masks of each step.
+        """Create the object that draws the dropout masks of each time step.
 
         Args:
             like: x̃ of one step, (B, D).
             num_slots: N.
         Returns:
-            The sampler; None where nothing is dropped.
+            The sampler; None when nothing is dropped.
         """
         if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
             return None
         return DropoutSampler(self.recurrent_modules(), like, num_slots)
 
 
-def _run_in_stretches(
+def _run_checkpointed(
     run: RunRecurrence,
-    stretch: int,
+    segment_length: int,
     inputs: Tensor,
     state: OrderedMemoryState,
     modules: Modules,
     lengths: Tensor | None,
     masks: DropoutSampler | None,
 ) -> MemoryRecurrence:
-    """`run` in stretches of steps, storing only the states between them for the reverse pass."""
+    """Run the recurrence in segments of time steps, each with a gradient checkpoint at its start."""
     outputs, attention = [], []
-    # The caller may change its state in place before the reverse pass; a checkpoint would not notice.
+    # `checkpoint` does not detect that the caller changes the state in place before the backward pass.
     state = OrderedMemoryState(*(tensor.clone() for tensor in state))
-    for start in range(0, len(inputs), stretch):
-        part = inputs[start : start + stretch]
-        own = None if lengths is None else (lengths - start).clamp(0, len(part))
-        result = checkpoint(run, part, state, modules, own, masks, use_reentrant=False)
+    for start in range(0, len(inputs), segment_length):
+        segment = inputs[start : start + segment_length]
+        remaining = None if lengths is None else (lengths - start).clamp(0, len(segment))
+        result = checkpoint(run, segment, state, modules, remaining, masks, use_reentrant=False)
         state = result.state
         outputs.append(result.output)
         attention.append(result.attention)
@@ -138,7 +138,7 @@ def _run_in_stretches(
 
 
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each sequence of (T, B, ·) reversed within its own length; padding stays where it is."""
+    """Reverse each sequence of (T, B, ·) within its own length; padding stays where it is."""
     if lengths is None:
         return sequences.flip(0)
     t = torch.arange(sequences.shape[0], device=sequences.device).unsqueeze(1)

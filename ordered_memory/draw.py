@@ -1,7 +1,7 @@
-"""Drawings of trees, attention and distances: text for a terminal, SVG, and figures of matplotlib.
+"""Drawings of trees, attention and distances: text for a terminal, SVG, and matplotlib figures.
 
-Figures need matplotlib and text of trees needs nltk, which are imported when they are first drawn with.
-`trees.to_nltk` makes trees that nltk draws and saves itself.
+Figures need matplotlib, and trees as text need nltk; both are imported when first used. To draw trees with
+nltk itself, convert them with `trees.to_nltk`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 LEAF_WIDTH, LEVEL_HEIGHT, MARGIN = 34, 18, 14
 CHARACTER_WIDTH = 7.3
-"""Of the page's font, in pixels: LEAF_WIDTH is enough for four characters."""
-LONGEST_LEVEL = 5
-"""Characters of a token that fit beside its neighbours under a heat map."""
+"""Width of a character in pixels. LEAF_WIDTH is enough for four characters."""
+MAX_HORIZONTAL_LABEL = 5
+"""Longest token, in characters, that fits horizontally under a column of a heat map."""
 BAR_WIDTH = 40
 INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00", "#1a66b0"
 
 
 def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | None = None) -> str:
-    """The tree in lines of text, for a terminal.
+    """Draw a tree as text, for a terminal.
 
     Args:
         tree: leaves index `tokens`.
         tokens: the words, one for each leaf.
-        labels: of nodes, by first and last word; those of single words (i, i) stand above them. A node
-            without one is a dot or, above a word, a line.
+        labels: labels of nodes by first and last word, (i, i) for the label above a single word. A node
+            without a label is drawn as a dot or, above a word, as a line.
     Returns:
-        Several lines.
+        Several lines of text.
     Raises:
         ModuleNotFoundError: nltk is not installed.
     Example:
@@ -51,7 +51,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         _┌───┴───┐___│
         _a_______b___c
     """
-    # Given words as leaves, nltk would put them in the order of its own traversal.
+    # The leaves are positions, because nltk would not keep words as leaves in order.
     positions = to_nltk(tree, range(len(tokens)), "·")
     from nltk.tree.prettyprinter import TreePrettyPrinter
 
@@ -60,9 +60,9 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         for node in positions.subtrees():
             of_node = node.leaves()
             node.set_label(labels.get((of_node[0], of_node[-1]), "·"))
-        if isinstance(tree, tuple):  # nltk has a node above the leaf of a one-word tree: that has the label
+        if isinstance(tree, tuple):  # in a one-word tree the nltk node above the word already has the label
             words = [f"{labels.get((i, i), '│')}\n{word}" for i, word in enumerate(tokens)]
-    # nltk breaks what is wider than 16 characters, and would take a word and its label for one.
+    # nltk breaks lines wider than 16 characters, and would join a word and its label.
     width = 16 if labels is None else None
     text: str = TreePrettyPrinter(positions, words).text(unicodelines=True, maxwidth=width)
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
@@ -75,20 +75,20 @@ def tree_svg(
     highlight: Sequence[Span] = (),
     sentiment: Mapping[Span, float] | None = None,
 ) -> str:
-    """The tree as SVG: an element of a page, or a file of its own.
+    """Draw a tree as SVG, for a page or a file.
 
     Args:
         tree: leaves index `tokens`.
         tokens: the words.
-        highlight: spans whose constituents are drawn in the accent colour.
-        sentiment: of every node, by first and last word, single words (i, i) included: from -1, negative,
-            to 1, positive. Nodes become circles that say it.
+        highlight: spans whose constituents are drawn in red.
+        sentiment: sentiment of every node by first and last word, (i, i) for single words, from -1 (negative)
+            to 1 (positive). Nodes are then drawn as circles whose colour and size show it.
     Returns:
         One <svg> element. A page may style its classes: `branch`, `branch wrong`, `leaf`, and `node positive`
         or `node negative` with its `--strength` (percent).
     Raises:
         TypeError: not a tree.
-        ValueError: not a tree over the tokens, or a node has no sentiment or one outside of -1..1.
+        ValueError: not a tree over the tokens, or the sentiment of a node is missing or outside [-1, 1].
     """
     check_tokens(tree, tokens)
     children = _children(tree)
@@ -136,16 +136,16 @@ def tree_svg(
 
 
 def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title: str = "") -> Figure:
-    """The pointer heat map of a sentence.
+    """Draw the attention of a sequence as a heat map.
 
     Args:
-        attention: p of one sequence, (T, N), fractions.
-        tokens: T words.
-        title: above the map.
+        attention: p of one sequence, (T, N).
+        tokens: the T tokens.
+        title: title of the figure.
     Returns:
         A figure: tokens from left to right, slot 1 (the top of the stack) at the top, N at the bottom.
     Raises:
-        ValueError: not one row for each token.
+        ValueError: the attention is not (T, N) for T tokens.
         ModuleNotFoundError: matplotlib is not installed.
     """
     values = _array(attention)
@@ -155,8 +155,8 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     figure = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots)
     axes = figure.add_subplot()
     image = axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    upright = steps > 30 or any(len(token) > LONGEST_LEVEL for token in tokens)
-    axes.set_xticks(range(steps), list(tokens), family="monospace", fontsize=8, rotation=90 * upright)
+    vertical = steps > 30 or any(len(token) > MAX_HORIZONTAL_LABEL for token in tokens)
+    axes.set_xticks(range(steps), list(tokens), family="monospace", fontsize=8, rotation=90 * vertical)
     axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
     axes.set_ylabel("slot")
     axes.set_title(title, fontsize=9)
@@ -165,13 +165,13 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
 
 
 def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
-    """Bars of text, a line for each word, the longest bar for the largest distance.
+    """Draw the distances of a sentence as bars of text, one line for each word.
 
     Args:
-        distances: of one layer, a non-negative number for each word.
-        words: as many.
+        distances: distances of one layer, a non-negative number for each word.
+        words: the words.
     Returns:
-        Several lines.
+        Several lines of text. The longest bar is that of the largest distance.
     Raises:
         ValueError: there is not one finite number for each word.
     Example:
@@ -195,19 +195,19 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
 def distances_figure(
     distances: ArrayLike | Tensor, words: Sequence[str], trees: Sequence[Tree], names: Sequence[str]
 ) -> Figure:
-    """Bars of the distance of each word, a row for each layer, under the layer's tree.
+    """Draw the distances of a sentence as bars, one row for each layer, below the layer's tree.
 
     Args:
         distances: (L, words).
-        words: the sentence.
-        trees: one for each layer.
-        names: one for each layer.
+        words: the words of the sentence.
+        trees: a tree for each layer.
+        names: a name for each layer.
     Returns:
-        A figure: words from left to right.
+        A figure with the words from left to right.
     Raises:
-        TypeError: something is not a tree.
-        ValueError: there is not one row for each name and tree, not one column for each word, or a tree is
-            not over the words.
+        TypeError: an entry of `trees` is not a tree.
+        ValueError: the distances do not have a row for each name and tree and a column for each word, or a
+            tree is not over the words.
         ModuleNotFoundError: matplotlib is not installed.
     """
     values = _array(distances)
@@ -222,7 +222,7 @@ def distances_figure(
     figure = _figure(max(3.0, 1.3 + 0.52 * len(words)), sum(heights) + 1.7 * len(names))
     ratios = [ratio for height in heights for ratio in (height, 1.0)]
     rows = figure.subplots(2 * len(names), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
-    labels = [word.replace("$", r"\$") for word in words]  # a pair of them would start a formula
+    labels = [word.replace("$", r"\$") for word in words]  # matplotlib reads $…$ as a formula
     for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
         above, below = rows[2 * number], rows[2 * number + 1]
         _draw_tree(above, tree)
@@ -252,7 +252,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _children(tree: Tree) -> dict[Span, list[Span]]:
-    """The parts of every constituent, children before parents."""
+    """The spans of the children of every constituent, children before parents."""
     inner = spans(tree)
     children: dict[Span, list[Span]] = {}
     waiting: dict[int, Span] = {leaf: (leaf, leaf) for leaf in leaves(tree)}
@@ -271,7 +271,7 @@ def _children(tree: Tree) -> dict[Span, list[Span]]:
 def _node(
     span: Span, sentiment: Mapping[Span, float], place: tuple[float, float], title: str, word: str
 ) -> str:
-    """The circle of a node, the larger the stronger its sentiment, with the word under it if it is a leaf."""
+    """The circle of a node, larger for a stronger sentiment, with the word below it if the node is a leaf."""
     value = sentiment.get(span)
     if value is None or not -1 <= value <= 1:
         raise ValueError(f"expected sentiment of {span} ({title!r}) to be from -1 to 1, got {value}")
@@ -285,7 +285,7 @@ def _node(
 
 
 def _draw_tree(axes: Axes, tree: Tree) -> None:
-    """Draw the branches; a word is at height 0."""
+    """Draw the branches of a tree, with the words at height 0."""
 
     def join(children: list[tuple[float, int]]) -> tuple[float, int]:
         x = (children[0][0] + children[-1][0]) / 2

@@ -1,4 +1,4 @@
-"""Dropout with explicit masks, so that every backend can be given the same ones."""
+"""Dropout with explicit masks, so that all backends can use the same masks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tensor:
-    """A mask of inverted dropout: 0 with `probability`, else 1 / (1 - probability).
+    """Draw a mask for inverted dropout: 0 with `probability`, else 1 / (1 - probability).
 
     Args:
-        shape: of the mask.
-        probability: fraction of entries to drop, in [0, 1].
-        like: the tensor whose dtype and device the mask takes.
+        shape: shape of the mask.
+        probability: probability of dropping an entry, in [0, 1].
+        like: tensor whose dtype and device the mask takes.
     Returns:
-        Tensor of `shape`, from the global generator of its device.
+        Tensor of `shape`, drawn from the global generator of its device.
     Example:
         >>> draw_mask((2, 3), 1.0, torch.zeros(1)).sum()
         tensor(0.)
@@ -26,10 +26,10 @@ def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tenso
 
 
 def apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
-    """`values * mask`, or `values` where nothing is dropped.
+    """Return `values * mask`, or `values` if nothing is dropped.
 
     Args:
-        values: of any shape.
-        mask: broadcasts to `values`; None where nothing is dropped.
+        values: tensor of any shape.
+        mask: mask that broadcasts to `values`; None if nothing is dropped.
     """
     return values if mask is None else values * mask

@@ -1,7 +1,7 @@
 """`save_pretrained`, `from_pretrained` and `push_to_hub` of models, through huggingface_hub.
 
-A saved model is a directory: the weights in model.safetensors, the arguments in config.json, a model card in
-README.md. Nothing is pickled.
+A saved model is a directory: the weights are in model.safetensors, the constructor arguments in config.json,
+and a model card in README.md. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNREADABLE: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""What a damaged directory raises, beside what safetensors does."""
+"""Exceptions that loading a damaged directory may raise, beside SafetensorError."""
 
 if TYPE_CHECKING or (find_spec("huggingface_hub") and find_spec("safetensors")):
     from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
@@ -30,7 +30,7 @@ if TYPE_CHECKING or (find_spec("huggingface_hub") and find_spec("safetensors")):
 else:
 
     class PyTorchModelHubMixin:
-        """Stands for that of huggingface_hub where it is not installed."""
+        """Placeholder for the mixin of huggingface_hub where that is not installed."""
 
         _hub_mixin_config = None
 
@@ -77,33 +77,33 @@ A model of the Python library ordered-memory. model.safetensors has its weights,
 
 
 class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_template=CARD):
-    """Gives a module `save_pretrained`, `from_pretrained` and `push_to_hub`.
+    """Mixin that adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a module.
 
-    They are those of `huggingface_hub.PyTorchModelHubMixin`, but weights must be in safetensors and fit the
-    model, and what is wrong with a directory is one ValueError.
+    The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
+    in safetensors format and match the model exactly, and a damaged directory raises a ValueError.
     """
 
     usage = ""
-    """Python for the model card, to follow `model = Class.from_pretrained(…)`: how to feed the model."""
+    """Python code of the model card that calls the model, after `model = Class.from_pretrained(…)`."""
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the module was built with, defaults included, as config.json has it."""
+        """The constructor arguments, including defaults, as in config.json."""
         config = self._hub_mixin_config
         return dict(config) if isinstance(config, dict) else {}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str], **options: Any) -> Self:
-        """A saved model, in evaluation mode.
+        """Load a saved model, in evaluation mode.
 
         Args:
             pretrained_model_name_or_path: a directory, or a name on the Hugging Face Hub, "owner/name".
-            options: arguments of the module to replace, and those of `hf_hub_download`: `revision`, `token`,
-                `cache_dir`, `force_download`, `local_files_only`.
+            options: constructor arguments that replace the saved ones, and arguments of `hf_hub_download`:
+                `revision`, `token`, `cache_dir`, `force_download`, `local_files_only`.
         Raises:
             ImportError: huggingface_hub is not installed.
-            OSError: the Hub has no such model or is out of reach.
-            ValueError: the directory does not hold such a model.
+            OSError: the Hub has no such model or cannot be reached.
+            ValueError: the directory does not contain a saved model of this class.
         """
         where = os.fspath(pretrained_model_name_or_path)
         try:
@@ -114,7 +114,7 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
-        """The module with its weights; never from a pickle."""
+        """Build the module and load its weights, never from a pickle."""
         names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
         download = {name: options.pop(name) for name in names}
         file = os.path.join(model_id, WEIGHTS)
@@ -123,10 +123,10 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         return cls._load_as_safetensor(cls(**options), file, "cpu", strict=True)
 
     def generate_model_card(self, **values: Any) -> ModelCard:
-        """The model card.
+        """Create the model card.
 
         Args:
-            values: of the template, in place of the module's own: `name`, `usage`, `results`, `command`.
+            values: template variables that replace the module's own: `name`, `usage`, `results`, `command`.
         """
         name, module = type(self).__name__, type(self).__module__
         load = f'model = {name}.from_pretrained(".")  # this directory, or its name on the Hub'

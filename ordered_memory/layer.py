@@ -26,15 +26,15 @@ from ordered_memory.direction import Direction
 
 
 class OrderedMemoryOutput(NamedTuple):
-    """What `OrderedMemory` returns. Shapes are given for (T, B, ·); with `batch_first` they are (B, T, ·).
+    """The output of `OrderedMemory`. Shapes are for (T, B, ·); with `batch_first` they are (B, T, ·).
 
     Args:
         output: M̂_N of every step, (T, B, D), or (T, B, 2D) if bidirectional, zero at padded steps; a
             PackedSequence if the input was one.
         state: state after each sequence's last token. If bidirectional, each of its tensors has a leading
-            axis of 2, and entry 1 is the state after reading back to the first token.
+            axis of 2, and entry 1 is the state of the backward direction, after the first token.
         attention: p of every token, (T, B, N), zero at padded steps; padded even if the input was packed. If
-            bidirectional (2, T, B, N), both directions in the order of the tokens.
+            bidirectional, (2, T, B, N), in the order of the tokens for both directions.
     """
 
     output: Tensor | PackedSequence
@@ -42,36 +42,37 @@ class OrderedMemoryOutput(NamedTuple):
     attention: Tensor
 
 
-def _of_every_direction(name: str, where: str) -> Any:
-    """A fraction that every direction holds, as an attribute of the layer that can be read and set.
+def _shared_fraction(name: str, path: str) -> Any:
+    """A property of the layer that reads and sets a fraction in every direction.
 
     Args:
-        name: of the attribute, for the error.
-        where: it is in a direction.
+        name: name of the property, for the error message.
+        path: dotted path of the attribute within a direction.
     """
-    path, _, attribute = where.rpartition(".")
+    submodule, _, attribute = path.rpartition(".")
 
     def read(layer: OrderedMemory) -> Any:
-        return getattr(layer.directions[0].get_submodule(path), attribute)
+        return getattr(layer.directions[0].get_submodule(submodule), attribute)
 
     def write(layer: OrderedMemory, value: float) -> None:
         check_fraction(**{name: value})
         for direction in layer.directions:
-            setattr(direction.get_submodule(path), attribute, value)
+            setattr(direction.get_submodule(submodule), attribute, value)
 
     return property(read, write)
 
 
 class OrderedMemory(nn.Module):
-    """Ordered Memory: a recurrent layer that reads trees with a stack of memory slots.
+    """Ordered Memory: a recurrent layer that induces trees with a stack of memory slots.
 
     OM, equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The summary of a
     sequence is the output at its last token, `state.candidate[..., -1, :]`.
 
-    Under autocast the results have the dtype of the parameters: the memory is carried over many steps.
+    Under autocast the results keep the dtype of the parameters, because the memory is carried over many
+    steps.
 
-    `cell_dropout`, `attention_dropout` and `occupancy_threshold` are also attributes. One that is set acts on
-    the next call.
+    `cell_dropout`, `attention_dropout` and `occupancy_threshold` are also attributes. Setting one takes
+    effect at the next call.
 
     Args:
         input_size: number of features of a token.
@@ -79,7 +80,7 @@ class OrderedMemory(nn.Module):
         num_slots: N, depth of the stack, at least 1. Slots share weights, so a call may use another number.
         cell_dropout: probability of dropping an input of a linear map in the cell, in [0, 1].
         attention_dropout: probability of dropping an input of a linear map in the score, in [0, 1].
-        score: "normalized" (the score of the released code) or "additive" (equation 8 of the paper).
+        score: "normalized" (the score of the authors' code) or "additive" (equation 8 of the paper).
         cell: "gated" (the Gated Recursive Cell) or "tree-rnn" (the operator of the paper's ablation).
         bidirectional: also read each sequence from its end to its start.
         batch_first: input and output are (B, T, ·) instead of (T, B, ·).
@@ -87,9 +88,10 @@ class OrderedMemory(nn.Module):
             slots to compute.
         recompute_every: number of steps per gradient checkpoint. The forward pass stores the state once every
             `recompute_every` steps, and the backward pass runs the steps in between again. This saves memory
-            for about a third more time. Memory is lowest near √T. None stores every step.
-        backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from
-            `ordered_memory.backends.BACKENDS`. All give the same results, but draw other dropout masks.
+            for about a third more time. Memory use is lowest near √T. None stores every step.
+        backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
+            `ordered_memory.backends.BACKENDS`. All give the same results, except that from the same seed they
+            draw different dropout masks.
         device: device of the parameters.
         dtype: dtype of the parameters.
     Raises:
@@ -101,9 +103,9 @@ class OrderedMemory(nn.Module):
         (torch.Size([4, 10, 32]), torch.Size([4, 10, 8]), torch.Size([4, 8, 32]))
     """
 
-    cell_dropout = _of_every_direction("cell_dropout", "cell.dropout")
-    attention_dropout = _of_every_direction("attention_dropout", "score.dropout")
-    occupancy_threshold = _of_every_direction("occupancy_threshold", "threshold")
+    cell_dropout = _shared_fraction("cell_dropout", "cell.dropout")
+    attention_dropout = _shared_fraction("attention_dropout", "score.dropout")
+    occupancy_threshold = _shared_fraction("occupancy_threshold", "threshold")
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class OrderedMemory(nn.Module):
         self.occupancy_threshold = occupancy_threshold
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again; a seed gives the numbers that it gives at construction."""
+        """Initialize the parameters again. The same seed gives the same values as at construction."""
         for direction in self.directions:
             assert isinstance(direction, Direction)
             direction.reset_parameters()
@@ -212,7 +214,7 @@ class OrderedMemory(nn.Module):
         raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
 
     def _assemble(self, results: list[MemoryRecurrence]) -> OrderedMemoryOutput:
-        """The directions' results side by side, in the layout of the caller."""
+        """Combine the results of all directions, in the caller's layout."""
         output = torch.cat([result.output for result in results], dim=-1)
         if self.bidirectional:
             pairs = zip(*(result.state for result in results), strict=True)
@@ -234,9 +236,9 @@ class OrderedMemory(nn.Module):
         if lengths is not None:
             raise ValueError("lengths must be None for a PackedSequence, which carries its own")
         time = 1 if self.batch_first else 0
-        place, lengths = _unpack(x.batch_sizes, x.data, x.sorted_indices)
+        position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
-        padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, place, x.data).view(shape)
+        padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, position, x.data).view(shape)
         if x.unsorted_indices is not None:
             padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
         result = self.forward(padded.transpose(0, time), state, lengths, num_slots)
@@ -244,7 +246,7 @@ class OrderedMemory(nn.Module):
         output = result.output.transpose(0, time)
         if x.sorted_indices is not None:
             output = output.index_select(1, x.sorted_indices)
-        packed = output.flatten(0, 1).index_select(0, place)
+        packed = output.flatten(0, 1).index_select(0, position)
         sequence = PackedSequence(packed, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
         return OrderedMemoryOutput(sequence, result.state, result.attention)
 
@@ -294,13 +296,13 @@ class OrderedMemory(nn.Module):
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
 
 
-def _unpack(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Where each token of a PackedSequence stands in T * B, and the lengths of the sequences, (B,)."""
+def _positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The index t * B + b of each token of a PackedSequence in the padded batch, and all lengths, (B,)."""
     batch_size = int(batch_sizes[0]) if order is None else order.shape[0]
     torch._check(batch_size > 0)
     ends = batch_sizes.cumsum(0)
     token = torch.arange(data.shape[0], device="cpu")
     t = torch.searchsorted(ends, token, right=True)
-    place = t * batch_size + token - (ends - batch_sizes)[t]
+    position = t * batch_size + token - (ends - batch_sizes)[t]
     running = torch.arange(batch_size, device="cpu") < batch_sizes.unsqueeze(1)
-    return place.to(data.device), running.sum(0)
+    return position.to(data.device), running.sum(0)

@@ -1,8 +1,8 @@
-"""Ordered Memory as equations: one time step, and the loop over time. This is the definition.
+"""The definition of Ordered Memory, to be read beside the paper: one time step, and the loop over time.
 
 Axes: B batch, T time, N slots, D slot size. Slot index 0 is the paper's slot 1, the top of the stack
 (shortest-lived); index N - 1 is slot N, the bottom (the root). Everything here is a pure function
-of tensors and of the three learned modules; backends are faster ways to the same numbers.
+of tensors and of three modules: score, cell and LayerNorm. Backends compute the same results faster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemor
     Args:
         batch_size: B.
         num_slots: N.
-        like: of the dtype and device of the state; its last size is D.
+        like: tensor (..., D) whose dtype and device the state takes.
     Returns:
         Memory and candidate (B, N, D), occupancy (B, N + 1).
     """
@@ -40,42 +40,42 @@ def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemor
 def step(
     x: Tensor, state: OrderedMemoryState, modules: Modules, masks: StepMasks | None = None
 ) -> tuple[OrderedMemoryState, Tensor]:
-    """Read one token.
+    """One time step: read one token of each sequence.
 
     OM, equations (3)–(11) and Algorithm 1, with M̂_0 = x̃:
     `p = masked_attention(score(x̃, M̂[t-1]), occupancy[t-1])`;
     `M_i = M_i[t-1] (1 - ←π_i) + M̂_i[t-1] ←π_i`;
     `o_i = LN(cell(M_i, M̂_{i-1}))`; `M̂_i = x̃ (1 - →π_i) + o_i →π_i`.
-    Equation (7) prints (1 - →π)^{i+1}; Algorithm 1's index i is the one that is right.
+    Equation (7) has the index i + 1 on (1 - →π), a misprint; Algorithm 1 has i.
 
     Args:
         x: x̃ = LN(W x + b), equation (1), (B, D).
-        state: of the previous step.
-        modules: the learned ones.
-        masks: dropout masks, or None.
+        state: state after the previous step.
+        modules: score, cell and LayerNorm.
+        masks: dropout masks; None for no dropout.
     Returns:
         The new state (the output of the step is `state.candidate[:, -1]`) and p, (B, N).
     """
     masks = masks or StepMasks()
     score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_MASKS
 
-    # `.to`: autocast gives linear maps, and LayerNorms on a CPU, its own dtype; the recurrence stays in x's.
+    # Under autocast, linear maps (and LayerNorm on a CPU) return the autocast dtype: back to the dtype of x.
     scores = modules.score(x, state.candidate, score_masks).to(x.dtype)
     p = masked_attention(scores, state.occupancy, modules.threshold)
-    forward = forward_mask(p)  # →π: from which slot on the token's subtree is written
-    backward = backward_mask(p).unsqueeze(-1)  # ←π: up to which slot the memory takes the last candidate
+    forward = forward_mask(p)  # →π: 1 from the attended slot down, where the token's subtree is written
+    backward = backward_mask(p).unsqueeze(-1)  # ←π: 1 from it up, where the previous candidate is stored
 
     # lerp(a, b, w) = a (1 - w) + b w, and exactly a where w = 0.
     memory = torch.lerp(state.memory, state.candidate, backward)
     prepared = modules.cell.prepare(memory, cell_masks)
-    below = x
+    above = x  # M̂_{i-1}, the candidate of the slot above
     candidates = []
-    # unbind, because the gradient of indexing slot by slot would fill a whole memory of zeros for each.
+    # unbind rather than index: the gradient of each index would be a tensor of zeros for all slots.
     slots = zip(prepared.unbind(1), memory.unbind(1), forward.unsqueeze(-1).unbind(1), strict=True)
     for i, (prepared_i, memory_i, forward_i) in enumerate(slots):
-        composed = modules.norm(modules.cell.compose(prepared_i, memory_i, below, cell_masks.slot(i)))
-        below = torch.lerp(x, composed.to(x.dtype), forward_i)
-        candidates.append(below)
+        composed = modules.norm(modules.cell.compose(prepared_i, memory_i, above, cell_masks.slot(i)))
+        above = torch.lerp(x, composed.to(x.dtype), forward_i)
+        candidates.append(above)
 
     occupancy = torch.cat([forward, torch.ones_like(forward[:, :1])], dim=-1)
     return OrderedMemoryState(memory, torch.stack(candidates, dim=1), occupancy), p
@@ -88,16 +88,16 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: Masks = None,
 ) -> MemoryRecurrence:
-    """Read whole sequences, one step at a time: the definition that every backend must equal.
+    """Read whole sequences, one time step after the other. Every backend must give the same results.
 
-    A step past the end of a sequence leaves its state unchanged and its output is zero.
+    A step past the end of a sequence leaves its state unchanged, and its output is zero.
 
     Args:
         inputs: x̃, (T, B, D).
-        state: before the first token.
-        modules: the learned ones.
-        lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
-        masks: dropout masks of each step, or the sampler of them.
+        state: initial state.
+        modules: score, cell and LayerNorm.
+        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
+        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
@@ -110,16 +110,16 @@ def run_recurrence(
         if lengths is not None:
             running = t < lengths
             new_state = OrderedMemoryState(
-                *(_where(running, new, old) for new, old in zip(new_state, state, strict=True))
+                *(_where_running(running, new, old) for new, old in zip(new_state, state, strict=True))
             )
-            output, p = _where(running, output), _where(running, p)
+            output, p = _where_running(running, output), _where_running(running, p)
         state = new_state
         outputs.append(output)
         attention.append(p)
     return MemoryRecurrence(torch.stack(outputs), state, torch.stack(attention))
 
 
-def _where(running: Tensor, new: Tensor, old: Tensor | None = None) -> Tensor:
-    """`new` for the rows that still run, `old` (or zero) for the others."""
+def _where_running(running: Tensor, new: Tensor, old: Tensor | None = None) -> Tensor:
+    """`new` for the sequences that have not ended, `old` (or zero) for the others."""
     running = running.view(-1, *[1] * (new.dim() - 1))
     return torch.where(running, new, torch.zeros_like(new) if old is None else old.to(new.dtype))

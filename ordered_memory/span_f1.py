@@ -1,7 +1,7 @@
-"""Unlabelled span F1 between trees, with every convention that papers differ in as an argument.
+"""Unlabelled span F1 between trees. The conventions that differ between papers are arguments.
 
-Spans are compared as sets. The charts of `trees.to_chart` hold the same spans and `trees.from_chart` reads
-them, but T × T tensors for T - 1 spans took ten times as long on 10,000 ListOps expressions.
+Spans are compared as sets. Comparing T × T charts (`trees.to_chart`) took ten times as long on 10,000 ListOps
+expressions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Convention(NamedTuple):
-    """What an F1 counts. `str` gives the wording of reports.
+    """The convention of an F1 score. `str` gives its wording in reports.
 
     Args:
         level: "corpus" pools the counts of all sentences, "sentence" averages the scores of each.
@@ -35,17 +35,17 @@ class Convention(NamedTuple):
 
 
 CORPUS_LEVEL = Convention("corpus", whole_sentence=True)
-"""EVALB's for trees without unary nodes, such as those of ListOps and logic; see `span_f1` for others."""
+"""The convention of EVALB for trees without unary nodes, as in ListOps and logic; see `span_f1`."""
 SENTENCE_LEVEL = Convention("sentence", whole_sentence=False)
 """The convention of ON-LSTM's evaluation."""
 CONVENTIONS = (CORPUS_LEVEL, SENTENCE_LEVEL)
 ONE_TOKEN = "Spans of one token never count."
-"""Holds under every convention."""
+"""A note for reports; true of every convention."""
 EVALB_DIFFERENCE = (
     "EVALB also counts constituents over one word and every node of a unary chain, so its numbers for a "
     "treebank with such nodes differ."
 )
-"""Shown with `CORPUS_LEVEL` scores where gold trees may have unary nodes."""
+"""A note for reports of `CORPUS_LEVEL` scores where gold trees may have unary nodes."""
 
 
 class SpanF1(NamedTuple):
@@ -55,7 +55,7 @@ class SpanF1(NamedTuple):
         precision: fraction in [0, 1].
         recall: fraction in [0, 1].
         f1: fraction in [0, 1].
-        sentences: how many were scored.
+        sentences: number of sentences.
         level: "corpus" or "sentence".
         whole_sentence: whether the span of the whole sentence counts.
         matched: number of spans that are both predicted and gold, in all sentences.
@@ -81,14 +81,14 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
 
         precision = |P ∩ G| / |P|,  recall = |P ∩ G| / |G|,  F1 = 2 |P ∩ G| / (|P| + |G|),
 
-    of all sentences together or of each. If P is empty precision is 1, if G is empty recall is 1, if both are
-    F1 is 1: a sentence of one word scores 1.
+    of all sentences together or of each. Precision is 1 if P is empty, recall is 1 if G is empty, and F1 is 1
+    if both are empty: a sentence of one word scores 1.
 
     `level="corpus", whole_sentence=True` gives EVALB's unlabelled numbers if every constituent has two
-    children or more. In the Penn Treebank that is not so, and EVALB (with COLLINS.prm) gives other numbers.
-    It counts every node above the part-of-speech tags: those over one word, and each one of a unary chain;
-    here a span counts once, and only if it has two words. And it deletes an outermost node by its label only
-    (TOP, in other parameter files ROOT or S1), so one of another label counts, too.
+    children or more. This does not hold for the Penn Treebank, where EVALB (with COLLINS.prm) gives other
+    numbers: it counts every node above the part-of-speech tags, including nodes over one word and each node
+    of a unary chain. Here a span counts once, and only if it has two words or more. EVALB also deletes an
+    outermost node only if its label is TOP (in other parameter files ROOT or S1), and counts it otherwise.
 
     `level="sentence", whole_sentence=False` is the convention of ON-LSTM's evaluation.
 
@@ -100,8 +100,8 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     Returns:
         The scores and their conventions.
     Raises:
-        TypeError: something is not a tree (a string or an nltk.Tree, for instance); says which and where.
-        ValueError: something is not a tree, there are no sentences, the numbers of trees or of their leaves
+        TypeError: an entry is not a tree (a string or an nltk.Tree, for instance); the message says where.
+        ValueError: an entry is not a tree, there are no sentences, the numbers of trees or of their leaves
             differ, or the level is unknown.
     Example:
         >>> span_f1([((0, 1), 2)], [(0, (1, 2))], level="corpus", whole_sentence=True).f1
@@ -112,13 +112,13 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
 
 
 def baselines(lengths: Sequence[int], seed: int = 0) -> dict[str, list[Tree]]:
-    """Trees that depend only on the length of a sentence: the baselines of any parser.
+    """Baseline trees, which depend only on the length of a sentence.
 
     Args:
-        lengths: tokens of each sentence, at least 1.
-        seed: of the random trees.
+        lengths: number of tokens of each sentence, at least 1.
+        seed: seed of the random trees.
     Returns:
-        By name: left-branching, right-branching, balanced, random (uniform).
+        The trees by name: left-branching, right-branching, balanced, random (uniform).
     Raises:
         ValueError: a length below 1.
     Example:
@@ -140,14 +140,14 @@ def compare(
     conventions: Sequence[Convention] = CONVENTIONS,
     seed: int = 0,
 ) -> dict[Convention, dict[str, SpanF1]]:
-    """Score a model's trees and those of every baseline. Each tree is read once, whatever the conventions.
+    """Score the trees of a model and of every baseline, under one convention or more.
 
     Args:
         predicted, gold: see `span_f1`.
         conventions: by default both of `CONVENTIONS`.
-        seed: of the random trees.
+        seed: seed of the random trees.
     Returns:
-        By convention, then by name: "model", then the baselines.
+        Scores by convention, then by name: "model", then the baselines.
     Raises:
         TypeError, ValueError: as `span_f1`.
     Example:
@@ -166,11 +166,11 @@ def compare(
 
 
 def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuation: str) -> str:
-    """Tables of scores, with the conventions that they were computed under.
+    """Format scores as tables, with their conventions.
 
     Args:
-        scores: from `compare`.
-        punctuation: how it was treated, for the reader: "dropped", "kept", …
+        scores: result of `compare`.
+        punctuation: how punctuation was treated, such as "dropped" or "kept"; part of the text.
     Returns:
         Several lines of text.
     Example:
@@ -202,11 +202,11 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
 
 
 class _Spans(NamedTuple):
-    """A tree, read.
+    """The spans of a tree.
 
     Args:
-        size: its leaves.
-        spans: of its constituents of two leaves or more.
+        size: number of leaves.
+        spans: spans of the constituents of two leaves or more.
     """
 
     size: int
@@ -219,7 +219,7 @@ def _read(trees: Sequence[Tree], argument: str) -> list[_Spans]:
 
 def _read_tree(tree: Tree, name: str) -> _Spans:
     found = spans(tree, name)
-    # The root comes last; a tree without spans has one leaf.
+    # The whole tree comes last; a tree without spans is a single leaf.
     first, last = found[-1] if found else leaves(tree) * 2
     if first != 0:
         raise ValueError(f"expected {name} to have the leaves 0, 1, …, got {first} as the first")
@@ -245,7 +245,7 @@ def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Conv
 
 
 def _count(index: int, predicted: _Spans, gold: _Spans, whole_sentence: bool) -> tuple[int, int, int]:
-    """Matched, predicted and gold spans of one sentence."""
+    """The numbers of matched, predicted and gold spans of one sentence."""
     if predicted.size != gold.size:
         raise ValueError(
             f"expected trees over the same leaves, got {predicted.size} leaves in predicted[{index}] and "
@@ -259,6 +259,6 @@ def _count(index: int, predicted: _Spans, gold: _Spans, whole_sentence: bool) ->
 def _ratios(matched: int, found: int, wanted: int) -> tuple[float, float, float]:
     precision = matched / found if found else 1.0
     recall = matched / wanted if wanted else 1.0
-    # From counts: swapping the trees gives the same number exactly.
+    # From the counts, so that F1 is exactly symmetric in the two trees.
     f1 = 2 * matched / (found + wanted) if found + wanted else 1.0
     return precision, recall, f1

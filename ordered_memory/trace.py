@@ -1,6 +1,6 @@
-"""Traces of what a model did with a sequence, step by step; `trace_format` says what is in them.
+"""Traces: what a model did with a sequence, step by step. `trace_format` documents their content.
 
-`read_output` makes one for each sequence of a layer's output, `to_json` writes them.
+`read_output` makes one trace for each sequence of a layer's output, `to_json` serializes traces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
-from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, Direction, from_distances, reductions
+from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, ReadingDirection, from_distances, reductions
 from ordered_memory.trees import Span, Tree, check_tokens, fold, leaves, spans
 
 __all__ = [
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 DIGITS, DISTANCE_DIGITS = 3, 6
-"""Decimal places: of fractions, and of distances, so that those which differ still do."""
+"""Decimal places of fractions, and of distances, which must stay distinct."""
 
 
 class HasAttention(Protocol):
-    """What `OrderedMemory` returns."""
+    """An output of `OrderedMemory`."""
 
     @property
     def attention(self) -> Tensor: ...
@@ -54,23 +54,23 @@ def read_output(
     lengths: Sequence[int] | Tensor | None = None,
     *,
     batch_first: bool = False,
-    direction: Direction = "forward",
+    direction: ReadingDirection = "forward",
 ) -> list[Trace]:
-    """The traces of a batch, from what a layer returned.
+    """The traces of a batch, from the output of a layer.
 
     Args:
-        output: what `OrderedMemory` returned, or what `onlstm.ONLSTM` returned when it was called with
-            `distances=True`.
-        tokens: of each of B sequences, as many as its length.
-        lengths: tokens of each sequence, (B,); None for T. Must be the layer's.
-        batch_first: the layer's.
-        direction: which of two directions to read, of a bidirectional layer.
+        output: the output of `OrderedMemory`, or of `onlstm.ONLSTM` called with `distances=True`.
+        tokens: the tokens of each of B sequences.
+        lengths: number of tokens of each sequence, (B,), as passed to the layer; None if every sequence has T
+            tokens.
+        batch_first: as in the layer.
+        direction: the direction to use of a bidirectional layer.
     Returns:
         B traces. Those of Ordered Memory have `memory` and `nodes`, those of ON-LSTM `layers`.
     Raises:
-        TypeError: the output is not one of a layer, or has no distances.
-        ValueError: the tokens are not as many as the lengths say, the output is not of a batch of padded
-            sequences, or the direction is unknown; or as `read_attention` and `read_distances`.
+        TypeError: the output is not that of such a layer, or has no distances.
+        ValueError: the numbers of tokens differ from the lengths, the output is not of a batch of padded
+            sequences, or the direction is unknown; or as in `read_attention` and `read_distances`.
     Example:
         >>> from ordered_memory import OrderedMemory
         >>> layer = OrderedMemory(4, 8, num_slots=5, batch_first=True)
@@ -90,8 +90,8 @@ def read_output(
         batch = attention if batch_first else attention.transpose(0, 1)
         sizes = _sizes(tokens, lengths, *batch.shape[:2])
         return [
-            read_attention(rows[:size], own, direction=direction)
-            for rows, own, size in zip(batch, tokens, sizes, strict=True)
+            read_attention(attention_of_one[:size], tokens_of_one, direction=direction)
+            for attention_of_one, tokens_of_one, size in zip(batch, tokens, sizes, strict=True)
         ]
     distances = getattr(output[2], "forget", None) if isinstance(output, tuple) and len(output) > 2 else None
     if not isinstance(output, tuple) or not isinstance(distances, Tensor):
@@ -104,29 +104,31 @@ def read_output(
             f"expected distances of a batch of padded sequences, got shape {tuple(distances.shape)}"
         )
     features, (hidden, _), _ = output
-    if features.shape[-1] == 2 * hidden.shape[-1]:  # both directions of a layer, one after the other
+    if features.shape[-1] == 2 * hidden.shape[-1]:  # bidirectional: the two directions of a layer alternate
         distances = distances[DIRECTIONS.index(direction) :: 2]
     layers = distances if batch_first else distances.transpose(1, 2)
     sizes = _sizes(tokens, lengths, *layers.shape[1:])
     return [
-        read_distances(layers[:, i, :size], own, direction=direction)
-        for i, (own, size) in enumerate(zip(tokens, sizes, strict=True))
+        read_distances(layers[:, i, :size], tokens_of_one, direction=direction)
+        for i, (tokens_of_one, size) in enumerate(zip(tokens, sizes, strict=True))
     ]
 
 
-def read_attention(attention: Tensor, tokens: Sequence[str], *, direction: Direction = "forward") -> Trace:
+def read_attention(
+    attention: Tensor, tokens: Sequence[str], *, direction: ReadingDirection = "forward"
+) -> Trace:
     """The trace of one sequence, from the attention of Ordered Memory.
 
     Args:
-        attention: p, (T, N), a row for each token, of a sequence that was read into an empty memory.
-        tokens: T of them.
-        direction: "backward" for attention of a layer that read the sequence from its end.
+        attention: p, (T, N), of a sequence that was read with an empty memory as initial state.
+        tokens: the T tokens.
+        direction: "backward" if the layer read the sequence from its end.
     Returns:
         A trace with `memory` and `nodes`.
     Raises:
-        TypeError: the attention is no tensor.
-        ValueError: the attention is not (T, N), T tokens are not given, or a number is NaN, infinity or below
-            0; or the token that is read first attends to a slot, or another one to none.
+        TypeError: the attention is not a tensor.
+        ValueError: the attention is not (T, N) for T tokens, or an entry is NaN, infinite or negative; or the
+            first token that is read attends to a slot, or a later one attends to none.
     """
     check_tensor("attention", attention)
     if attention.dim() != 2 or len(attention) != len(tokens) or 0 in attention.shape:
@@ -178,23 +180,23 @@ def read_distances(
     *,
     names: Sequence[str] = (),
     temperature: float = 1.0,
-    direction: Direction = "forward",
+    direction: ReadingDirection = "forward",
 ) -> Trace:
     """The trace of one sequence, from the distances of ON-LSTM or PRPN.
 
-    It has all decodings; "cky" takes time and memory with the third power of T.
+    It contains the trees of all decodings; "cky" needs time and memory O(T³).
 
     Args:
-        distances: d, (L, T): a row for each layer.
-        tokens: T of them.
-        names: of the layers; by default "layer 1", …
-        temperature: of the decoding "cky", in the unit of the distances.
-        direction: "backward" for layers that read the sequence from its end.
+        distances: d, (L, T), for L layers.
+        tokens: the T tokens.
+        names: names of the layers; by default "layer 1", …
+        temperature: temperature of "cky", in the unit of the distances.
+        direction: "backward" if the layers read the sequence from its end.
     Returns:
         A trace with `layers`.
     Raises:
-        TypeError: the distances are no tensor.
-        ValueError: the distances are not (L, T) or not finite, or there is not a name for each layer.
+        TypeError: the distances are not a tensor.
+        ValueError: the distances are not (L, T) or not finite, or there is not one name for each layer.
     """
     check_tensor("distances", distances)
     if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
@@ -228,8 +230,8 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
     """The trace of a sequence of which only the induced tree is known.
 
     Args:
-        tree: over the tokens.
-        tokens: its leaves.
+        tree: tree over the tokens.
+        tokens: the tokens.
     Returns:
         A trace with `nodes`.
     Raises:
@@ -239,12 +241,12 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
     return {**empty_trace(tokens), "nodes": nodes_of(tree)}
 
 
-def empty_trace(tokens: Sequence[str], direction: Direction = "forward") -> Trace:
-    """The trace of a sequence of which nothing but the tokens is known.
+def empty_trace(tokens: Sequence[str], direction: ReadingDirection = "forward") -> Trace:
+    """The trace of a sequence of which only the tokens are known.
 
     Args:
-        tokens: all that is read.
-        direction: "backward" where it was read from its end.
+        tokens: the tokens.
+        direction: "backward" if the sequence was read from its end.
     Returns:
         A trace to which an answer or a true tree may be added.
     """
@@ -260,22 +262,22 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
     """Set a trace's true tree, and mark which induced constituents are in it.
 
     Args:
-        trace: changed in place.
-        tree: over the words.
+        trace: the trace; changed in place.
+        tree: tree over the words.
         words: positions of the words among the tokens; None for all tokens.
     Raises:
         TypeError, ValueError: not a tree over the words, or the words are not among the tokens.
     """
     size = len(trace["tokens"])
-    places = list(range(size) if words is None else words)
-    if places != sorted(set(places) & set(range(size))):
+    positions = list(range(size) if words is None else words)
+    if positions != sorted(set(positions) & set(range(size))):
         raise ValueError(
-            f"expected words to be rising positions in 0..{size - 1}, got {reprlib.repr(places)}"
+            f"expected words to be increasing positions in 0..{size - 1}, got {reprlib.repr(positions)}"
         )
-    check_tokens(tree, places, "words")
-    trace["words"] = places
-    trace["true_nodes"] = nodes_of(tree, size, places)
-    number = {place: i for i, place in enumerate(places)}
+    check_tokens(tree, positions, "words")
+    trace["words"] = positions
+    trace["true_nodes"] = nodes_of(tree, size, positions)
+    number = {position: i for i, position in enumerate(positions)}
     true = set(spans(tree))
     induced = [trace["nodes"]] if "nodes" in trace else []
     induced += [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
@@ -294,27 +296,27 @@ def add_values(
     """Set the value of every node that has one.
 
     Args:
-        nodes: over the tokens; changed in place.
-        values: by first and last word.
+        nodes: nodes of a tree over the tokens; changed in place.
+        values: values by first and last word.
         words: positions of the words among the tokens.
-        key: "model_value" for what a model that induces no tree makes of the nodes of the true tree.
+        key: "model_value" for the predictions of a model that induces no tree, at the nodes of the true tree.
     """
-    by_place = {(words[first], words[last]): value for (first, last), value in values.items()}
+    by_position = {(words[first], words[last]): value for (first, last), value in values.items()}
     for node in nodes:
-        value = by_place.get((node["first"], node["last"]))
+        value = by_position.get((node["first"], node["last"]))
         if value is not None:
             node[key] = round(value, DIGITS)
 
 
 def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | None = None) -> list[Node]:
-    """A tree as a list of nodes.
+    """Convert a tree to a list of nodes.
 
     Args:
         tree: binary or not.
-        num_tokens: T; None for as many as the tree has leaves.
-        words: the position of each leaf among the tokens; None for the leaves themselves.
+        num_tokens: T; None for the number of leaves.
+        words: the position of each leaf among the tokens; None if every token is a leaf.
     Returns:
-        Its constituents, children before parents.
+        The constituents, children before parents.
     Raises:
         TypeError, ValueError: not a tree, as `trees.fold`.
     Example:
@@ -325,8 +327,8 @@ def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | N
     nodes: list[Node] = []
 
     def leaf(position: int) -> tuple[int, int, int]:
-        place = position if words is None else words[position]
-        return place, place, place
+        token = position if words is None else words[position]
+        return token, token, token
 
     def join(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
         if len(parts) == 1:
@@ -340,19 +342,19 @@ def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | N
 
 
 def _shift_and_reduce(
-    pointers: Sequence[int], num_slots: int, direction: Direction
+    pointers: Sequence[int], num_slots: int, direction: ReadingDirection
 ) -> tuple[list[Step], list[Node]]:
-    """Algorithm 2 with pointers in the order of reading; tokens and nodes are in the order of the text.
+    """Run Algorithm 2. Pointers are in reading order; tokens and nodes are in the order of the text.
 
-    A subtree that joins two is in the slot below that of its upper part, and the last that a token joins in
-    the slot that the token attends to. At the end it is in the slot of its lower part.
+    Joining two subtrees moves the upper one down by one slot, and the last join before a token ends in the
+    slot that the token attends to. At the end of the sequence the result is in the slot of the lower subtree.
     """
     size = len(pointers)
     order = range(size) if direction == "forward" else range(size - 1, -1, -1)
     counts: list[int | None] = [*reductions(pointers, num_slots), None]
     steps: list[Step] = []
     nodes: list[Node] = []
-    stack: list[tuple[int, int]] = []  # from the top: the id of a subtree, its slot
+    stack: list[tuple[int, int]] = []  # from the top: id and slot of each subtree
     spans_of = {token: (token, token) for token in order}
     for time, count in enumerate(counts):
         joined: list[int] = []
@@ -379,7 +381,7 @@ def _shift_and_reduce(
 
 
 def _rounded(values: Tensor, digits: int = DIGITS) -> list[list[float]]:
-    """Rows of numbers; whole ones as integers, which take less room in a file."""
+    """Rows of rounded numbers; whole numbers as integers, which are shorter in JSON."""
     rows: list[list[float]] = values.tolist()
     return [
         [int(one) if (one := round(value, digits)).is_integer() else one for value in row] for row in rows
@@ -390,7 +392,7 @@ def _sizes(
     tokens: Sequence[Sequence[str]], lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int
 ) -> list[int]:
     sizes = sequence_lengths(lengths, batch_size, longest)
-    given = [len(own) for own in tokens]
+    given = [len(tokens_of_one) for tokens_of_one in tokens]
     if given != sizes:
         raise ValueError(f"expected tokens of {batch_size} sequences of lengths {sizes}, got {given}")
     return sizes

@@ -1,7 +1,7 @@
-"""The format of traces: what a model did with a sequence, as JSON values, which the viewer shows.
+"""The format of traces: what a model did with a sequence, as JSON values. The viewer shows traces.
 
 A trace is a dictionary of plain lists, numbers and strings. Positions of tokens count from 0. Slots count
-from 1, the top of the stack, to N, as in the papers.
+from 1, the top of the stack, to N, as in the paper.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from ordered_memory.tree_recovery import Direction
+from ordered_memory.tree_recovery import ReadingDirection
 
 FORMAT, VERSION = "ordered-memory-trace", 1
 
@@ -19,18 +19,19 @@ FORMAT, VERSION = "ordered-memory-trace", 1
 class Node(TypedDict):
     """A constituent of two tokens or more.
 
-    A list of nodes is a tree over T tokens: children stand before their parents, the token at position t has
+    A list of nodes is a tree over T tokens: children come before their parents, the token at position t has
     the id t, and the k-th node of the list, counted from 0, has the id T + k.
 
     Args:
-        first, last: positions of its first and its last token.
-        children: ids of its parts, from left to right.
-        step: which entry of `Memory.steps` made it; only in a tree that Algorithm 2 built.
-        slot: the slot that it was made in, 1..N; where `step` is.
-        in_true_tree: whether the true tree has a constituent of the same words; None for fewer than two
-            words. Missing where there is no true tree.
-        value: from -1 to 1, such as a sentiment; missing where there is none.
-        model_value: what the model makes of a node of the true tree; only of a model that induces no tree.
+        first, last: positions of the first and the last token.
+        children: ids of the children, from left to right.
+        step: index of the entry of `Memory.steps` that made the node; only in trees built by Algorithm 2.
+        slot: the slot in which the node was made, 1..N; present if `step` is.
+        in_true_tree: whether the true tree has a constituent with the same words; None for fewer than two
+            words. Missing if there is no true tree.
+        value: a value from -1 to 1, such as a sentiment; missing if there is none.
+        model_value: the model's prediction for a node of the true tree; only for a model that induces no
+            tree.
     """
 
     first: int
@@ -44,16 +45,17 @@ class Node(TypedDict):
 
 
 class Step(TypedDict):
-    """A step of Algorithm 2: it joins subtrees, then reads a token. The last one joins all that are left.
+    """A step of Algorithm 2: it joins subtrees, then reads a token. The last step joins all remaining
+    subtrees.
 
     Args:
         token: position of the token that is read; None in the last step.
-        slot: y_t, the slot that the token attends to most, 1..N; None for the token that is read first, which
-            meets an empty memory, and in the last step.
+        slot: y_t, the slot with the most attention, 1..N; None for the first token that is read, which finds
+            an empty memory, and in the last step.
         joined: ids of the nodes that are made, in order.
-        stack: what the memory holds after the step, from the top: pairs of an id and its slot. The token
-            itself is at the top, in slot y_t - 1. That is 0 for a token that no slot is left for above y_t.
-            Where attention is one-hot, this is M of equation (5), and for the token M̂ of equation (7).
+        stack: content of the memory after the step, from the top: pairs of an id and its slot. The token
+            itself is at the top, in slot y_t - 1, which is 0 if there is no slot above y_t. If the attention
+            is one-hot, this is M of equation (5), and for the token M̂ of equation (7).
     """
 
     token: int | None
@@ -63,16 +65,16 @@ class Step(TypedDict):
 
 
 class Memory(TypedDict):
-    """The attention of Ordered Memory. Lists of lists are (T, N); a token's row is at its position.
+    """The attention of Ordered Memory. Lists of lists are (T, N), in the order of the tokens.
 
     Args:
         num_slots: N.
-        attention: p of each token; zeros for the one that is read first.
+        attention: p of each token; zeros for the first token that is read.
         forward_mask: →π, equation (3).
         backward_mask: ←π, equation (4).
-        occupancy: how far each slot may be attended to, →π of the token before at the slot below, equation
-            (10). It is 1 at slot N, but 0 everywhere for the token that is read first.
-        steps: of Algorithm 2, one for each token in the order of reading, and a last one.
+        occupancy: the mask of the attention, equation (10): at each slot, →π of the previous token at the
+            slot below. It is 1 at slot N, but 0 at all slots for the first token that is read.
+        steps: the steps of Algorithm 2: one for each token in reading order, and a last one.
     """
 
     num_slots: int
@@ -87,9 +89,9 @@ class Layer(TypedDict):
     """The distances of a layer of ON-LSTM or PRPN.
 
     Args:
-        name: "layer 1", …
-        distances: one for each token.
-        trees: nodes by decoding: "prpn", "unbiased", "cky".
+        name: name of the layer, such as "layer 1".
+        distances: one distance for each token.
+        trees: nodes of the tree by decoding: "prpn", "unbiased", "cky".
     """
 
     name: str
@@ -98,12 +100,12 @@ class Layer(TypedDict):
 
 
 class Answer(TypedDict):
-    """What a classifier says of the sequence.
+    """The answer of a classifier.
 
     Args:
-        classes: names of the C answers.
-        probabilities: of each.
-        true: number of the right one; None where it is not known.
+        classes: names of the C classes.
+        probabilities: the probability of each class.
+        true: index of the true class; None if it is not known.
     """
 
     classes: list[str]
@@ -112,28 +114,28 @@ class Answer(TypedDict):
 
 
 class Trace(TypedDict):
-    """What a model did with one sequence of T tokens. Keys for what the model does not have are missing.
+    """What a model did with one sequence of T tokens. Keys that do not apply to the model are missing.
 
     Args:
-        tokens: all that is read.
-        caption: a line on the example; empty for none.
+        tokens: the tokens.
+        caption: a line about the example; may be empty.
         example: number of the example; traces with the same number, such as the two formulas of a pair, are
             shown together.
-        direction: "backward" where the sequence was read from its end.
-        words: positions of the tokens that the true tree is over; all of them unless something, such as
-            parentheses, is read but belongs to no tree.
+        direction: "backward" if the sequence was read from its end.
+        words: positions of the tokens that are leaves of the true tree: all, or all but those that the model
+            reads but that are not part of the tree, such as parentheses.
         nodes: the induced tree over all tokens, in the order in which it is built.
         true_nodes: the true tree over the words.
-        memory: of Ordered Memory.
-        layers: of a model with distances.
-        answer: of a classifier.
-        token_values: from -1 to 1 for each token, such as its sentiment.
-        true_token_values: the same in the data.
+        memory: attention and stack of Ordered Memory.
+        layers: the layers of a model with distances.
+        answer: the answer of a classifier.
+        token_values: the model's value for each token, from -1 to 1, such as its sentiment.
+        true_token_values: the true value for each token.
     """
 
     tokens: list[str]
     caption: str
-    direction: Direction
+    direction: ReadingDirection
     words: list[int]
     example: NotRequired[int]
     nodes: NotRequired[list[Node]]
@@ -146,16 +148,16 @@ class Trace(TypedDict):
 
 
 def to_json(traces: Sequence[Trace]) -> str:
-    """Traces as the text of a JSON file: `{"format": "ordered-memory-trace", "version": 1, "traces": […]}`.
+    """Write traces as JSON: `{"format": "ordered-memory-trace", "version": 1, "traces": […]}`.
 
     Args:
-        traces: any number.
+        traces: any number of traces.
     Returns:
-        The text.
+        The text of the JSON document.
     Raises:
         ValueError: a number is NaN or infinity.
     """
     document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # Half a surrogate pair has no place in UTF-8, but JSON has an escape for it.
+    # A lone surrogate cannot be encoded in UTF-8, but it can be escaped in JSON.
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""Tree recovery: trees from a model's attention, distances or span scores."""
+"""Tree recovery: trees from the attention, distances or span scores of a model."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from ordered_memory.trees import Span, Tree, fold, from_chart, leaves, reduce_to
 
 Variant = Literal["prpn", "unbiased"]
 Decoding = Literal["prpn", "unbiased", "cky"]
-Direction = Literal["forward", "backward"]
+ReadingDirection = Literal["forward", "backward"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
 
 SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
-"""Limits of a batch: sentences, and sentences times the cube of their length (some 200 MB)."""
+"""Maximum batch of CKY: number of sentences, and number of sentences times T³ (about 200 MB)."""
 
 
 def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
     """The tree that Ordered Memory builds when each token attends to one slot.
 
-    OM, Algorithm 2, with slots numbered 1..N as there: push the first token, head ← N. For each later
-    token reduce y_t - head times (not at all if that is not positive), while two subtrees remain; push
-    the token; head ← y_t - 1. At the end reduce everything to one tree.
+    OM, Algorithm 2, with slots numbered 1..N as in the paper: push the first token, head ← N. For each later
+    token, reduce y_t - head times (not at all if this is not positive) while at least two subtrees remain,
+    push the token, and set head ← y_t - 1. At the end, reduce everything to one tree.
 
     Args:
-        pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0 (y_t - 1); that of the
-            first token has no meaning and is ignored.
+        pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0 (y_t - 1). The entry of the
+            first token is ignored.
         num_slots: N.
     Returns:
         A binary tree over the tokens.
     Raises:
-        ValueError: no tokens, a tensor of other than one axis, or a pointer outside 0..N-1.
+        ValueError: no tokens, a tensor with more or less than one axis, or a pointer outside 0..N-1.
         TypeError: a pointer is not an integer.
     Example:
         >>> shift_reduce([0, 2, 1, 2], num_slots=3)
@@ -58,13 +58,13 @@ def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
 
 
 def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
-    """How often Algorithm 2 joins its two topmost subtrees before it pushes each token; see `shift_reduce`.
+    """The number of reductions of Algorithm 2 before it pushes each token; see `shift_reduce`.
 
     Args:
         pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0.
         num_slots: N.
     Returns:
-        T numbers; the first is 0, and what they leave is joined at the end.
+        T numbers, the first of which is 0. The reductions at the end are not counted.
     Raises:
         ValueError, TypeError: as `shift_reduce`.
     Example:
@@ -74,9 +74,9 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
     values = _one_per_token(pointers, "pointers")
     if not values:
         raise ValueError("expected pointers to have an entry for each token, got none")
-    for place, pointer in enumerate(values[1:], start=1):
+    for token, pointer in enumerate(values[1:], start=1):
         if not 0 <= operator.index(pointer) < num_slots:
-            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{place}] = {pointer}")
+            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{token}] = {pointer}")
     counts = [0]
     subtrees, head = 1, num_slots
     for pointer in values[1:]:
@@ -92,25 +92,27 @@ def from_attention(
     lengths: Sequence[int] | Tensor | None = None,
     *,
     batch_first: bool = False,
-    direction: Direction = "forward",
+    direction: ReadingDirection = "forward",
 ) -> list[Tree]:
-    """The tree of each sequence of a batch, by `shift_reduce` on its sharpest slots.
+    """The tree of each sequence of a batch: `shift_reduce` on the slots with the most attention.
 
-    The backward direction reads each sequence from its end: its tree is that of the reversed sequence, turned
-    round.
+    The backward direction reads each sequence from its end: its tree is the mirror image of the tree of the
+    reversed sequence.
 
     Args:
         attention: p as `OrderedMemory` returns it: (T, B, N), or (B, T, N) with `batch_first`; of a
             bidirectional layer (2, T, B, N) or (2, B, T, N), or one direction of it.
-        lengths: tokens of each sequence, (B,), in 1..T; None for T.
-        batch_first: the layer's.
-        direction: "forward" or "backward": which of two directions to take, and which way it was read.
+        lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
+        batch_first: as in the layer.
+        direction: "forward" or "backward": the direction to select if there are two, and in which the
+            sequences were read.
     Returns:
         B binary trees over the tokens from left to right.
     Raises:
-        TypeError: attention is no tensor.
-        ValueError: attention has other axes, the lengths do not fit it, or the direction is unknown; or
-            inside a sequence it is NaN, or zero as in padding: `lengths` or `batch_first` is not the layer's.
+        TypeError: the attention is not a tensor.
+        ValueError: the attention has other axes, the lengths do not fit it, or the direction is unknown; or
+            the attention within a sequence is NaN, or zero as in the padding, because `lengths` or
+            `batch_first` differs from the layer's.
     Example:
         >>> attention = torch.eye(3)[[2, 2, 2]].unsqueeze(0)  # one sequence of three tokens
         >>> from_attention(attention, batch_first=True)
@@ -134,7 +136,7 @@ def from_attention(
     undefined = batch.isnan().any(-1).tolist()
     trees, order = [], 1 if direction == "forward" else -1
     for i, size in enumerate(sizes):
-        # The token that is read first meets an empty memory, so its attention is zero.
+        # The first token that is read finds an empty memory, so its attention is zero.
         first = 1 if direction == "forward" else 0
         inside = attended[i][first : first + size - 1]
         if not all(inside):
@@ -156,24 +158,24 @@ def from_distances(
     decoding: Decoding,
     temperature: float = 1.0,
     batch_first: bool = False,
-    direction: Direction = "forward",
+    direction: ReadingDirection = "forward",
 ) -> list[Tree]:
     """The tree of each sequence of a batch, from ON-LSTM's distances of one layer.
 
     Args:
         distances: d, (T, B), or (B, T) with `batch_first`: `distances.forget[i]` of what `onlstm.ONLSTM`
-            returns. What stands after the end of a sequence is ignored.
-        lengths: tokens of each sequence, (B,), in 1..T; None for T.
+            returns. Values after the end of a sequence are ignored.
+        lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
         temperature: τ > 0 of "cky", in master-gate entries.
-        batch_first: the layer's.
-        direction: "backward" for a direction that read each sequence from its end.
+        batch_first: as in the layer.
+        direction: "backward" if the layer read each sequence from its end.
     Returns:
         B binary trees over the tokens from left to right.
     Raises:
-        TypeError: distances are no tensor.
-        ValueError: distances have other axes or are not numbers, the lengths do not fit them, the temperature
-            is not positive, or a name is unknown.
+        TypeError: the distances are not a tensor.
+        ValueError: the distances have other axes or are NaN, the lengths do not fit them, the temperature is
+            not positive, or a name is unknown.
     Example:
         >>> d = torch.tensor([[3.0, 1.0, 2.0]])  # one sequence of three tokens
         >>> [from_distances(d, decoding=decoding, batch_first=True)[0] for decoding in DECODINGS]
@@ -196,11 +198,11 @@ def from_distances(
 
 
 def to_distances(tree: Tree) -> Tensor:
-    """Distances from which "unbiased" and, at a low temperature, "cky" read a binary tree back.
+    """Distances from which "unbiased" (and "cky" at a low temperature) recovers a given binary tree.
 
-    d_t is larger the higher up tokens t - 1 and t part: one more than the depth of the deepest split, minus
-    the depth of the smallest constituent with both. The first token, before which nothing parts, has 0.
-    Of a tree that is not binary they hold as much as distances can.
+    d_t is larger the higher in the tree the split between tokens t - 1 and t is: one more than the depth of
+    the deepest split, minus the depth of the smallest constituent that contains both. d is 0 for the first
+    token. A tree that is not binary cannot be recovered in full.
 
     Args:
         tree: binary or not.
@@ -213,15 +215,15 @@ def to_distances(tree: Tree) -> Tensor:
         [0.0, 2.0, 3.0, 2.0, 1.0]
     """
     leaves(tree)
-    depths: list[int] = []  # of the smallest constituent with a token and the one before it
-    pending: list[tuple[Tree, int, int]] = [(tree, 0, 0)]  # a node, its depth, and that at which it parts
+    depths: list[int] = []  # of each token: depth of the smallest constituent with it and the token before
+    pending: list[tuple[Tree, int, int]] = [(tree, 0, 0)]  # node, its depth, the value for its first leaf
     while pending:
-        node, depth, parted_at = pending.pop()
+        node, depth, split_depth = pending.pop()
         if isinstance(node, tuple):
-            parts = [(part, depth + 1, depth if i else parted_at) for i, part in enumerate(node)]
-            pending += reversed(parts)
+            children = [(child, depth + 1, depth if i else split_depth) for i, child in enumerate(node)]
+            pending += reversed(children)
         else:
-            depths.append(parted_at)
+            depths.append(split_depth)
     deepest = max(depths[1:], default=0)
     return torch.tensor([0.0, *(deepest + 1.0 - depth for depth in depths[1:])])
 
@@ -229,9 +231,9 @@ def to_distances(tree: Tree) -> Tensor:
 def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
     """Split the sentence top-down at its largest distance, then each part in the same way.
 
-    ON-LSTM, §5.2: `prpn` is the paper's ((x_<i), (x_i, (x_>i))) with i = argmax d. It prefers
-    right-branching trees (Dyer et al. 2019). `unbiased` is ((x_<i), (x_≥i)), the first token of a part
-    excepted from the argmax. The first of equal distances wins.
+    ON-LSTM, §5.2: `prpn` is the paper's ((x_<i), (x_i, (x_>i))) with i = argmax d. It is biased towards
+    right-branching trees (Dyer et al. 2019). `unbiased` is ((x_<i), (x_≥i)), where the argmax leaves out the
+    first token of each part. Of equal distances the first is taken.
 
     Args:
         distances: d_t of each token, (T,).
@@ -239,8 +241,8 @@ def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
     Returns:
         A binary tree over the tokens.
     Raises:
-        ValueError: no tokens, a tensor of other than one axis, a distance that is not a number, or an
-            unknown variant.
+        ValueError: no tokens, a tensor with more or less than one axis, a distance that is NaN, or an unknown
+            variant.
     Example:
         >>> greedy([3.0, 1.0, 2.0], "prpn"), greedy([3.0, 1.0, 2.0], "unbiased")
         ((0, (1, 2)), ((0, 1), 2))
@@ -266,22 +268,22 @@ def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
 
 
 def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
-    """Scores of spans such that the tree of the highest total is the most probable one given distances.
+    """Span scores under which the tree with the highest total score is the most probable one given distances.
 
-    Let a tree be drawn top-down, a span i..j (inclusive) being split before its token k, i < k ≤ j,
+    Let a tree be sampled top-down, where a span i..j (inclusive) is split before its token k, i < k ≤ j,
     with probability softmax_k(d_k / τ) over d_{i+1..j}. Then
 
         log P(tree) = Σ_{spans i..j split before k} d_k / τ - logsumexp_{i<k≤j} d_k / τ.
 
-    A binary tree uses each of the n - 1 places to split at exactly once, so the first terms have the same sum
-    in all trees, and what is left is a sum over the tree's spans: score(i, j) = -logsumexp_{i<k≤j} d_k / τ.
-    For τ → 0 all probability goes to the tree that greedy "unbiased" finds.
+    A binary tree splits exactly once before each token but the first, so the first terms have the same sum in
+    all trees. What remains is a sum over the spans of the tree: score(i, j) = -logsumexp_{i<k≤j} d_k / τ.
+    As τ → 0, all probability goes to the tree of `greedy` with "unbiased".
 
     Args:
-        distances: d, (B, T); what stands after the end of a sentence has no influence on its spans.
+        distances: d, (B, T); values after the end of a sentence do not affect its spans.
         temperature: τ > 0, in master-gate entries.
     Returns:
-        (B, T, T) float64: entry (i, j) for i < j, else 0; for `cky`.
+        (B, T, T) float64, the argument of `cky`: score(i, j) for i < j, else 0.
     Raises:
         ValueError: the temperature is not positive.
     Example:
@@ -298,17 +300,17 @@ def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[Tree]:
-    """The binary tree of the highest total span score, by dynamic programming through torch-struct.
+    """The binary trees with the highest total span score, by dynamic programming in torch-struct.
 
     Args:
         scores: (B, T, T), any real dtype: entry (i, j) is the score of the span i..j, both inclusive.
             Entries below the diagonal or beyond a sentence's length are ignored.
-        lengths: tokens of each sentence, (B,), in 1..T; None for T.
+        lengths: number of tokens of each sentence, (B,), in 1..T; None if every sentence has T tokens.
     Returns:
-        B binary trees. Among equals one is chosen, always the same.
+        B binary trees. Ties are broken deterministically.
     Raises:
-        TypeError: scores are no tensor.
-        ValueError: scores have another shape or are not finite, or the lengths do not fit them.
+        TypeError: the scores are not a tensor.
+        ValueError: the scores have another shape or are not finite, or the lengths do not fit them.
     Example:
         >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))
         [(0, (1, 2))]
@@ -319,7 +321,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     sizes = sequence_lengths(lengths, *scores.shape[:2])
     if not sizes:
         return []
-    # torch-struct differentiates to find the argmax, and marks the tensor that it is given.
+    # torch-struct computes the argmax as a gradient, and sets requires_grad on the tensor that it gets.
     with torch.inference_mode(False), torch.enable_grad():
         ends = torch.tensor(sizes, device=scores.device)
         potentials = _within(scores.detach(), ends)
@@ -330,12 +332,12 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
 
 
 class _TreeCRF(torch_struct.TreeCRF):  # type: ignore[misc]
-    # torch.distributions warns about every class that leaves this undefined.
-    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 - as its base class has it
+    # torch.distributions warns about a class that does not define this.
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 - as in its base class
 
 
 def _most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]:
-    """`cky` on `span_scores` of sentences, in batches of like lengths that bound its memory."""
+    """`cky` on the `span_scores` of sentences, in batches of similar lengths that limit memory use."""
     order = sorted(range(len(distances)), key=lambda i: len(distances[i]), reverse=True)
     found: dict[int, Tree] = {}
     while order:
@@ -349,7 +351,7 @@ def _most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree
 
 
 def _mirror(tree: Tree) -> Tree:
-    """The tree of the reversed sequence."""
+    """The mirror image of a tree."""
     last = len(leaves(tree)) - 1
 
     def leaf(position: int) -> Tree:
@@ -367,7 +369,7 @@ def _check_one_of(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
-    """Plain numbers. (Taken one by one from a tensor that requires gradients, they would warn.)"""
+    """The values as Python numbers. (`float` of an entry that requires gradients gives a warning.)"""
     if not isinstance(values, Tensor):
         return list(values)
     if values.dim() != 1:
@@ -379,14 +381,14 @@ def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
 
 
 def _within(scores: Tensor, ends: Tensor) -> Tensor:
-    """A copy of span scores, zero for what is no span, in a dtype that can be differentiated."""
+    """A copy of the scores, zero outside the spans of each sentence, in a dtype that autograd supports."""
     inside = torch.arange(scores.shape[1], device=scores.device) < ends[:, None]
     spans_inside = (inside[:, :, None] & inside[:, None, :]).triu()
     return scores.to(torch.promote_types(scores.dtype, torch.float32)).where(spans_inside, 0)
 
 
 def _split_prpn(d: np.ndarray, start: int, end: int) -> list[Span | None]:
-    """Work for a stack, last first: (left part, (token, right part)); None joins two results."""
+    """Tasks for a stack, the first one last: left part, (token, right part). None joins two results."""
     i = start + int(d[start:end].argmax())
     work: list[Span | None] = [(i, i + 1)]
     if i + 1 < end:
@@ -395,6 +397,6 @@ def _split_prpn(d: np.ndarray, start: int, end: int) -> list[Span | None]:
 
 
 def _split_unbiased(d: np.ndarray, start: int, end: int) -> list[Span | None]:
-    """Work for a stack, last first: (left part, right part); None joins two results."""
+    """Tasks for a stack, the first one last: left part, right part. None joins two results."""
     i = start + 1 + int(d[start + 1 : end].argmax())
     return [None, (i, end), (start, i)]

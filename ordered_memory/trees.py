@@ -1,12 +1,12 @@
-"""Trees over the tokens of a sentence: the type, and its forms as `nltk.Tree` and as chart.
+"""Trees over the tokens of a sentence: the type, and conversions to and from `nltk.Tree` and charts.
 
 A tree is a nested tuple of leaf positions 0, 1, …, n - 1 in order, such as `((0, 1), 2)`; a single leaf is
-the tree `0`. Trees are binary unless they come from a treebank. Nothing here recurses, so a tree may
-be as deep as its sentence is long. (Python's own `==`, `hash`, `repr` and `pickle` do recurse, up to about
+the tree `0`. Trees are binary unless they come from a treebank. No function here is recursive, so a tree may
+be as deep as its sentence is long. (Python's own `==`, `hash`, `repr` and `pickle` are recursive, up to about
 1,000 levels: compare the `spans` of deeper trees.)
 
-Strings and `nltk.Tree` are refused wherever a tree is taken: `brackets.from_brackets` and `from_nltk`
-convert them.
+Functions that take a tree raise an error for strings and `nltk.Tree`: convert them with
+`brackets.from_brackets` and `from_nltk`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 LONGEST_PATH = 8
 
 
-# ---- what a tree consists of
+# ---- structure
 
 
 def leaves(tree: Tree) -> list[int]:
@@ -40,7 +40,7 @@ def leaves(tree: Tree) -> list[int]:
     Args:
         tree: binary or not.
     Returns:
-        One position (tokens, from 0) for each leaf.
+        One token position, from 0, for each leaf.
     Raises:
         TypeError, ValueError: not a tree, as `fold`.
     Example:
@@ -56,8 +56,8 @@ def spans(tree: Tree, name: str = "tree") -> list[Span]:
     """The first and last leaf of every constituent of two leaves or more, children before parents.
 
     Args:
-        tree: binary or not; a constituent with the span of its only child counts once.
-        name: what errors call the tree.
+        tree: binary or not; a constituent and its only child have one span.
+        name: name of the tree in error messages.
     Returns:
         Pairs (i, j), both inclusive, without duplicates.
     Raises:
@@ -84,7 +84,7 @@ def depth(tree: Tree) -> int:
     Args:
         tree: binary or not; each constituent of a unary chain counts.
     Returns:
-        Constituents; 0 for a single leaf.
+        The depth; 0 for a single leaf.
     Raises:
         TypeError, ValueError: not a tree, as `fold`.
     Example:
@@ -101,14 +101,14 @@ def fold(
 
     Args:
         tree: binary or not. Leaves may be integers of any type, NumPy's for instance; `leaf` gets an int.
-        leaf: the value of a leaf, from its position.
-        join: the value of a constituent, from those of its children.
-        name: what errors call the tree.
+        leaf: computes the value of a leaf from its position.
+        join: computes the value of a constituent from the values of its children.
+        name: name of the tree in error messages.
     Returns:
         The value of the whole tree.
     Raises:
         TypeError: a node is neither an integer nor a tuple.
-        ValueError: a constituent has no children, or the leaves are not consecutive. Says where.
+        ValueError: a constituent has no children, or the leaves are not consecutive. The message says where.
     Example:
         >>> fold(((0, 1), 2), lambda position: 1, sum)  # how many leaves
         3
@@ -129,7 +129,7 @@ def fold(
 
 
 def _position(node: Any, where: Callable[[], str], expected: str = "an integer or a tuple") -> int:
-    """A leaf as an int. Python can count with booleans, but they are not positions."""
+    """A leaf as an int. Booleans are not positions, although they are integers in Python."""
     if type(node) is int:
         return node
     try:
@@ -153,8 +153,8 @@ def _fold(
     is_inner: Callable[[Any], bool],
     name: str,
 ) -> Value:
-    """`fold` for nodes of any type; `leaf` is also given what says where the leaf is."""
-    open_nodes: list[tuple[int, Iterator[Any], list[Value]]] = []  # identity, children to come, values so far
+    """`fold` for nodes of any type; `leaf` also gets a function that says where the leaf is."""
+    open_nodes: list[tuple[int, Iterator[Any], list[Value]]] = []  # identity, children left, values so far
     open_ids: set[int] = set()
 
     def where() -> str:
@@ -192,17 +192,17 @@ def _fold(
 
 
 def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
-    """The tree over some of its leaves, renumbered: without punctuation or parentheses, for instance.
+    """Restrict a tree to some of its leaves and renumber them, for instance to drop punctuation.
 
-    Constituents that lose all leaves vanish, and one that is left with a single part becomes that part.
+    A constituent without leaves is removed, and one with a single child is replaced by that child.
 
     Args:
         tree: binary or not.
-        kept: leaf positions (tokens, from 0).
+        kept: positions of the leaves to keep, from 0.
     Returns:
-        A tree with the leaves 0, 1, … in the old order.
+        A tree over the leaves 0, 1, … in the old order.
     Raises:
-        TypeError: not a tree, or a position is not an integer (a mask, for instance).
+        TypeError: not a tree, or a position is not an integer (a boolean mask, for instance).
         ValueError: not a tree, no leaf is left, or a position is not a leaf.
     Example:
         >>> keep_leaves(((0, 1), ((2, 3), 4)), [0, 2, 4])
@@ -226,22 +226,22 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
     result = fold(tree, leaf, join)
     missing = numbers.keys() - found
     if missing or result is None:
-        raise ValueError(f"expected kept to be leaves of the tree, got {sorted(missing)} besides")
+        raise ValueError(f"expected kept to be leaves of the tree, got {sorted(missing)}, which are not")
     return result
 
 
 def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
-    """The tree as an `nltk.Tree`, every constituent with the same label.
+    """Convert a tree to an `nltk.Tree`, with the same label on every constituent.
 
     Args:
         tree: leaves index `tokens`.
         tokens: the words, or any other objects for the leaves.
-        label: of every constituent.
+        label: label of every constituent.
     Returns:
         An nltk.Tree; a one-word sentence becomes a constituent of one leaf.
     Raises:
         TypeError: not a tree.
-        ValueError: not a tree, or as many tokens as it has leaves are not given.
+        ValueError: not a tree, or there is not one token for each leaf.
         ModuleNotFoundError: nltk is not installed.
     Example:
         >>> str(to_nltk(((0, 1), 2), ["a", "b", "c"], "X"))
@@ -257,10 +257,10 @@ def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
 
 
 def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
-    """The shape of an `nltk.Tree`, and its words.
+    """Convert an `nltk.Tree` to a tree and its words.
 
     Args:
-        tree: labels are dropped; a constituent with one child is replaced by that child.
+        tree: tree whose labels are dropped; a constituent with one child is replaced by that child.
     Returns:
         The tree and its tokens.
     Raises:
@@ -288,14 +288,14 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
 
 
 def to_chart(tree: Tree, length: int | None = None) -> Tensor:
-    """The tree as the chart that `torch_struct.TreeCRF` uses.
+    """Convert a tree to a chart as `torch_struct.TreeCRF` uses it.
 
     Args:
-        tree: over the leaves 0..n - 1.
+        tree: tree over the leaves 0..n - 1.
         length: T ≥ n, the side of the chart; None for n.
     Returns:
-        (T, T) bool: entry (i, j) says whether leaves i to j, both inclusive, are a constituent. Single
-        leaves are, as they are in TreeCRF's argmax: the diagonal is true for the n leaves and false beyond.
+        (T, T) bool: entry (i, j) says whether leaves i to j, both inclusive, are a constituent. Single leaves
+        count as constituents, as in TreeCRF's argmax: the diagonal is true for the n leaves and false beyond.
     Raises:
         TypeError: not a tree.
         ValueError: not a tree, leaves other than 0..n - 1, or T < n.
@@ -317,16 +317,16 @@ def to_chart(tree: Tree, length: int | None = None) -> Tensor:
 
 
 def from_chart(chart: Tensor, length: int | None = None) -> Tree:
-    """Read a tree off a chart of its constituents.
+    """Convert a chart of constituents to a tree.
 
     Args:
         chart: (T, T) bool or numbers; entry (i, j) is non-zero for the constituents i..j.
             Entries below the diagonal or beyond the length are ignored.
-        length: n in 1..T, the leaves of the tree; None for T.
+        length: n in 1..T, the number of leaves; None for T.
     Returns:
-        The tree, binary if the chart is.
+        The tree; binary if every constituent in the chart has two children.
     Raises:
-        TypeError: the chart is no tensor.
+        TypeError: the chart is not a tensor.
         ValueError: the whole sentence is not a constituent, two constituents cross, the chart is not square,
             or the length does not fit it.
     Example:
@@ -369,22 +369,22 @@ def reduce_topmost(subtrees: list[Tree]) -> None:
     """Join the two topmost subtrees of a stack.
 
     Args:
-        subtrees: two or more; changed in place.
+        subtrees: the stack, at least two subtrees; changed in place.
     """
     right, left = subtrees.pop(), subtrees.pop()
     subtrees.append((left, right))
 
 
 def check_tokens(tree: Tree, tokens: Sequence[Any], name: str = "tokens") -> None:
-    """Raise unless the tree has the leaves 0..n - 1 of n tokens.
+    """Check that a tree has one leaf for each token, 0..n - 1.
 
     Args:
         tree: binary or not.
-        tokens: n of them.
-        name: what errors call them.
+        tokens: n tokens.
+        name: name of the tokens in error messages.
     Raises:
         TypeError: not a tree.
-        ValueError: not a tree, or other leaves.
+        ValueError: not a tree, or the tree has other leaves.
     """
     found = leaves(tree)
     if found != list(range(len(tokens))):

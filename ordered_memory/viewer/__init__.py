@@ -1,7 +1,7 @@
-"""Pages that show traces: what a model did with a sequence, to step and drag through.
+"""HTML pages that show traces: what a model did with a sequence, step by step.
 
-A page is one file. It opens from the disk, and loads nothing from elsewhere. `viewer_page` makes a whole
-page, with Jinja2, which is imported then. `style`, `script` and `embed` are for a page of yours.
+A page is a single file that opens from the disk and loads nothing from elsewhere. `viewer_page` makes a whole
+page and needs Jinja2. `style`, `script` and `embed` put the viewer into a page of your own.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ FILES = (
     *("elements", "columns", "timeline", "tree", "stack", "distances"),
     *("player", "pointer", "keys", "board", "viewer", "list", "start"),
 )
-"""The JavaScript, in the order in which it runs. (`format.js` has only types.)"""
+"""The JavaScript files, in the order in which they run. (`format.js` contains only types.)"""
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def viewer_page(traces: Sequence[Trace], title: str = "What the model did", text: str = "") -> str:
-    """A page that shows traces.
+    """Make a page that shows traces.
 
     Args:
-        traces: those with the same `example` are shown together; several examples get a list to choose from.
-        title: of the page.
+        traces: traces to show. Those with the same `example` are shown together; if there are several
+            examples, the page has a list to choose from.
+        title: title of the page.
         text: a paragraph below the title.
     Returns:
         The text of an HTML file.
     Raises:
         ModuleNotFoundError: Jinja2 is not installed.
-        ValueError: no traces, or one that has NaN or infinity in it.
+        ValueError: there are no traces, or a trace contains NaN or infinity.
     Example:
         >>> import torch
         >>> from ordered_memory.trace import read_distances
@@ -63,24 +64,24 @@ def write_page(
     """Write `viewer_page` to a file.
 
     Args:
-        path: of the file, which is replaced.
+        path: path of the file; an existing file is replaced.
         traces, title, text: see `viewer_page`.
     Raises:
-        ModuleNotFoundError, ValueError: as `viewer_page`.
+        ModuleNotFoundError, ValueError: as in `viewer_page`.
     """
     page = viewer_page(traces, title, text).encode()
     Path(path).write_bytes(page)
 
 
 def embed(traces: Sequence[Trace]) -> str:
-    """An element that shows traces, for a page that has `style` and `script`.
+    """Make an HTML element that shows traces, for a page with `style` and `script`.
 
     Args:
         traces: see `viewer_page`.
     Returns:
-        HTML in which nothing that a trace says is markup.
+        HTML in which the text of the traces is escaped.
     Raises:
-        ValueError: no traces, or one that has NaN or infinity in it.
+        ValueError: there are no traces, or a trace contains NaN or infinity.
     """
     if not traces:
         raise ValueError("expected traces to show, got none")
@@ -90,7 +91,7 @@ def embed(traces: Sequence[Trace]) -> str:
 
 @cache
 def style() -> str:
-    """The CSS of the viewer, for a <style> element. Names of its classes start with `om-`."""
+    """The CSS of the viewer, for a <style> element. All class names start with `om-`."""
     return _read("viewer.css")
 
 

@@ -262,10 +262,10 @@ def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
         ((0, (1, (2, 3))), None, r"the leaves 0\.\.2 of 3 words, got the leaves 0\.\.3"),
         ((1, 2), [0, 1], r"the leaves 0\.\.1 of 2 words, got the leaves 1\.\.2"),
         (0, [], r"the leaves 0\.\.-1 of 0 words, got the leaves 0\.\.0"),
-        ((0, 1), [2, 0], r"rising positions in 0\.\.2, got \[2, 0\]"),
-        ((0, 1), [1, 1], r"rising positions in 0\.\.2, got \[1, 1\]"),
-        ((0, 1), [1, 3], r"rising positions in 0\.\.2, got \[1, 3\]"),
-        ((0, 1), [-1, 0], r"rising positions in 0\.\.2, got \[-1, 0\]"),
+        ((0, 1), [2, 0], r"increasing positions in 0\.\.2, got \[2, 0\]"),
+        ((0, 1), [1, 1], r"increasing positions in 0\.\.2, got \[1, 1\]"),
+        ((0, 1), [1, 3], r"increasing positions in 0\.\.2, got \[1, 3\]"),
+        ((0, 1), [-1, 0], r"increasing positions in 0\.\.2, got \[-1, 0\]"),
     ],
 )
 def test_a_tree_over_other_words_is_refused_and_changes_nothing(
