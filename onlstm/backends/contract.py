@@ -1,7 +1,7 @@
 """What every engine of ON-LSTM gets and gives.
 
 The engines (`native`, `sequence`, `triton_steps`) import this file and never each other. An engine writes the
-loop over time and its reverse pass on plain tensors, `ordered_memory.backends.operators` makes them an
+loop over time and its backward pass on plain tensors, `ordered_memory.backends.operators` makes them an
 operator of PyTorch, and `run` calls it.
 
 Axes as in `onlstm.functional`: P tokens packed, T steps, B sequences, H units, M entries of a master gate,
@@ -47,15 +47,15 @@ class Inputs(NamedTuple):
     bfloat16: bool
 
 
-class Engine(operators.Engine):
+class Implementation(operators.Implementation):
     """What the engines of ON-LSTM share."""
 
-    takes = Inputs
-    gives = Recurrence
-    reread = ("output",)
+    inputs_type = Inputs
+    results_type = Recurrence
+    results_for_backward = ("output",)
     differentiable = ("tokens", "weight_ih", "weight_hh", "bias", "hidden", "cell")
 
-    def results(self, inputs: Inputs) -> Recurrence:
+    def new_results(self, inputs: Inputs) -> Recurrence:
         new, tokens, state = inputs.tokens.new_empty, inputs.tokens.shape[0], inputs.hidden.shape
         return Recurrence(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
 
@@ -98,7 +98,7 @@ def run(
     """Run the recurrence by an operator; see `onlstm.functional.run_recurrence` for the other arguments.
 
     Args:
-        operator: of the engine.
+        operator: of the implementation.
         tokens, batch_sizes, weights, hidden, cell, chunk_size: of `run_recurrence`.
     Raises:
         ValueError: a tensor has another shape, dtype or device than the others ask for.
@@ -170,7 +170,7 @@ def gradients(
         output: h of every token, (P, H).
         d_gates: gradient of the pre-activations, (P, G).
         d_hidden, d_cell: gradients of the initial state, (B, H).
-        wanted: for each of `Engine.differentiable`, whether to compute its gradient.
+        wanted: for each of `Implementation.differentiable`, whether to compute its gradient.
         operand: dtype of the operands of products; by default that of `d_gates`.
         multiply: the product of two matrices of that dtype.
     Returns:

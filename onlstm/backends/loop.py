@@ -1,6 +1,6 @@
-"""The loop over time and its reverse pass in plain PyTorch, for engines that differ in what a step computes.
+"""The loop over time and its backward pass in plain PyTorch, for engines that differ in what a step computes.
 
-A step is one product and what follows from it; the reverse pass needs one product a step as well, and the
+A step is one product and what follows from it; the backward pass needs one product a step as well, and the
 gradient of the recurrent weight is one product over all tokens at the end.
 
 Axes as in `onlstm.functional`: P tokens packed, B sequences, H units, M entries of a master gate.
@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.contract import Engine, Inputs, previous_steps
+from onlstm.backends.contract import Implementation, Inputs, previous_steps
 from onlstm.functional import MasterGates, Recurrence
 from ordered_memory.backends.operators import Shapes
 
 
 class Kept(NamedTuple):
-    """What the reverse pass needs of every token, all contiguous.
+    """What the backward pass needs of every token, all contiguous.
 
     Args:
         units: i, f, ĉ and o after their non-linearities, (rows, 4H).
@@ -68,13 +68,13 @@ BackwardStep = Callable[[Kept, Tensor, StepGradients], None]
 """Takes what was kept, c[t-1] (rows, H) and gradients; fills those of pre-activations and c[t-1]."""
 
 
-class Loop(Engine):
+class Loop(Implementation):
     """The loop over time, given what lies between two products. Kept are the fields of `Kept`."""
 
     def __init__(self, forward_step: ForwardStep, backward_step: BackwardStep) -> None:
         self.forward_step, self.backward_step = forward_step, backward_step
 
-    def kept(self, inputs: Inputs) -> Shapes:
+    def saved_shapes(self, inputs: Inputs) -> Shapes:
         tokens, (rows, size), dtype = inputs.tokens.shape[0], inputs.weight_hh.shape, inputs.weight_hh.dtype
         shapes = ((tokens, 4 * size), (tokens, 2, rows // 2 - 2 * size), (tokens, size))
         return [(shape, dtype) for shape in shapes]
@@ -83,7 +83,7 @@ class Loop(Engine):
         sizes: list[int] = inputs.batch_sizes.tolist()
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
         gates = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
-        kept = Kept(*(gates.new_empty(shape) for shape, _ in self.kept(inputs)))
+        kept = Kept(*(gates.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
         output, transposed = torch.empty_like(kept.cells), inputs.weight_hh.t()
         for step in previous_steps(sizes):
             here = step[0]

@@ -1,4 +1,4 @@
-"""The recurrence in plain PyTorch with its reverse pass written out (`loop.py`), as an operator of PyTorch.
+"""The recurrence in plain PyTorch with its backward pass written out (`loop.py`), as an operator of PyTorch.
 
 A step's units are viewed as (rows, M, C), C for each entry of a master gate, which is (rows, M, 1).
 """

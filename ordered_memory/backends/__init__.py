@@ -1,8 +1,8 @@
-"""Implementations of the loop over time, chosen by name. The definition is always among them.
+"""Backends: implementations of the loop over time, selected by name. The definition, "reference", is one.
 
-An engine is a function with the signature and results of `ordered_memory.memory.run_recurrence`, and a
-reason why it cannot run here (None when it can): see `contract`. Nothing outside an engine may depend on
-which one runs.
+A backend is a function with the signature and results of `ordered_memory.memory.run_recurrence`, and a
+function that says why the backend cannot run (None if it can); see `contract`. No code outside a backend may
+depend on which backend runs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "reference": Backend(run_recurrence, lambda inputs, modules: None),
     "triton": Backend(triton.run_recurrence, triton.why_not),
 }
-"""By name, in the order that "auto" tries them: fastest first. The Triton kernels come last, to be asked for
-by name, because they have not run on a GPU yet."""
+"""All backends by name, in the order in which "auto" tries them: fastest first. The Triton kernels come after
+"reference", which always runs, because they have not run on a GPU yet: they run only if asked for by name."""
 
 
 def select_backend(name: str, inputs: Tensor, modules: Modules) -> RunRecurrence:
-    """The backend called `name`, or with "auto" the fastest that can run; see `registry.select`.
+    """Select a backend by name, or with "auto" the fastest that can run; see `registry.select`.
 
     Args:
         name: "auto" or a key of `BACKENDS`.
-        inputs: the projected inputs, (T, B, D); their device and dtype decide.
-        modules: the learned ones.
+        inputs: x̃, (T, B, D), on whose device and dtype the selection depends.
+        modules: score, cell and LayerNorm.
     """
     return registry.select(name, BACKENDS, inputs, modules)

@@ -1,9 +1,10 @@
-"""What every engine of Ordered Memory gets and gives.
+"""The interface that all backends of Ordered Memory implement.
 
-The definition (`ordered_memory.memory`) and the engines (`native`, `sequence`, `triton`) import this file
-and never each other. An engine asks `module_checks.why_not` whether it may stand in for the modules, has
-`prepare` check what it was called with, pack the weights and compute the queries, runs the loop over time on
-`Arguments`, and returns a `MemoryRecurrence`. What `prepare` makes of modules and inputs is left to autograd.
+The definition (`ordered_memory.memory`) and the other backends (`native`, `sequence`, `triton`) import this
+file and never each other. A backend uses `module_checks.why_not` to find out whether it can replace the calls
+of the modules. It calls `prepare`, which checks the arguments, collects the weights and computes the queries;
+runs the loop over time on the resulting `Arguments`; and returns a `MemoryRecurrence`. Autograd
+differentiates through `prepare`, so a backend only computes the gradients of the `Arguments`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from ordered_memory.checks import autocast_dtype, check_device, check_dtype
 from ordered_memory.dropout import apply_mask
 
 NOISE_LEVELS = 1 << 16
-"""Number of values of the noise that decides what is dropped: uniform, from -NOISE_LEVELS / 2 up."""
+"""Dropout drops an entry if its noise, a uniform integer in [-NOISE_LEVELS / 2, NOISE_LEVELS / 2), is below a
+level."""
 DROP_NOTHING = -(1 << 20)
-"""A level below all noise."""
+"""A level below all noise values."""
 
 
 class OrderedMemoryState(NamedTuple):
-    """The state between two steps; all zero before the first token.
+    """The state between two time steps; all zeros before the first token.
 
     Args:
         memory: M, (B, N, D).
         candidate: M̂, (B, N, D); its last slot is the output of the step.
-        occupancy: (B, N + 1), fractions in [0, 1]: (→π_1 … →π_N, 1) after any token, 0 before.
+        occupancy: (B, N + 1), fractions in [0, 1]: (→π_1 … →π_N, 1) after any token, zeros before the first.
     """
 
     memory: Tensor
@@ -41,7 +43,7 @@ class OrderedMemoryState(NamedTuple):
     occupancy: Tensor
 
     def detach(self) -> OrderedMemoryState:
-        """The same state cut off from its history, for truncated back-propagation."""
+        """Detach the state from the autograd graph, for truncated backpropagation through time."""
         return OrderedMemoryState(*(tensor.detach() for tensor in self))
 
 
@@ -49,10 +51,10 @@ class Modules(NamedTuple):
     """The modules of one direction that act inside the loop over time.
 
     Args:
-        score: (x̃ (B, D), M̂ (B, N, D), masks) → a (B, N).
-        cell: composes a slot and the candidate that rises into it.
+        score: maps x̃ (B, D), M̂ (B, N, D) and masks to a (B, N).
+        cell: composes a slot and the candidate of the slot above it.
         norm: the LayerNorm that the input projection and the cell share.
-        threshold: occupancies below this count as 0.
+        threshold: an occupancy below this counts as 0.
     """
 
     score: AdditiveScore | NormalizedScore
@@ -69,12 +71,13 @@ class StepMasks(NamedTuple):
 
 
 class DropoutSampler(NamedTuple):
-    """Draws dropout masks. Called with t, it draws those of step t from the global generator.
+    """Draws dropout masks: a call with t draws the masks of step t from the global generator.
 
-    An engine draws different ones of the same distribution, from a seed that `prepare` draws there.
+    The definition calls it. The other backends draw masks of the same distribution in their own way, from a
+    seed that `prepare` draws from the global generator.
 
     Args:
-        modules: with the dropout probabilities.
+        modules: the modules, which have the dropout probabilities.
         like: x̃ of one step, (B, D).
         num_slots: N.
     """
@@ -89,7 +92,7 @@ class DropoutSampler(NamedTuple):
 
 
 Masks = Sequence[StepMasks | None] | DropoutSampler | None
-"""Dropout of a recurrence: the masks of each step, or the sampler of them, or none."""
+"""Dropout of a recurrence: the masks of each step, or a sampler that draws them, or None for no dropout."""
 
 
 class MemoryRecurrence(NamedTuple):
@@ -97,7 +100,7 @@ class MemoryRecurrence(NamedTuple):
 
     Args:
         output: M̂_N of every step, (T, B, D), zero at padded steps.
-        state: after each sequence's last token.
+        state: state after each sequence's last token.
         attention: p of every step, (T, B, N), zero at padded steps.
     """
 
@@ -107,17 +110,19 @@ class MemoryRecurrence(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The learned weights inside the loop, with the factors of drawn dropout and 1 / sqrt(D) multiplied in.
+    """The weights used inside the loop, already scaled by 1 / sqrt(D) and by the factors of drawn dropout.
 
-    The output bias of the score adds the same to all slots and so does not change p: it is left out.
+    The output bias of the score is left out: it adds the same value to the score of every slot, which does
+    not change p.
 
     Args:
-        key, key_bias: of the score's map of M̂, (D, D) and (D,).
-        score: of the score's last map, (D,).
+        key, key_bias: the score's map of M̂, (D, D) and (D,).
+        score: the score's last map, (D,).
         w_in, b_in: the cell's map of [M_i; M̂_{i-1}], (G, 2D) and (G,); G is 4D for the gated cell, else D.
         w_out, b_out: the gated cell's map of its hidden units, (4D, 4D) and (4D,); None for the other cell.
-        norm, norm_bias: of the shared LayerNorm, (D,).
-        key_norm, key_norm_bias: of the normalized score's LayerNorm, (D,); None for the other score.
+        norm, norm_bias: weight and bias of the shared LayerNorm, (D,).
+        key_norm, key_norm_bias: weight and bias of the normalized score's LayerNorm of the keys, (D,); None
+            for the other score.
     """
 
     key: Tensor
@@ -134,15 +139,16 @@ class Weights(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Dropout inside the loop: either given masks, or a seed and the levels at which its noise drops.
+    """Dropout inside the loop: either given masks, or a seed to draw noise from and levels for it.
 
     Args:
         cell_input_mask, hidden_mask: masks of [M_i; M̂_{i-1}] and of the cell's hidden units, (T, B, N, ·)
             or None.
-        key_mask, feature_mask: masks of M̂ and of the features under the score's last map, (T, B, N, D) or
-            None.
-        seed: of the noise, () int64 on the CPU, or None if nothing is drawn. Equal seeds drop equal entries.
-        cell_level, score_level: an entry with noise below this is dropped; the others are unscaled.
+        key_mask, feature_mask: masks of M̂ and of the input of the score's last map, (T, B, N, D) or None.
+        seed: seed of the noise, () int64 on the CPU, or None if no mask is drawn. The same seed drops the
+            same entries.
+        cell_level, score_level: an entry is dropped if its noise is below this level. The other entries are
+            not scaled, because `Weights` contains the factor.
     """
 
     cell_input_mask: Tensor | None = None
@@ -155,18 +161,18 @@ class Dropout(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What an engine's loop over time gets.
+    """The arguments of a backend's loop over time.
 
     Args:
         inputs: x̃, (T, B, D).
-        queries: the score's map of x̃, normalized where the score is, (T, B, D).
-        lengths: tokens of each sequence, (B,) int64 on the CPU, within 0..T; None where none is padded.
-        state: before the first token.
-        weights: of the modules.
-        dropout: inside the loop.
-        threshold: occupancies below this count as 0.
-        norm_epsilon, key_epsilon: of the shared LayerNorm and of the normalized score's.
-        bfloat16: autocast asks for bfloat16 operands of products.
+        queries: the score's map of x̃, after the LayerNorm of the normalized score, (T, B, D).
+        lengths: number of tokens of each sequence, (B,) int64 on the CPU, in 0..T; None if nothing is padded.
+        state: initial state.
+        weights: weights of the modules.
+        dropout: dropout inside the loop.
+        threshold: an occupancy below this counts as 0.
+        norm_epsilon, key_epsilon: epsilons of the shared LayerNorm and of the normalized score's.
+        bfloat16: whether autocast asks for matrix products with bfloat16 operands.
     """
 
     inputs: Tensor
@@ -181,7 +187,7 @@ class Arguments(NamedTuple):
     bfloat16: bool
 
     def needs_grad(self) -> bool:
-        """Whether a reverse pass may follow."""
+        """Whether a backward pass may follow."""
         tensors = (self.inputs, self.queries, *self.state, *self.weights)
         return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
@@ -189,18 +195,18 @@ class Arguments(NamedTuple):
 def prepare(
     inputs: Tensor, state: OrderedMemoryState, modules: Modules, lengths: Tensor | None, masks: Masks
 ) -> Arguments:
-    """Build the arguments of an engine from those of `run_recurrence`.
+    """Convert the arguments of `run_recurrence` to those of a backend's loop.
 
     Args:
         inputs: x̃, (T, B, D).
-        state: before the first token.
-        modules: for which `why_not` returns None.
-        lengths: tokens in each sequence, (B,) int64, or None when none is padded.
-        masks: dropout of the slots and queries, or None.
+        state: initial state.
+        modules: modules for which `why_not` returns None.
+        lengths: number of tokens of each sequence, (B,) int64; None if nothing is padded.
+        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
     Returns:
         The arguments, in the dtype of the parameters.
     Raises:
-        ValueError: a tensor of the state has another shape, dtype or device than the inputs ask for.
+        ValueError: a tensor of the state does not match the inputs in shape, dtype or device.
     """
     device = inputs.device.type
     dtype = modules.cell.from_memory.weight.dtype
@@ -212,7 +218,7 @@ def prepare(
     no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()
     with no_autocast:
         inputs = inputs.to(dtype)
-        query_mask, dropout, gains = _dropout(masks, modules, inputs, num_slots)
+        query_mask, dropout, factors = _dropout(masks, modules, inputs, num_slots)
         queries: Tensor = modules.score.query(apply_mask(inputs, query_mask))
         if isinstance(modules.score, NormalizedScore):
             queries = modules.score.query_norm(queries)
@@ -221,7 +227,7 @@ def prepare(
             queries=queries,
             lengths=lengths,
             state=OrderedMemoryState(*(tensor.to(dtype) for tensor in state)),
-            weights=_pack(modules, *gains),
+            weights=_scaled_weights(modules, *factors),
             dropout=dropout,
             threshold=modules.threshold,
             norm_epsilon=_epsilon(modules.norm),
@@ -233,16 +239,16 @@ def prepare(
 def check_state(
     state: OrderedMemoryState, batch: tuple[int, ...], num_slots: int, size: int, like: Tensor
 ) -> None:
-    """Check that a state fits the inputs.
+    """Check that an initial state matches the inputs.
 
     Args:
-        state: before the first token.
+        state: initial state.
         batch: its leading axes, (B,), or (2, B) for both directions.
         num_slots: N.
         size: D.
         like: the inputs, whose device and dtype are expected.
     Raises:
-        ValueError: another shape, device or dtype.
+        ValueError: a tensor of the state has another shape, device or dtype.
     """
     slots = (*batch, num_slots, size)
     shapes = {"memory": slots, "candidate": slots, "occupancy": (*batch, num_slots + 1)}
@@ -257,21 +263,21 @@ def check_state(
         check_dtype(f"state.{name}", tensor, like)
 
 
-def _pack(modules: Modules, cell_gain: float, score_gain: float) -> Weights:
-    """The weights; those that act on dropped inputs are scaled by a gain."""
+def _scaled_weights(modules: Modules, cell_factor: float, score_factor: float) -> Weights:
+    """The weights. Those that act on inputs with drawn dropout are scaled by its factor."""
     score, cell, norm = modules.score, modules.cell, modules.norm
     assert isinstance(norm, nn.LayerNorm)
     w_out = cell.output if isinstance(cell, GatedRecursiveCell) else None
     key_norm = score.key_norm if isinstance(score, NormalizedScore) else None
     # The bias has no effect on p, so its gradient is zero (not None); a NaN in it still propagates.
-    of_features = score.output.weight[0] + 0 * score.output.bias
+    score_weight = score.output.weight[0] + 0 * score.output.bias
     return Weights(
-        key=_times(score.key.weight, score_gain),
+        key=_scaled(score.key.weight, score_factor),
         key_bias=score.key.bias,
-        score=of_features * (score_gain / math.sqrt(score.slot_size)),
-        w_in=_times(torch.cat([cell.from_memory.weight, cell.from_candidate.weight], 1), cell_gain),
+        score=score_weight * (score_factor / math.sqrt(score.slot_size)),
+        w_in=_scaled(torch.cat([cell.from_memory.weight, cell.from_candidate.weight], 1), cell_factor),
         b_in=cell.from_candidate.bias,
-        w_out=None if w_out is None else _times(w_out.weight, cell_gain),
+        w_out=None if w_out is None else _scaled(w_out.weight, cell_factor),
         b_out=None if w_out is None else w_out.bias,
         norm=norm.weight,
         norm_bias=norm.bias,
@@ -280,8 +286,8 @@ def _pack(modules: Modules, cell_gain: float, score_gain: float) -> Weights:
     )
 
 
-def _times(weight: Tensor, gain: float) -> Tensor:
-    return weight if gain == 1 else weight * gain
+def _scaled(weight: Tensor, factor: float) -> Tensor:
+    return weight if factor == 1 else weight * factor
 
 
 def _epsilon(norm: nn.Module | None) -> float:
@@ -291,30 +297,30 @@ def _epsilon(norm: nn.Module | None) -> float:
 def _dropout(
     masks: Masks, modules: Modules, inputs: Tensor, num_slots: int
 ) -> tuple[Tensor | None, Dropout, tuple[float, float]]:
-    """The mask of the queries, (T, B, D) or None; dropout inside the loop; gains of cell and score."""
+    """The mask of the queries, (T, B, D) or None; dropout inside the loop; factors of cell and score."""
     if masks is None:
         return None, Dropout(), (1.0, 1.0)
     if not isinstance(masks, DropoutSampler):
-        return *_given(masks, inputs, num_slots), (1.0, 1.0)
+        return *_given_masks(masks, inputs, num_slots), (1.0, 1.0)
     score, cell = modules.score, modules.cell
-    cell_gain, cell_level = _gain_and_level(cell.dropout if cell.training else 0.0)
-    score_gain, score_level = _gain_and_level(score.dropout if score.training else 0.0)
+    cell_factor, cell_level = _factor_and_level(cell.dropout if cell.training else 0.0)
+    score_factor, score_level = _factor_and_level(score.dropout if score.training else 0.0)
     seed = torch.randint(2**63 - 1, (), device="cpu")
     dropout = Dropout(seed=seed, cell_level=cell_level, score_level=score_level)
     query_mask = score.draw_query_mask(inputs.flatten(0, 1))
     query_mask = None if query_mask is None else query_mask.view_as(inputs)
-    return query_mask, dropout, (cell_gain, score_gain)
+    return query_mask, dropout, (cell_factor, score_factor)
 
 
-def _given(
+def _given_masks(
     masks: Sequence[StepMasks | None], inputs: Tensor, num_slots: int
 ) -> tuple[Tensor | None, Dropout]:
-    """The mask of the queries and dropout inside the loop, of masks for each step."""
+    """The mask of the queries and the dropout inside the loop, stacked from the masks of each step."""
     batch_size, size = inputs.shape[1:]
     slots, units = (batch_size, num_slots, size), (batch_size, num_slots, 4 * size)
 
     def stack(part: str, shape: tuple[int, ...], *names: str) -> Tensor | None:
-        """Masks side by side, 1 where a step drops nothing; None where no step drops anything."""
+        """Masks concatenated, and 1 at steps that drop nothing; None if no step drops anything."""
         found = [[getattr(getattr(step, part, None), name, None) for name in names] for step in masks]
         if all(mask is None for step in found for mask in step):
             return None
@@ -330,10 +336,10 @@ def _given(
     )
 
 
-def _gain_and_level(probability: float) -> tuple[float, int]:
-    """The factor that compensates for dropping with a probability, and the level below which noise drops."""
+def _factor_and_level(probability: float) -> tuple[float, int]:
+    """The factor 1 / (1 - probability), and the level of the noise; probability rounded to NOISE_LEVELS."""
     if probability == 0:
         return 1.0, DROP_NOTHING
     dropped = max(round(probability * NOISE_LEVELS), 1)
-    gain = NOISE_LEVELS / (NOISE_LEVELS - dropped) if dropped < NOISE_LEVELS else 0.0
-    return gain, dropped - NOISE_LEVELS // 2
+    factor = NOISE_LEVELS / (NOISE_LEVELS - dropped) if dropped < NOISE_LEVELS else 0.0
+    return factor, dropped - NOISE_LEVELS // 2

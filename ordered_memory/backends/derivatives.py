@@ -1,18 +1,18 @@
-"""Derivatives of the recurrences written as an autograd.Function: first ones only."""
+"""Recurrences written as an autograd.Function have first derivatives only."""
 
 from __future__ import annotations
 
 import torch
 
 
-def check_first() -> None:
-    """Refuse to build a graph of the gradient, in the backward of an autograd.Function.
+def forbid_double_backward() -> None:
+    """Raise an error in the backward of an autograd.Function that is called with `create_graph=True`.
 
-    `torch.autograd.function.once_differentiable` refuses only when such a graph is used, and gives zero for
-    what does not depend on the upstream gradient.
+    `torch.autograd.function.once_differentiable` raises an error only when the second derivative is computed,
+    and returns zero for the part of it that does not depend on the upstream gradient.
 
     Raises:
-        RuntimeError: the gradient was asked for with `create_graph=True`.
+        RuntimeError: the gradient is computed with `create_graph=True`.
     """
     if torch.is_grad_enabled():
         raise RuntimeError(

@@ -10,12 +10,12 @@ from torch import Tensor
 
 
 def why_no_triton(tensor: Tensor) -> str | None:
-    """Why Triton kernels cannot run on a tensor. They run on a GPU, or interpreted.
+    """Why Triton kernels cannot run on the device of a tensor: they need a GPU, or Triton's interpreter.
 
     Args:
-        tensor: on the device in question.
+        tensor: tensor on the device.
     Returns:
-        A clause for the error; None if they can run.
+        The reason, as a clause for the error message; None if they can run.
     """
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"

@@ -1,4 +1,4 @@
-"""Whether an engine, which reads weights and calls no module, may stand in for the definition."""
+"""Checks whether a backend that only reads the weights can replace the calls of the modules."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 def why_not(
     inputs: Tensor, modules: Modules, cells: Collection[type] = (GatedRecursiveCell, TreeRNNCell)
 ) -> str | None:
-    """Why only the definition can run with these modules.
+    """Why a backend other than the definition cannot run with these modules.
 
-    Engines read the weights and never call the modules. So anything that changes the effect of a call (a
-    hook, a replaced submodule, a parametrization) is a reason.
+    The other backends read the weights and do not call the modules. So they cannot run if anything changes
+    what a call of a module computes: a hook, a replaced submodule, a parametrization.
 
     Args:
-        inputs: (T, B, D).
-        modules: of the recurrence.
-        cells: those that the engine knows.
+        inputs: x̃, (T, B, D).
+        modules: score, cell and LayerNorm.
+        cells: the types of cell that the backend supports.
     Returns:
-        A clause for the error; None if every engine can.
+        The reason, as a clause for the error message; None if the backend can run.
     """
     if type(modules.score) not in (AdditiveScore, NormalizedScore):
         return f"it does not know the score {type(modules.score).__name__}"
@@ -58,7 +58,7 @@ def why_not(
     if not torch.compiler.is_compiling() and any(
         getattr(nn.modules.module, f"_global{kind}") for kind in _HOOKS
     ):
-        return "it does not call the hooks of all modules"
+        return "it does not call the global hooks of modules"
     parameters = (
         one for module in (modules.norm, modules.cell, modules.score) for one in module.parameters()
     )
@@ -68,7 +68,10 @@ def why_not(
 
 
 def _parts(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]]:
-    """By name what is read and not called, its type, the shape of its weight; the query map is called."""
+    """The submodules whose weights are read, by name, with their types and the shapes of their weights.
+
+    The query map is missing: `contract.prepare` calls it.
+    """
     score, cell = modules.score, modules.cell
     gates = 4 * size if isinstance(cell, GatedRecursiveCell) else size
     parts: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
@@ -90,5 +93,5 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def _is_patched(module: nn.Module) -> bool:
-    """Whether a method was replaced on the instance, as wrappers do that set `module.forward`."""
+    """Whether a method was replaced on the instance, for instance by a wrapper that sets `module.forward`."""
     return any(name in module.__dict__ for name in ("forward", "features", "prepare", "compose"))

@@ -1,8 +1,8 @@
-"""How an engine becomes an operator of PyTorch, for both models.
+"""Registers a backend's loop over time and its backward pass as PyTorch operators, for both models.
 
-An engine writes its loop over time and the reverse pass on plain tensors. `define` makes them
-`torch.ops.MODEL.NAME` and `…NAME_backward`, with what tracing and autograd need to know of them. The
-inputs and results of an operator are declared once, as named tuples of tensors and numbers, which may nest.
+An `Implementation` computes both on plain tensors. `define` registers them as `torch.ops.MODEL.NAME` and
+`torch.ops.MODEL.NAME_backward`, with fake kernels for tracing and with autograd. The types of inputs and
+results are named tuples of tensors and numbers, which may be nested.
 """
 
 from __future__ import annotations
@@ -20,194 +20,197 @@ from ordered_memory.checks import check_device
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
 LIBRARIES: dict[str, torch.library.Library] = {}
-"""What holds the operators of each engine. `torch.library.custom_op` would do this by itself, but imports
-`torch._dynamo` at the first call of an operator, which takes seconds."""
+"""The libraries that own the operators, by the name of the operator. `torch.library.custom_op` would create
+them,
+but it imports `torch._dynamo` at the first call of an operator, which takes seconds."""
 
 _DECLARED = {Tensor: "Tensor", Tensor | None: "Tensor?", int: "SymInt", float: "float", bool: "bool"}
 
 
-class Engine(ABC):
-    """A loop over time and its reverse pass. All results are new tensors."""
+class Implementation(ABC):
+    """A loop over time and its backward pass. All results are new tensors, not views of the inputs."""
 
-    takes: ClassVar[type]
+    inputs_type: ClassVar[type]
     """Named tuple of the inputs."""
-    gives: ClassVar[type]
+    results_type: ClassVar[type]
     """Named tuple of the results, all of them tensors."""
-    reread: ClassVar[tuple[str, ...]]
-    """Results that the reverse pass reads."""
+    results_for_backward: ClassVar[tuple[str, ...]]
+    """Names of the results that the backward pass needs."""
     differentiable: ClassVar[tuple[str, ...]]
-    """Inputs that have gradients; all on one device."""
+    """Names of the inputs that have gradients. They must all be on one device."""
 
     @abstractmethod
-    def results(self, inputs: Any) -> tuple[Any, ...]:
-        """New tensors for the results.
+    def new_results(self, inputs: Any) -> tuple[Any, ...]:
+        """Allocate tensors for the results.
 
         Args:
-            inputs: of the loop.
+            inputs: inputs of the loop.
         """
 
     @abstractmethod
-    def kept(self, inputs: Any) -> Shapes:
-        """Shapes and dtypes of the tensors that the reverse pass needs in addition to inputs and results.
+    def saved_shapes(self, inputs: Any) -> Shapes:
+        """Shapes and dtypes of the tensors that are saved for the backward pass, beside inputs and results.
 
         Args:
-            inputs: of the loop.
+            inputs: inputs of the loop.
         """
 
     @abstractmethod
     def check(self, inputs: Any) -> None:
-        """Check shapes and values that neither tracing nor the dispatcher checks.
+        """Check the shapes and values that are not checked by tracing or by the dispatcher.
 
         Args:
-            inputs: of the loop.
+            inputs: inputs of the loop.
         Raises:
-            ValueError: the inputs do not fit together.
+            ValueError: the inputs do not match each other.
         """
 
     @abstractmethod
     def forward(self, inputs: Any, keep: bool) -> tuple[tuple[Any, ...], list[Tensor]]:
-        """Run the loop.
+        """Run the forward pass.
 
         Args:
-            inputs: of the loop.
-            keep: whether a reverse pass may follow.
+            inputs: inputs of the loop.
+            keep: whether to save tensors for a backward pass.
         Returns:
-            The results, and what `kept` describes; an empty list without `keep`.
+            The results, and the saved tensors that `saved_shapes` describes; no saved tensors without `keep`.
         """
 
     @abstractmethod
     def backward(
         self,
         inputs: Any,
-        reread: Sequence[Tensor],
-        kept: list[Tensor],
+        results: Sequence[Tensor],
+        saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        """Run the reverse pass.
+        """Run the backward pass.
 
         Args:
-            inputs: of the loop.
-            reread: the results that `reread` names.
-            kept: what `forward` kept.
-            upstream: gradients of the results; None is zero.
-            wanted: for each of `differentiable`, whether to compute its gradient.
+            inputs: inputs of the loop.
+            results: the results named in `results_for_backward`.
+            saved: the tensors that `forward` saved.
+            upstream: gradients with respect to the results; None is zero.
+            wanted: for each name in `differentiable`, whether its gradient is needed.
         Returns:
-            The gradients that are wanted, in this order.
+            The needed gradients, in the order of `differentiable`.
         """
 
 
-def define(name: str, engine: Engine, device_type: str | None = None) -> Any:
-    """Make an engine an operator.
+def define(name: str, implementation: Implementation, device_type: str | None = None) -> Any:
+    """Register an implementation as an operator.
 
     Args:
-        name: "MODEL::NAME"; errors call the backend NAME.
-        engine: computes the recurrence.
-        device_type: the type of the devices that it runs on, as "cpu"; None for all.
+        name: "MODEL::NAME", where NAME is the name of the backend in error messages.
+        implementation: the forward and the backward pass.
+        device_type: type of the devices that it runs on, such as "cpu"; None for all.
     Returns:
-        The operator. It takes the flattened inputs and whether a reverse pass may follow, and returns the
-        flattened results and a list of what is kept for the reverse pass.
+        The operator. Its arguments are the flattened inputs and `keep`, whether a backward pass may follow.
+        It returns the flattened results and the list of saved tensors.
     """
-    forward_schema, backward_schema = _schemas(engine)
-    names, results = list(_fields(engine.takes)), list(_fields(engine.gives))
-    differentiable = [names.index(field) for field in engine.differentiable]
-    reread = [results.index(field) for field in engine.reread]
+    forward_schema, backward_schema = _schemas(implementation)
+    names, results = list(_fields(implementation.inputs_type)), list(_fields(implementation.results_type))
+    differentiable = [names.index(field) for field in implementation.differentiable]
+    for_backward = [results.index(field) for field in implementation.results_for_backward]
 
     def forward(*arguments: Any) -> tuple[Any, ...]:
-        inputs, keep = _build(engine.takes, iter(arguments)), arguments[-1]
-        engine.check(inputs)
-        found, kept = engine.forward(inputs, keep)
-        return *flatten(found), kept
+        inputs, keep = _build(implementation.inputs_type, iter(arguments)), arguments[-1]
+        implementation.check(inputs)
+        found, saved = implementation.forward(inputs, keep)
+        return *flatten(found), saved
 
     def fake_forward(*arguments: Any) -> tuple[Any, ...]:
-        inputs, keep, like = _build(engine.takes, iter(arguments)), arguments[-1], arguments[0]
-        for field, place in zip(engine.differentiable, differentiable, strict=True):
-            if arguments[place] is not None:
-                check_device(field, arguments[place], like)
-        kept = engine.kept(inputs) if keep else []
-        made = [like.new_empty(shape, dtype=dtype) for shape, dtype in kept]
-        return *flatten(engine.results(inputs)), made
+        inputs, keep, like = _build(implementation.inputs_type, iter(arguments)), arguments[-1], arguments[0]
+        for field, index in zip(implementation.differentiable, differentiable, strict=True):
+            if arguments[index] is not None:
+                check_device(field, arguments[index], like)
+        shapes = implementation.saved_shapes(inputs) if keep else []
+        saved = [like.new_empty(shape, dtype=dtype) for shape, dtype in shapes]
+        return *flatten(implementation.new_results(inputs)), saved
 
     def backward(*arguments: Any) -> list[Tensor]:
         given = iter(arguments)
         upstream = [next(given) for _ in results]
-        again, kept = [next(given) for _ in reread], next(given)
-        inputs, wanted = _build(engine.takes, given), next(given)
-        engine.check(inputs)
-        return engine.backward(inputs, again, kept, upstream, wanted)
+        needed, saved = [next(given) for _ in for_backward], next(given)
+        inputs, wanted = _build(implementation.inputs_type, given), next(given)
+        implementation.check(inputs)
+        return implementation.backward(inputs, needed, saved, upstream, wanted)
 
     def fake_backward(*arguments: Any) -> list[Tensor]:
         inputs, wanted = arguments[-1 - len(names) : -1], arguments[-1]
-        likes = [inputs[place] for place, one in zip(differentiable, wanted, strict=True) if one]
+        likes = [inputs[index] for index, needed in zip(differentiable, wanted, strict=True) if needed]
         return [like.new_empty(like.shape) for like in likes]
 
-    LIBRARIES.pop(name, None)  # its operators end with it, where a module is loaded again
+    LIBRARIES.pop(name, None)  # unregisters the operators of an earlier import, if the module is reloaded
     model, _, backend = name.partition("::")
     library = LIBRARIES[name] = torch.library.Library(model, "FRAGMENT")
     key = "CompositeExplicitAutograd" if device_type is None else device_type.upper()
-    for one, schema, run, fake in (
+    for operator, schema, run, fake in (
         (backend, forward_schema, forward, fake_forward),
         (f"{backend}_backward", backward_schema, backward, fake_backward),
     ):
-        library.define(one + schema, tags=torch.Tag.pt2_compliant_tag)
-        library.impl(one, run, key)
-        torch.library.register_fake(f"{model}::{one}", fake, lib=library)
+        library.define(operator + schema, tags=torch.Tag.pt2_compliant_tag)
+        library.impl(operator, run, key)
+        torch.library.register_fake(f"{model}::{operator}", fake, lib=library)
     operators = getattr(torch.ops, model)
-    _register_autograd(name, getattr(operators, f"{backend}_backward").default, differentiable, reread)
+    _register_autograd(name, getattr(operators, f"{backend}_backward").default, differentiable, for_backward)
     return getattr(operators, backend).default
 
 
-def _schemas(engine: Engine) -> tuple[str, str]:
-    """The schemas of the operator and of its reverse."""
-    results = _fields(engine.gives)
-    inputs = ", ".join(f"{_DECLARED[kind]} {field}" for field, kind in _fields(engine.takes).items())
+def _schemas(implementation: Implementation) -> tuple[str, str]:
+    """The schemas of the operator and of its backward operator."""
+    results = _fields(implementation.results_type)
+    inputs = ", ".join(
+        f"{_DECLARED[kind]} {field}" for field, kind in _fields(implementation.inputs_type).items()
+    )
     upstream = ", ".join(f"Tensor? d_{field}" for field in results)
-    reread = ", ".join(f"Tensor result_{field}" for field in engine.reread)
+    for_backward = ", ".join(f"Tensor result_{field}" for field in implementation.results_for_backward)
     return (
         f"({inputs}, bool keep) -> ({'Tensor, ' * len(results)}Tensor[])",
-        f"({upstream}, {reread}, Tensor[] kept, {inputs}, bool[] wanted) -> Tensor[]",
+        f"({upstream}, {for_backward}, Tensor[] kept, {inputs}, bool[] wanted) -> Tensor[]",
     )
 
 
-def _register_autograd(name: str, backward: Any, differentiable: list[int], reread: list[int]) -> None:
-    """Make `backward` the derivative of an operator.
+def _register_autograd(name: str, backward: Any, differentiable: list[int], for_backward: list[int]) -> None:
+    """Register `backward` as the derivative of an operator.
 
     Args:
-        name: of the operator, "MODEL::NAME".
+        name: name of the operator, "MODEL::NAME".
         backward: the operator of the backward pass.
-        differentiable: places of the inputs that have gradients.
-        reread: places of the results that `backward` reads.
+        differentiable: indices of the inputs that have gradients.
+        for_backward: indices of the results that `backward` needs.
     """
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         ctx.set_materialize_grads(False)
-        given, kept = inputs[:-1], output[-1]
+        given, saved = inputs[:-1], output[-1]
         tensors = [value if isinstance(value, Tensor) else None for value in given]
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in given]
-        ctx.save_for_backward(*(output[place] for place in reread), *tensors, *kept)
+        ctx.save_for_backward(*(output[index] for index in for_backward), *tensors, *saved)
 
     def differentiate(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        again = [next(saved) for _ in reread]
+        results = [next(saved) for _ in for_backward]
         given = [number if (tensor := next(saved)) is None else tensor for number in ctx.numbers]
-        wanted = [ctx.needs_input_grad[place] for place in differentiable]
-        found = iter(backward(*upstream[:-1], *again, list(saved), *given, wanted))
+        wanted = [ctx.needs_input_grad[index] for index in differentiable]
+        found = iter(backward(*upstream[:-1], *results, list(saved), *given, wanted))
         gradients: list[Tensor | None] = [None] * (len(given) + 1)
-        for place, one in zip(differentiable, wanted, strict=True):
-            gradients[place] = next(found) if one else None
+        for index, needed in zip(differentiable, wanted, strict=True):
+            gradients[index] = next(found) if needed else None
         return tuple(gradients)
 
-    def refuse(ctx: Any, *upstream: Any) -> None:
+    def forbid_double_backward(ctx: Any, *upstream: Any) -> None:
         backend = name.partition("::")[2]
         raise RuntimeError(f"backend {backend!r} cannot be differentiated twice: use backend='reference'")
 
     library = LIBRARIES[name]
     torch.library.register_autograd(name, differentiate, setup_context=setup_context, lib=library)
-    torch.library.register_autograd(f"{name}_backward", refuse, lib=library)
+    torch.library.register_autograd(f"{name}_backward", forbid_double_backward, lib=library)
 
 
 def flatten(values: Sequence[Any]) -> list[Any]:
-    """The tensors and numbers of a named tuple and of those that it holds.
+    """Flatten nested named tuples to a list of tensors and numbers.
 
     Args:
         values: the named tuple.
@@ -216,7 +219,7 @@ def flatten(values: Sequence[Any]) -> list[Any]:
 
 
 def _fields(kind: type) -> dict[str, Any]:
-    """Name and type of what `flatten` gives."""
+    """Names and types of the entries of a flattened named tuple."""
     found: dict[str, Any] = {}
     for name, own in _hints(kind).items():
         found |= _fields(own) if hasattr(own, "_fields") else {name: own}
@@ -224,7 +227,7 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _build(kind: type, values: Iterator[Any]) -> Any:
-    """The named tuple of which `flatten` gave the values."""
+    """Build a named tuple from its flattened values: the inverse of `flatten`."""
     hints = _hints(kind).values()
     return kind(*(_build(own, values) if hasattr(own, "_fields") else next(values) for own in hints))
 

@@ -1,4 +1,4 @@
-"""Choosing among backends, and saying why, for both models."""
+"""Selects a backend and explains the selection, for both models."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _explanations: ContextVar[list[str] | None] = ContextVar("_explanations", defaul
 
 
 class BackendError(RuntimeError):
-    """The backend that was asked for by name cannot run here."""
+    """A backend was asked for by name and cannot run here."""
 
 
 class Backend(NamedTuple, Generic[Run]):
     """One way to run a recurrence.
 
     Args:
-        run_recurrence: same signature, layout and results as the definition.
-        why_not: for inputs and weights, why this backend cannot run on them, or None when it can.
+        run_recurrence: function with the signature, layout and results of the definition.
+        why_not: function that takes inputs and weights and returns why the backend cannot run on them, or
+            None if it can.
     """
 
     run_recurrence: Run
@@ -36,17 +37,18 @@ class Backend(NamedTuple, Generic[Run]):
 
 
 def explain(layer: nn.Module, x: Any) -> str:
-    """Which backends can run a layer on an input, which one does, and why the others do not.
+    """Explain which backends can run a layer on an input, which one is selected, and why the others cannot
+    run.
 
-    The layer is called once, without gradients; random numbers drawn meanwhile are not missed later. In
-    training mode this changes what calls change, such as the statistics of BatchNorm. The same is logged for
-    every call at level DEBUG, by the logger `ordered_memory.backends.registry`.
+    This calls the layer once, without gradients, and restores the state of the random generators. In training
+    mode the call has its usual side effects, such as on the statistics of BatchNorm. The logger
+    `ordered_memory.backends.registry` logs the same text for every call at level DEBUG.
 
     Args:
-        layer: an `OrderedMemory`, an `ONLSTM`, or a model that has some.
+        layer: an `OrderedMemory`, an `ONLSTM`, or a model that contains such layers.
         x: input of the layer.
     Returns:
-        A line for each backend. Where directions or layers differ, the lines of each of them.
+        One line for each backend; several such texts if directions or layers differ.
     Raises:
         TypeError: no such layer was called.
     Example:
@@ -70,21 +72,21 @@ def explain(layer: nn.Module, x: Any) -> str:
 
 
 def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run:
-    """The backend called `name`, or with "auto" the first that can run.
+    """Select a backend by name, or with "auto" the first that can run.
 
     Args:
         name: "auto" or a key of `backends`.
-        backends: by name, the fastest first.
-        inputs: for `why_not`.
+        backends: the backends by name, fastest first.
+        inputs: arguments of `why_not`.
     Returns:
         The function that runs the recurrence.
     Raises:
         ValueError: the name is unknown.
-        BackendError: the backend asked for by name cannot run on these inputs; says why.
+        BackendError: the named backend cannot run on these inputs; the message says why.
     """
     check_name("backend", name, ["auto", *backends])
     if not torch.compiler.is_compiling():
-        _note(name, backends, inputs)
+        _record_explanation(name, backends, inputs)
     if name != "auto":
         reason = backends[name].why_not(*inputs)
         if reason is not None:
@@ -93,8 +95,8 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
     return next(backend.run_recurrence for backend in backends.values() if backend.why_not(*inputs) is None)
 
 
-def _note(name: str, backends: Mapping[str, Backend[Any]], inputs: tuple[Any, ...]) -> None:
-    """Say what a choice is made from, to who asks for it."""
+def _record_explanation(name: str, backends: Mapping[str, Backend[Any]], inputs: tuple[Any, ...]) -> None:
+    """Log the reasons for a selection, and pass them to `explain` if it is running."""
     found = _explanations.get()
     if found is None and not logger.isEnabledFor(logging.DEBUG):
         return

@@ -1,4 +1,4 @@
-"""What `torch.compile` is told of functions, without importing it: that takes as long as importing torch."""
+"""Decorators for `torch.compile` that do not import the compiler, which takes as long as importing torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ R = TypeVar("R")
 
 
 def constant(function: Callable[P, R]) -> Callable[P, R]:
-    """`torch.compiler.assume_constant_result`: a captured graph holds what `function` returns at capture.
+    """As `torch.compiler.assume_constant_result`: a captured graph contains the result as a constant.
 
     Args:
-        function: is not traced.
+        function: function that is called during capture and not traced.
     Returns:
         The same function.
     """
@@ -25,10 +25,10 @@ def constant(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def untraced(reason: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`torch.compiler.disable`: a captured graph ends before the function and goes on after it.
+    """As `torch.compiler.disable`: the graph breaks at the function, which is not traced.
 
     Args:
-        reason: for the log of graph breaks.
+        reason: reason for the graph break, for the compiler's log.
     Returns:
         A decorator.
     """

@@ -123,7 +123,7 @@ def test_a_backend_equals_the_definition_with_all_gradients(
 @pytest.fixture
 def three_threads(monkeypatch):
     """However small the work is."""
-    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(native, "MIN_WORK_PER_THREAD", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     yield

@@ -283,7 +283,7 @@ def test_transforms_take_the_definition_or_are_refused():
 @pytest.fixture
 def small_work_is_shared(monkeypatch):
     """Threads are used however small the work is."""
-    monkeypatch.setattr(native, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(native, "MIN_WORK_PER_THREAD", 1)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

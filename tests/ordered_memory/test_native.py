@@ -13,7 +13,7 @@ from ordered_memory import OrderedMemory
 from ordered_memory.backends import contract, native, select_backend, sequence
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.runtime import build, compiler
-from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
+from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
 
@@ -212,7 +212,7 @@ def test_half_as_much_is_kept_where_products_are_of_bfloat16(bfloat16_products):
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             arguments = contract.prepare(case.x, initial_state(5, 4, case.x), modules, None, None)
-        _, *tape = native.call.NativeEngine().kept(native.call.Pass(arguments, shares=1))
+        _, *tape = native.call.NativeImplementation().saved_shapes(native.call.Pass(arguments, shares=1))
         sizes.append(sum(size for (size,), _ in tape))
     assert sizes[1] == sizes[0] / 2
 
@@ -272,7 +272,7 @@ def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, mon
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
     library = build.load(onlstm_native.SOURCE, dtype)
     monkeypatch.setattr(library, "multiplies_bfloat16", False)
-    say_that_products_stay_float32.cache_clear()
+    warn_float32_products.cache_clear()
     for layer in (OrderedMemory(4, 6, 3, backend="native"), ONLSTM(4, 6, chunk_size=2, backend="native")):
         layer.to(dtype)
         x = torch.randn(3, 2, 4, dtype=dtype)
@@ -280,4 +280,4 @@ def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, mon
             with torch.autocast("cpu", torch.bfloat16):
                 layer(x)
     assert len(caplog.messages) == (dtype == torch.float32)
-    say_that_products_stay_float32.cache_clear()
+    warn_float32_products.cache_clear()

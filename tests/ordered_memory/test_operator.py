@@ -18,7 +18,7 @@ from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, module_checks, native, select_backend
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.registry import BackendError
-from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
+from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.memory import run_recurrence
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
@@ -138,12 +138,12 @@ def test_a_compiled_layer_drops_what_the_eager_one_drops():
 @QUIET
 def test_a_graph_can_be_captured_where_autocast_finds_no_bfloat16_products(monkeypatch):
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
-    say_that_products_stay_float32.cache_clear()
+    warn_float32_products.cache_clear()
     layer = make().float()
     x = tokens().float()
     with torch.autocast("cpu", torch.bfloat16):
         assert_close(fullgraph(layer)(x).output, layer(x).output)
-    say_that_products_stay_float32.cache_clear()
+    warn_float32_products.cache_clear()
 
 
 @QUIET

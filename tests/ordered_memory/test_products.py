@@ -13,7 +13,7 @@ def test_they_are_the_same(monkeypatch, sizes, dtype):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(products, "_onednn_is_faster", lambda: True)
-    monkeypatch.setattr(products, "WORTH_A_PRIMITIVE", 1)
+    monkeypatch.setattr(products, "MIN_ONEDNN_SIZE", 1)
     m, k, n = sizes
     left, right = torch.randn(k, m, dtype=dtype).t(), torch.randn(n, k, dtype=dtype).t()
     assert_close(products.multiply(left, right), left @ right)

@@ -8,7 +8,7 @@ compiler this engine cannot run, and "auto" does without it.
 
 Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast its products take
 bfloat16 operands where the processor multiplies such numbers in pairs, and so do the three products over all
-tokens that end the reverse pass.
+tokens that end the backward pass.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.contract import Engine, Inputs
+from onlstm.backends.contract import Implementation, Inputs
 from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime.build import Library, load
-from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
+from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.products import multiply
 from ordered_memory.backends.runtime.threads import run_team
 from ordered_memory.backends.tracing import constant
@@ -35,7 +35,7 @@ from ordered_memory.backends.tracing import constant
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
 """Tokens that share one product with W when nothing is kept; as in arguments.h."""
-WORTH_A_THREAD = 200_000
+MIN_WORK_PER_THREAD = 200_000
 """Multiplications per step and thread below which synchronization costs more than another thread saves."""
 
 
@@ -56,7 +56,7 @@ def _why_no_library(double: bool) -> str | None:
     return library if isinstance(library, str) else None
 
 
-class _Native(Engine):
+class _Native(Implementation):
     """The loop over time in C.
 
     Kept are the gates (P, G) after their non-linearities, in the order that arguments.h describes, the
@@ -64,7 +64,7 @@ class _Native(Engine):
     divided, ().
     """
 
-    def kept(self, inputs: Inputs) -> Shapes:
+    def saved_shapes(self, inputs: Inputs) -> Shapes:
         tokens, (rows, size), dtype = inputs.tokens.shape[0], inputs.weight_hh.shape, inputs.weight_hh.dtype
         of_token = [((tokens, width), dtype) for width in (rows, rows - 4 * size, size)]
         return [*of_token, ((), torch.int64)]
@@ -73,14 +73,14 @@ class _Native(Engine):
         sizes: list[int] = inputs.batch_sizes.tolist()
         rows, size = inputs.weight_hh.shape
         work, masters = sizes[0] * rows * size, size // inputs.chunk_size
-        parts = max(1, min(torch.get_num_threads(), masters, work // (2 * WORTH_A_THREAD)))
+        parts = max(1, min(torch.get_num_threads(), masters, work // (2 * MIN_WORK_PER_THREAD)))
         new, count = inputs.weight_hh.new_empty, len(inputs.tokens)
         kept = {
             "gates": new(count if keep else max(sizes[0], BLOCK), rows),
             "softmax": new(count if keep else 0, 2 * masters),
             "cells": new(count if keep else sizes[0], size),
         }
-        result = self.results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
+        result = self.new_results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
         written = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
         written |= {"forget_distance": result.forget_distance, "input_distance": result.input_distance}
         _run("forward", inputs, parts, keep, **kept, **written)
@@ -124,7 +124,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
     features, masters = inputs.tokens.shape[1], size // inputs.chunk_size
     library = _library(inputs)
     if inputs.bfloat16 and library.dtype == torch.float32 and not library.multiplies_bfloat16:
-        say_that_products_stay_float32()
+        warn_float32_products()
     pairs = inputs.bfloat16 and library.multiplies_pairs and features % 2 == 0 and size % 2 == 0
     sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep), int(pairs))
     struct: Any = library.struct("Pass")(*sizes)

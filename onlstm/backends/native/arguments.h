@@ -4,11 +4,11 @@
    rows[t] reach step t, I features of a token, H units in M chunks of C, G = 4H + 2M pre-activations, P tokens.
 
    The units are divided into parts, each of some chunks. `gates` has the columns of one part after the other:
-   its units of i, f, ĉ and o, then its logits of f̃ and ĩ. So the reverse pass needs the parts of the forward pass;
+   its units of i, f, ĉ and o, then its logits of f̃ and ĩ. So the backward pass needs the parts of the forward pass;
    it does not need as many threads. */
 
 typedef struct {
-    int64_t T, B, I, H, M, C, G, parts, keep; /* keep: for a reverse pass */
+    int64_t T, B, I, H, M, C, G, parts, keep; /* keep: for a backward pass */
     int64_t pairs;                            /* 1: products take pairs of bfloat16 numbers, each in place of a REAL */
     const int64_t *rows, *start;              /* (T): sequences of a step, its first token */
     const REAL *tokens, *weight_ih;           /* (P, I), (G, I); in pairs */

@@ -7,9 +7,9 @@ and batch-mates do not change a sequence's result by a single bit.
 A wheel has the C compiled; from a checkout it is compiled when it is first needed, into the user's cache
 directory. With neither a wheel's library nor a compiler this engine cannot run, and "auto" does without it.
 
-`torch.ops.ordered_memory.native` is the loop over time, `…native_backward` its reverse pass. What the second
+`torch.ops.ordered_memory.native` is the loop over time, `…native_backward` its backward pass. What the second
 needs besides the arguments is among the outputs of the first, and the number of shares is an argument of
-both, so the reverse pass does not depend on global state such as the number of threads.
+both, so the backward pass does not depend on global state such as the number of threads.
 
 Under bfloat16 autocast products take bfloat16 operands on processors that multiply such numbers, by MKL where
 there is AMX; sums and all else stay in the dtype of the parameters.
@@ -24,7 +24,7 @@ from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryState
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
-from ordered_memory.backends.runtime.processor import say_that_products_stay_float32
+from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.tracing import constant
 from ordered_memory.cells import GatedRecursiveCell
 
@@ -52,7 +52,7 @@ def run_recurrence(
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
     if arguments.bfloat16 and not multiplies_bfloat16():
         if inputs.dtype == torch.float32:
-            say_that_products_stay_float32()
+            warn_float32_products()
         arguments = arguments._replace(bfloat16=False)
     shares = min(_num_threads(), inputs.shape[1])
     *results, _ = OPERATOR(*flatten(call.Pass(arguments, shares)), arguments.needs_grad())
@@ -90,4 +90,4 @@ def _why_not_compiled(dtype: torch.dtype) -> str | None:
     return library if isinstance(library, str) else None
 
 
-OPERATOR = define("ordered_memory::native", call.NativeEngine(), "cpu")
+OPERATOR = define("ordered_memory::native", call.NativeImplementation(), "cpu")

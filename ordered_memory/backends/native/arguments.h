@@ -9,7 +9,7 @@
 
 typedef struct {
     int64_t T, B, N, D, rows, shares;   /* rows: sequences with a token */
-    int64_t keep;                       /* 1 if a reverse pass may follow */
+    int64_t keep;                       /* 1 if a backward pass may follow */
     const int64_t *order, *lengths;     /* (rows): the sequences, longest first, and their tokens */
     REAL threshold, norm_epsilon, key_epsilon;
     const REAL *inputs, *queries;                         /* (T, B, D) */

@@ -17,7 +17,7 @@ from ordered_memory.backends.contract import (
     OrderedMemoryState,
     Weights,
 )
-from ordered_memory.backends.operators import Engine, Shapes
+from ordered_memory.backends.operators import Implementation, Shapes
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.threads import run_team
@@ -49,7 +49,7 @@ def bfloat16_products() -> Literal["pairs", "blas"] | None:
     return "pairs" if library.multiplies_pairs else None
 
 
-def narrow_products(arguments: Arguments) -> Literal["pairs", "blas"] | None:
+def bfloat16_products_of(arguments: Arguments) -> Literal["pairs", "blas"] | None:
     """The same for one call; None where its products are of float32.
 
     An operator may have been told of bfloat16 on another machine.
@@ -73,7 +73,7 @@ class Pass(NamedTuple):
     shares: int
 
 
-class NativeEngine(Engine):
+class NativeImplementation(Implementation):
     """The loop over time in C.
 
     Kept are the first active slot of every token, (T, B), and the tape: three buffers of each share, as large
@@ -82,22 +82,22 @@ class NativeEngine(Engine):
     parameters.
     """
 
-    takes = Pass
-    gives = MemoryRecurrence
-    reread = ("output", "attention")
+    inputs_type = Pass
+    results_type = MemoryRecurrence
+    results_for_backward = ("output", "attention")
     differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
 
-    def results(self, inputs: Pass) -> MemoryRecurrence:
+    def new_results(self, inputs: Pass) -> MemoryRecurrence:
         x, state = inputs.arguments.inputs, inputs.arguments.state
         final = OrderedMemoryState(*(t.clone(memory_format=torch.contiguous_format) for t in state))
         attention = x.new_zeros(*x.shape[:2], state.memory.shape[1])
         return MemoryRecurrence(x.new_zeros(x.shape), final, attention)
 
-    def kept(self, inputs: Pass) -> Shapes:
+    def saved_shapes(self, inputs: Pass) -> Shapes:
         (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
         num_slots, shares = inputs.arguments.state.memory.shape[1], inputs.shares
         pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
-        number = 2 if narrow_products(inputs.arguments) else dtype.itemsize
+        number = 2 if bfloat16_products_of(inputs.arguments) else dtype.itemsize
         widths = [pairs * size * width * number for width in (2, 4, 4)] * shares
         return [((steps, batch_size), torch.int32), *(((width,), torch.uint8) for width in widths)]
 
@@ -105,8 +105,8 @@ class NativeEngine(Engine):
         _check(inputs.arguments)
 
     def forward(self, inputs: Pass, keep: bool) -> tuple[MemoryRecurrence, list[Tensor]]:
-        results = self.results(inputs)
-        (top_shape, dtype), *tape_shapes = self.kept(inputs)
+        results = self.new_results(inputs)
+        (top_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
         top = torch.zeros(top_shape, dtype=dtype, device="cpu")
         tape = [_tape(length) for (length,), _ in tape_shapes] if keep else []
         output, final, attention = results
@@ -197,7 +197,7 @@ def _run(function: str, call: Pass, tape: list[Tensor], **more: Tensor | None) -
     (struct.T, struct.B, struct.D), struct.N = inputs.shape, arguments.state.memory.shape[1]
     struct.threshold, struct.norm_epsilon, struct.key_epsilon = arguments[6:9]
     struct.cell_level, struct.score_level = dropout.cell_level, dropout.score_level
-    products = narrow_products(arguments)
+    products = bfloat16_products_of(arguments)
     struct.pairs = products == "pairs"
     struct.bf16_gemm = library.bf16_gemm if products == "blas" else None
     lengths, order = _by_length(arguments.lengths, struct.T, struct.B)

@@ -3,7 +3,7 @@
    Sequences are independent, so a thread takes its share of them from the first token to the last and back, without
    waiting for the others. Equations and notation are those of ordered_memory/memory.py. Each file has one idea; all
    are compiled as one. Products may take bfloat16 operands: then a row is rounded where it is made, and what is kept
-   for the reverse pass are such rows; all else stays REAL. */
+   for the backward pass are such rows; all else stays REAL. */
 
 #include "arguments.h"
 #include "packed.h"

@@ -54,7 +54,7 @@ static uint64_t mix(uint64_t z) { /* splitmix64 */
 }
 
 /* The dropout mask of one row of one site, the same at every call; 0 where nothing is dropped.
-   Noise is a hash of its place, so that the reverse pass draws it again and nothing is kept. */
+   Noise is a hash of its place, so that the backward pass draws it again and nothing is kept. */
 static int draw(const Share *s, int site, int64_t t, int64_t r, int64_t i, int64_t size, REAL *restrict mask) {
     const Pass *p = s->p;
     const REAL *given[SITES] = {p->cell_input_mask, p->hidden_mask, p->key_mask, p->feature_mask};

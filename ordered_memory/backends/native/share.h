@@ -3,11 +3,11 @@
    A (step, row, slot) with →π_i > 0 is a pair. Pairs are numbered step after step, within a step slot after slot,
    within a slot row after row, so that the rows of a slot are one matrix. The cell's input [M_i; M̂_{i-1}] of pair j is
    row j of `inputs`, and M̂_i is written right where it is input next: into the row of slot i + 1, or the output. Slots
-   that are no pairs hold x̃ and are not computed. If no reverse pass follows, two steps of inputs are kept and one slot
+   that are no pairs hold x̃ and are not computed. If no backward pass follows, two steps of inputs are kept and one slot
    of the rest.
 
    "Operands" are REAL, or bfloat16 where products take such ones: then only two steps of inputs are there as REAL, and
-   the rounded ones are kept; the reverse pass computes with these. */
+   the rounded ones are kept; the backward pass computes with these. */
 
 enum { PENDING = 2048 }; /* pairs whose weight gradients wait for one product */
 enum { BLOCK = 256 };    /* rows that are packed at once for the gradient of a matrix */

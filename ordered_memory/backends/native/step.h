@@ -18,7 +18,7 @@ static void update_memory(Share *s, int64_t t) {
         }
 }
 
-/* The inputs of a step's pairs as REAL again, for the reverse pass. */
+/* The inputs of a step's pairs as REAL again, for the backward pass. */
 static void recall_inputs(Share *s, int64_t t) {
     int64_t D = s->p->D, first = s->start[t];
     if (is_narrow(s->p))

@@ -1,1 +1,1 @@
-"""C files of backends: how they are compiled, for a wheel or when first needed, and how their threads run."""
+"""Compiles the C files of the backends, for a wheel or when first needed, and runs them on threads."""

@@ -1,7 +1,8 @@
-"""A pool of large buffers: touching fresh memory takes a tenth of an Ordered Memory training step.
+"""A pool of large buffers. Without it, page faults in new memory take a tenth of an Ordered Memory training
+step.
 
-The buffers serve as scratch memory and as storage for the reverse pass; a user never gets one as a result.
-`clear()` returns the unused ones to the system.
+The buffers serve as scratch memory and as storage for the backward pass; they are never returned to the user.
+`clear()` returns unused buffers to the system.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ import torch
 from torch import Tensor
 
 LIMIT = 4 << 30
-"""Maximum total size of unused buffers, in bytes of address space; only touched pages take memory."""
+"""Maximum total size of unused buffers, in bytes of address space. Only written pages take memory."""
 
-# Without a lock, which might be held when the process forks: every operation on the list is atomic.
+# There is no lock, because one might be held when the process forks. Every operation on the list is atomic.
 _free: list[mmap.mmap] = []
 
 
 def empty(size: int) -> Tensor:
-    """An uninitialised 1-D tensor of bytes, to be filled from its start: only what is touched takes memory.
+    """An uninitialized 1-D tensor of bytes. Only pages that are written take memory.
 
-    When the last tensor that shares its storage is freed, the buffer returns to the pool. The pool never
+    The buffer returns to the pool when the last tensor that shares its storage is freed. The pool never
     holds more buffers than were in use at one time.
 
     Args:
-        size: bytes.
+        size: number of bytes.
     """
     buffer = _take(max(size, 1))
-    # The tensor's storage keeps this array alive, so both end together.
+    # The tensor's storage keeps this array alive, so both are freed together.
     array = np.frombuffer(buffer, dtype=np.uint8)
     weakref.finalize(array, _give_back, buffer).atexit = False
     tensor = torch.from_numpy(array)[:size]
-    # As torch.empty does.
+    # As torch.empty does in deterministic mode.
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     if fill and torch.are_deterministic_algorithms_enabled():
         tensor.fill_(255)
@@ -57,7 +58,7 @@ def _take(size: int) -> mmap.mmap:
     for buffer in (*(one for one in waiting if len(one) >= size), *waiting[:1]):
         try:
             _free.remove(buffer)
-        except ValueError:  # another thread was faster
+        except ValueError:  # another thread has taken it
             continue
         if len(buffer) >= size:
             return buffer

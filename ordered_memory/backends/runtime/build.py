@@ -1,8 +1,9 @@
-"""The C of a backend as a library: the wheel's, or compiled once for each machine and version of the source.
+"""Loads the C code of a backend: from the wheel, or compiled once for each processor and version of the
+source.
 
-Compiled files are kept in `$XDG_CACHE_HOME/ordered_memory` (`~/.cache/ordered_memory`), which may be deleted
-at any time. A file there is loaded only if it is complete, belongs to the user, and nobody else may write to
-it. It ends with a digest of its content and of everything it was compiled from.
+Compiled files are cached in `$XDG_CACHE_HOME/ordered_memory` (`~/.cache/ordered_memory`), which may be
+deleted at any time. A cached file is loaded only if it is complete, belongs to the user, and nobody else may
+write to it. It ends with a digest of its content and of everything it was compiled from.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ logger = logging.getLogger(__name__)
 
 
 class Library:
-    """The functions of a C file compiled for one dtype, and the BLAS for their bfloat16 numbers.
+    """A C file compiled for one dtype.
 
     Args:
-        source: the file; it may include other files of its directory, and the headers of this one.
-        dtype: what REAL stands for, torch.float32 or torch.float64.
+        source: the C file. It may include other files of its directory and the headers of this directory.
+        dtype: the type REAL in the C code, torch.float32 or torch.float64.
     Raises:
-        OSError, RuntimeError, ValueError: it cannot be built or loaded here; says why.
+        OSError, RuntimeError, ValueError: it cannot be compiled or loaded here; the message says why.
 
-    `code` holds the functions; `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers, which
-    CC="cc -DEMULATE_PAIRS" makes them do on any processor, slowly. `multiplies_bfloat16` says whether they or
-    the processor multiply such numbers, and `bf16_gemm` is MKL's product of matrices of them, None unless it
-    is a fast one, which AMX makes it.
+    `code` holds the functions. `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers
+    (AVX512_BF16; CC="cc -DEMULATE_PAIRS" emulates it slowly on any processor). `multiplies_bfloat16` says
+    whether bfloat16 products are supported at all, by these functions or by the processor. `bf16_gemm` is
+    MKL's bfloat16 matrix product, or None on a processor without AMX, where it is not fast.
     """
 
     def __init__(self, source: Path, dtype: torch.dtype) -> None:
@@ -49,18 +50,18 @@ class Library:
         self.dtype = dtype
         self._text = "\n".join(file.read_text() for file in compiler.files(source))
         self._structs: dict[str, type[Arguments]] = {}
-        self.code = _code(source, dtype)
+        self.code = _load_code(source, dtype)
         self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
         of_processor = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
         self.multiplies_bfloat16 = self.multiplies_pairs or of_processor
 
     def struct(self, name: str) -> type[Arguments]:
-        """A struct that the C file declares with EXPORT_SIZE.
+        """The ctypes type of a struct that the C file declares with EXPORT_SIZE.
 
         Args:
-            name: of its typedef.
+            name: name of its typedef.
         Raises:
-            ValueError: the struct as parsed differs in size from the compiler's.
+            ValueError: the parsed struct and the compiled one differ in size.
         """
         if name not in self._structs:
             struct = parse(self._text, name, self.dtype)
@@ -73,15 +74,15 @@ class Library:
 
 @cache
 def load(source: Path, dtype: torch.dtype) -> Library | str:
-    """The library of a C file, compiled when first needed unless the wheel has it.
+    """Load the library of a C file, which is compiled when first needed unless the wheel contains it.
 
-    Where there should be one and is none, a warning is logged.
+    On Linux a failure is logged as a warning.
 
     Args:
-        source: the file.
-        dtype: float32 or float64.
+        source: the C file.
+        dtype: torch.float32 or torch.float64.
     Returns:
-        The library, or why there is none.
+        The library, or the reason why there is none.
     """
     if platform.system() != "Linux":
         return f"its C runs on Linux, this is {platform.system()}"
@@ -95,29 +96,29 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
 
 @cache
 def pytorch_library() -> ctypes.CDLL:
-    """PyTorch's CPU library; the BLAS and the OpenMP that it is linked with can be called through it."""
-    return ctypes.CDLL("libtorch_cpu.so")  # the one that is loaded, wherever it lies
+    """PyTorch's CPU library, which gives access to the BLAS and the OpenMP that it is linked with."""
+    return ctypes.CDLL("libtorch_cpu.so")  # already loaded, so this needs no path
 
 
-def _code(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
-    """The compiled functions: those of the wheel if it has some for this processor."""
+def _load_code(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
+    """Load the compiled functions, from the wheel if it supports this processor."""
     features = processor.features().split()
     for file in compiler.compiled_ahead(source, dtype == torch.float64, features):
         try:
-            return _opened(file)
-        except OSError as error:  # the wheel is for another C library than there is here
+            return _open(file)
+        except OSError as error:  # for instance, the wheel was built with another C library
             logger.debug("%s", error)
-    return _opened(_compiled(source, dtype))
+    return _open(_compiled(source, dtype))
 
 
-def _opened(file: Path) -> ctypes.CDLL:
+def _open(file: Path) -> ctypes.CDLL:
     code = ctypes.CDLL(str(file))
     logger.debug("loaded %s", file)
     return code
 
 
 def _compiled(source: Path, dtype: torch.dtype) -> Path:
-    """The compiled file; compiled if the cache has none that can be trusted."""
+    """The path of the compiled file, which is compiled unless the cache has one that may be loaded."""
     flags = compiler.flags_for(source, dtype == torch.float64, ["-march=native"])
     made_of = [*compiler.command(), *flags, *platform.libc_ver(), processor.features()]
     key = compiler.digest(source, *made_of)
@@ -125,12 +126,12 @@ def _compiled(source: Path, dtype: torch.dtype) -> Path:
     if not _may_be_loaded(target, key):
         _compile(flags, target, key)
         if not _may_be_loaded(target, key):
-            raise RuntimeError(f"what was just compiled into {target} is damaged")
+            raise RuntimeError(f"the file just compiled, {target}, is damaged")
     return target
 
 
 def _compile(flags: list[str], target: Path, key: str) -> None:
-    """Compile into the target, atomically, so that several processes may do so at the same time."""
+    """Compile and replace the target atomically, because several processes may do so at the same time."""
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         built, signed = Path(directory, "built.so"), Path(directory, "signed.so")
         compiler.run(flags, built)
@@ -148,9 +149,9 @@ def _digest(key: str, content: bytes) -> bytes:
 
 
 def _may_be_loaded(target: Path, key: str) -> bool:
-    """Whether the file exists, is complete, and belongs to the user alone."""
+    """Whether the file exists, is complete, belongs to the user, and nobody else may write to it."""
     try:
-        # A symbolic link is not followed, a pipe not waited for.
+        # Do not follow a symbolic link, and do not wait for a pipe.
         descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False

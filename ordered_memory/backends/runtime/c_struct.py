@@ -1,4 +1,4 @@
-"""The struct that a C function takes, as ctypes: its fields are read from the typedef in the C itself."""
+"""The argument struct of a C function as a ctypes structure, parsed from its typedef in the C source."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NUMBERS = {
 
 
 class Arguments(ctypes.Structure):
-    """A struct of C: numbers are attributes, tensors are given to `point`."""
+    """A C struct. Numbers are set as attributes, pointers to tensors with `point`."""
 
     pointees: ClassVar[dict[str, torch.dtype]]
 
     def point(self, **tensors: Tensor | None) -> None:
-        """Let fields point to tensors, which live as long as the struct.
+        """Set fields to the addresses of tensors, and keep the tensors alive as long as the struct.
 
         Args:
-            **tensors: by the name of the field. None is a null pointer.
+            **tensors: tensors by the name of the field; None is a null pointer.
         Raises:
             ValueError: a tensor is not dense, contiguous, on the CPU and of the dtype of the field.
         """
@@ -51,15 +51,15 @@ class Arguments(ctypes.Structure):
 
 
 def parse(text: str, name: str, real: torch.dtype) -> type[Arguments]:
-    """The type of a struct.
+    """Parse the typedef of a struct.
 
     Args:
-        text: C with a `typedef struct { … } NAME;` of numbers, pointers, and pointers to functions that have
-            a typedef.
-        name: of the struct.
-        real: what REAL stands for.
+        text: C source with a `typedef struct { … } NAME;` whose fields are numbers, pointers, and function
+            pointers that have a typedef.
+        name: name of the struct.
+        real: dtype of REAL.
     Raises:
-        ValueError: there is no such struct, or it has a field of another kind.
+        ValueError: there is no such struct, or it has a field of another type.
     """
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
     found = re.search(rf"typedef\s+struct\s*\{{([^{{}}]*)\}}\s*{name}\s*;", text)

@@ -1,8 +1,8 @@
-"""The C compiler: called when a backend is first needed, and when a wheel is built.
+"""Calls the C compiler, when a backend is first needed and when a wheel is built.
 
-A wheel holds each C file compiled for several processors, beside the file itself. The name of such a library
-has a digest of what it was compiled from: one of other sources is never loaded.
-This file imports the standard library alone: `setup.py` runs it where PyTorch is not installed.
+A wheel contains libraries compiled from each C file for several kinds of processor, next to the file. The
+name of a library contains a digest of its sources, so that a library of other sources is never loaded. This
+file imports only the standard library, because `setup.py` runs it where PyTorch is not installed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import NamedTuple
 HEADERS = Path(__file__).parent
 FLAGS = ["-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"]
 if platform.machine() in ("x86_64", "AMD64"):
-    FLAGS.append("-mprefer-vector-width=512")  # compilers avoid such vectors by default
+    FLAGS.append("-mprefer-vector-width=512")  # compilers prefer narrower vectors by default
 
 
 class Processor(NamedTuple):
-    """A kind of processor that libraries of a wheel are compiled for.
+    """A kind of processor for which a wheel contains libraries.
 
     Args:
-        name: stands in the name of the library.
-        flags: of the compiler.
-        features: those that it must have, by their names in /proc/cpuinfo.
+        name: name of the kind, part of the library's file name.
+        flags: compiler flags.
+        features: features that the processor must have, by their names in /proc/cpuinfo.
     """
 
     name: str
@@ -47,53 +47,53 @@ PROCESSORS = {
     ],
     "aarch64": [Processor("armv8-a", ["-march=armv8-a"])],
 }
-"""By machine, on Linux, the fastest first. Tile products of AMX are MKL's, whatever the library."""
+"""Kinds of processor by `platform.machine()`, fastest first. None uses AMX, which only MKL does."""
 
 
 def command() -> list[str]:
-    """The compiler, `cc` or what the environment variable CC names, with its arguments."""
+    """The command of the compiler: the environment variable CC, which may contain arguments, or `cc`."""
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
 def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]:
-    """Flags that make a shared library of a C file.
+    """The flags to compile a C file to a shared library.
 
     Args:
-        source: the file.
-        double: whether REAL is double; else it is float.
-        processor: flags that say which processor it is for.
+        source: the C file.
+        double: whether REAL is double; otherwise it is float.
+        processor: flags that select the kind of processor.
     """
     return [*FLAGS, *processor, f"-DDOUBLE={int(double)}", f"-I{HEADERS}", str(source), "-lm"]
 
 
 def files(source: Path) -> list[Path]:
-    """What a C file is compiled from: the headers of this directory and the C of its own.
+    """The files that a library is compiled from: the headers of this directory, the C files of its own.
 
     Args:
-        source: the file.
+        source: the C file.
     """
     return [*sorted(HEADERS.glob("*.h")), *sorted(source.parent.glob("*.[ch]"))]
 
 
 def digest(source: Path, *more: str) -> str:
-    """A digest of what a library is made of, in hexadecimal digits.
+    """A hexadecimal digest of the sources of a library.
 
     Args:
-        source: the C file; everything that it is compiled from counts.
-        *more: counts, too.
+        source: the C file; the digest covers all `files` of it.
+        *more: further texts that the digest covers.
     """
     made_of = [*more, *(file.read_text() for file in files(source))]
     return hashlib.sha256("\0".join(made_of).encode()).hexdigest()
 
 
 def run(flags: Iterable[str], target: Path) -> None:
-    """Compile.
+    """Run the compiler.
 
     Args:
-        flags: from `flags_for`.
-        target: the library; written in place.
+        flags: result of `flags_for`.
+        target: path of the library; not written atomically.
     Raises:
-        RuntimeError, ValueError: it cannot be compiled; says why.
+        RuntimeError, ValueError: the file cannot be compiled; the message says why.
     """
     compiler = command()
     try:
@@ -110,12 +110,12 @@ def run(flags: Iterable[str], target: Path) -> None:
 
 
 def compile_ahead(source: Path) -> list[str]:
-    """Compile a C file for every kind of processor that this machine may belong to, as a wheel holds it.
+    """Compile a C file for a wheel: for every kind of processor of this machine's architecture.
 
     Args:
-        source: the file; the libraries come to lie beside it, in place of earlier ones.
+        source: the C file. The libraries are written next to it and replace earlier ones.
     Returns:
-        Why there is no library, for each that there is not.
+        The reason of each failure.
     """
     for earlier in source.parent.glob("*.so"):
         earlier.unlink()
@@ -134,12 +134,12 @@ def compile_ahead(source: Path) -> list[str]:
 
 
 def compiled_ahead(source: Path, double: bool, features: Collection[str]) -> list[Path]:
-    """The libraries that came with the wheel and run on this processor, the fastest first.
+    """The libraries of the wheel that run on this processor, fastest first.
 
     Args:
         source: the C file.
-        double: whether REAL is double; else it is float.
-        features: of the processor, by their names in /proc/cpuinfo.
+        double: whether REAL is double; otherwise it is float.
+        features: features of the processor, by their names in /proc/cpuinfo.
     """
     able = (one for one in _processors() if one.features.issubset(features))
     return [file for one in able if (file := _ahead(source, double, one)).is_file()]
@@ -150,7 +150,7 @@ def _processors() -> list[Processor]:
 
 
 def _ahead(source: Path, double: bool, processor: Processor) -> Path:
-    """Where a library lies in a wheel."""
+    """The path of a library in a wheel."""
     made_of = digest(source, *FLAGS, *processor.flags, str(double))
     real = "float64" if double else "float32"
     return source.with_name(f"{source.stem}-{processor.name}-{real}-{made_of[:16]}.so")

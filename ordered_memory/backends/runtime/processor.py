@@ -1,4 +1,4 @@
-"""What the processor can do, as Linux says, and the warning where it cannot multiply bfloat16 numbers."""
+"""The features of the processor, as Linux reports them, and a warning if it has no bfloat16 products."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ logger = logging.getLogger(__name__)
 
 @cache
 def features() -> str:
-    """Its features, separated by blanks; where this is not Linux, its name."""
+    """The features of the processor, separated by spaces; its name if this is not Linux."""
     return next((line for line in _lines() if line.startswith("flags")), platform.processor())
 
 
 @cache
 def is_amd() -> bool:
-    """Whether AMD made it; False if that is not known."""
+    """Whether the processor is made by AMD; False if this is not known."""
     return any(line.startswith("vendor_id") and line.endswith("AuthenticAMD") for line in _lines())
 
 
@@ -33,8 +33,8 @@ def _lines() -> list[str]:
 
 @cache
 @constant
-def say_that_products_stay_float32() -> None:
-    """Log it as a warning, the first time alone."""
+def warn_float32_products() -> None:
+    """Warn once that bfloat16 autocast has no effect on the recurrence."""
     logger.warning(
         "bfloat16 autocast: the recurrence stays float32, as this processor has neither AMX nor AVX512_BF16"
     )

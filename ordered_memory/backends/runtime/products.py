@@ -1,4 +1,4 @@
-"""Matrix products of PyTorch where its BLAS is slow."""
+"""Matrix products that avoid PyTorch's BLAS where it is slow."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from torch import Tensor
 
 from ordered_memory.backends.runtime import processor
 
-WORTH_A_PRIMITIVE = 1 << 24
-"""Multiplications below which setting up oneDNN costs more than it saves."""
+MIN_ONEDNN_SIZE = 1 << 24
+"""Number of multiplications in a matrix product below which oneDNN costs more to set up than it saves."""
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
-    """The product of two matrices, by oneDNN where that is faster.
+    """The product of two matrices, computed by oneDNN if that is faster.
 
-    PyTorch multiplies float32 by MKL, which uses half the vector width of AMD processors with AVX-512.
+    PyTorch computes float32 products with MKL, which uses half the vector width of AMD processors with
+    AVX-512.
 
     Args:
         left: (m, k).
@@ -24,7 +25,7 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
     Returns:
         (m, n).
     """
-    large = left.shape[0] * right.numel() >= WORTH_A_PRIMITIVE
+    large = left.shape[0] * right.numel() >= MIN_ONEDNN_SIZE
     if left.dtype == torch.float32 and large and left.numel() and _onednn_is_faster():
         product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
         return product
@@ -33,5 +34,5 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 
 @cache
 def _onednn_is_faster() -> bool:
-    there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return there and processor.is_amd() and "avx512f" in processor.features().split()
+    available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return available and processor.is_amd() and "avx512f" in processor.features().split()

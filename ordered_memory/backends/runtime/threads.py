@@ -1,4 +1,4 @@
-"""Work in C on the threads of PyTorch's OpenMP, without the lock of the interpreter."""
+"""Runs C functions on the threads of PyTorch's OpenMP, without the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def run_team(library: Library, function: str, arguments: Any, threads: int) -> N
     So the function must divide the work by the team size that it is passed.
 
     Args:
-        library: its file includes team.h.
-        function: a name there, `void work(const void *arguments, int64_t thread, int64_t threads)`. It is
-            called in each thread of the team, with denormals flushed to zero and a BLAS of one thread.
-        arguments: ctypes structure (or array of structures) that every thread gets.
+        library: library whose C file includes team.h.
+        function: name of a function `void work(const void *arguments, int64_t thread, int64_t threads)`. Each
+            thread of the team calls it, with denormals flushed to zero and BLAS limited to one thread.
+        arguments: ctypes structure (or array of structures) that is passed to every thread.
         threads: maximum size of the team.
     """
     openmp = _openmp() if threads > 1 and os.getpid() == _PROCESS else None
@@ -45,7 +45,7 @@ def run_team(library: Library, function: str, arguments: Any, threads: int) -> N
 @cache
 def _openmp() -> ctypes.CDLL | None:
     """The OpenMP runtime of this process if it has the GNU interface, as LLVM's and Intel's also do."""
-    for library in (ctypes.CDLL(None), pytorch_library()):  # a preloaded one comes first
+    for library in (ctypes.CDLL(None), pytorch_library()):  # a preloaded OpenMP takes precedence
         if hasattr(library, "GOMP_parallel") and hasattr(library, "omp_get_num_threads"):
             return library
     return None

@@ -1,15 +1,15 @@
 """The recurrence in plain PyTorch, computing only what the definition's result depends on.
 
-One autograd.Function over whole sequences with its reverse pass written out. Compared with the definition:
+One autograd.Function over whole sequences with its backward pass written out. Compared with the definition:
 slots with →π_i = 0, where M̂_i = x̃ exactly, and padded steps are not computed at all; everything about M
 is one product for all slots of a step; only the candidate's half of the cell's first map and its second map
 go slot by slot; parameter gradients are summed in large products. On a device that is not a CPU, where
 finding the active slots would make the host wait, every slot of every row is computed: the shapes then depend
 on the lengths alone.
 
-`torch.compile` breaks the graph at this engine: what it keeps for its reverse pass is a list of tensors whose
-number and sizes depend on the data, which no operator can declare; recomputing them would cost a third more
-time. Where no graph break is allowed (`fullgraph=True`, `torch.export`), use "native" or "reference".
+`torch.compile` breaks the graph at this engine: what it keeps for its backward pass is a list of tensors
+whose number and sizes depend on the data, which no operator can declare; recomputing them would cost a third
+more time. Where no graph break is allowed (`fullgraph=True`, `torch.export`), use "native" or "reference".
 
 Under autocast the recurrence stays in the dtype of the parameters.
 """

@@ -1,4 +1,4 @@
-"""The two cells with their reverse passes written out, slot by slot.
+"""The two cells with their backward passes written out, slot by slot.
 
 A cell is made once for a pass over the sequences (weights laid out for the products, sums of their
 gradients); `begin` and `begin_backward` set up a step, `compose` and `compose_backward` do one slot of it.

@@ -4,8 +4,8 @@ Given masks hold factors for every slot. Masks drawn here are 0 or 1: the factor
 is in the weights.
 
 `Tensor.bernoulli_` on a CPU would take as long as the matrix products. So sixteen bits of noise decide each
-entry, on a CPU from a NumPy stream. The noise is kept for the reverse pass, and the mask is computed where it
-is used, a few rows at a time.
+entry, on a CPU from a NumPy stream. The noise is kept for the backward pass, and the mask is computed where
+it is used, a few rows at a time.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import OrderedMemoryState, Weights
-from ordered_memory.backends.derivatives import check_first
+from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.step import (
@@ -61,7 +61,7 @@ def run(
         queries: of the score, packed, (tokens, D).
         state: before the first token, of all rows.
         weights: of the recurrence.
-        keep: list that every step is added to, for the reverse pass.
+        keep: list that every step is added to, for the backward pass.
     Returns:
         Outputs and final state.
     """
@@ -86,7 +86,7 @@ def run(
 
 
 class Recurrence(torch.autograd.Function):
-    """`run` with its reverse pass written out."""
+    """`run` with its backward pass written out."""
 
     @staticmethod
     def forward(
@@ -115,12 +115,12 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The reverse pass.
+        """The backward pass.
 
         Args:
             *upstream: gradients of the results; None is zero.
         """
-        check_first()
+        forbid_double_backward()
         tokens, queries, *rest = ctx.saved_tensors
         last = 3 + len(Weights._fields)
         state, weights, kept = OrderedMemoryState(*rest[:3]), Weights(*rest[3:last]), rest[last:]

@@ -1,4 +1,4 @@
-"""The two scores with their reverse passes written out, for all candidates that can be attended to."""
+"""The two scores with their backward passes written out, for all candidates that can be attended to."""
 
 from __future__ import annotations
 

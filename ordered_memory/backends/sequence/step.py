@@ -55,7 +55,7 @@ class Gradients(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the reverse pass needs of a step.
+    """What the backward pass needs of a step.
 
     Args:
         carried: the state after the step.

@@ -2,7 +2,7 @@
 
 What depends on the inputs alone (the queries) is computed before the loop and every weight gradient after it,
 each as one product over all steps. For each (step, sequence, slot) the forward pass keeps 13 numbers per
-feature and the reverse pass 9 for these products; no product is computed twice. Where no gradient is asked
+feature and the backward pass 9 for these products; no product is computed twice. Where no gradient is asked
 for, the same buffers hold one step. Dropout masks are drawn for all steps at once, a byte for each entry: the
 few programs that run the loop would be slowed down by drawing them.
 
@@ -30,7 +30,7 @@ from ordered_memory.backends.contract import (
     OrderedMemoryState,
     Weights,
 )
-from ordered_memory.backends.derivatives import check_first
+from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.backends.tracing import untraced
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
@@ -111,7 +111,7 @@ class _Settings(NamedTuple):
         operand: dtype of the operands of products.
         exact: do not round float32 operands to TensorFloat-32.
         normalized: the score is the normalized one.
-        keep: store all steps for a reverse pass.
+        keep: store all steps for a backward pass.
     """
 
     constants: tuple[float, float, float]
@@ -149,7 +149,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
-        check_first()
+        forbid_double_backward()
         settings, saved = ctx.settings, ctx.saved_tensors
         lengths, inputs, query = saved[0], saved[6], saved[7]
         dropout = DropoutMasks(*saved[1:6])
@@ -238,7 +238,7 @@ def _new_tape(
 def _new_gradients(
     operand: torch.dtype, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
 ) -> Gradients:
-    """Buffers of the reverse pass, from the gradients of the results."""
+    """Buffers of the backward pass, from the gradients of the results."""
     pairs, width = attention.shape, inputs.shape[-1]
     # The kernel changes the state's gradients in place.
     memory, candidate, occupancy = (

@@ -89,7 +89,7 @@ class DropoutMasks(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the reverse kernel reads and writes.
+    """What the backward kernel reads and writes.
 
     Args:
         output, attention: read, (T, B, W) and (T, B, N).

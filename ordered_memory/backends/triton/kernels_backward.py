@@ -1,4 +1,4 @@
-"""The reverse pass of `kernels.forward_kernel`, written out by hand. The same notation holds.
+"""The backward pass of `kernels.forward_kernel`, written out by hand. The same notation holds.
 
 A gradient with respect to y is called `dy` or `d_y`. Those of the state, the inputs, the queries and the
 weights that are vectors are added up in global memory, where those of the state are replaced step by step.
