@@ -22,7 +22,7 @@ from tests.tolerances import assert_close
 F64 = torch.float64
 EVERY_SLOT = "sequence, every slot"  # the layout for devices other than a CPU
 TESTED = {name: backend for name, backend in BACKENDS.items() if name not in ("reference", "triton")}
-TESTED[EVERY_SLOT] = Backend(functools.partial(sequence.run_recurrence, exact=False), sequence.why_not)
+TESTED[EVERY_SLOT] = Backend(functools.partial(sequence.run_recurrence, active_only=False), sequence.why_not)
 
 EVERY_BACKEND = pytest.mark.parametrize("backend", TESTED)
 BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])

@@ -1,18 +1,19 @@
-"""The recurrence compiled for the CPU it runs on, as an operator of PyTorch.
+"""The recurrence in C, compiled for the CPU, as a PyTorch operator.
 
-Sequences are independent, so every thread takes a share of them from the first token to the last and back,
-without waiting for the others: see `recurrence.c`. Only active slots (→π_i > 0) are computed, and no
-interpreter stands between the operations on a slot. Matrices are packed once for a call (`runtime/packed.h`),
-and batch-mates do not change a sequence's result by a single bit.
-A wheel has the C compiled; from a checkout it is compiled when it is first needed, into the user's cache
-directory. With neither a wheel's library nor a compiler this engine cannot run, and "auto" does without it.
+The sequences of a batch are independent. They are divided into shares, one for each thread, and a thread runs
+the forward or the backward pass of its share without waiting for the others: see `recurrence.c`. Only active
+slots (→π_i > 0) are computed. Weight matrices are packed once per call (`runtime/packed.h`), and the result
+of a sequence does not depend on the rest of the batch, not even by rounding. A wheel contains the compiled
+code. From a checkout it is compiled when first needed, into the user's cache directory. With neither a wheel
+nor a compiler this backend cannot run, and "auto" selects another one.
 
-`torch.ops.ordered_memory.native` is the loop over time, `…native_backward` its backward pass. What the second
-needs besides the arguments is among the outputs of the first, and the number of shares is an argument of
-both, so the backward pass does not depend on global state such as the number of threads.
+`torch.ops.ordered_memory.native` is the forward pass, `torch.ops.ordered_memory.native_backward` the backward
+pass. The forward operator returns all that the backward operator needs beside its arguments. The number of
+shares is an argument of both, so that the backward pass does not depend on global state such as the number of
+threads.
 
-Under bfloat16 autocast products take bfloat16 operands on processors that multiply such numbers, by MKL where
-there is AMX; sums and all else stay in the dtype of the parameters.
+Under bfloat16 autocast, matrix products have bfloat16 operands if the processor supports it, with MKL if it
+has AMX. Sums and all other operations keep the dtype of the parameters.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: contract.Masks = None,
 ) -> MemoryRecurrence:
-    """`ordered_memory.memory.run_recurrence`, several times faster.
+    """A faster `ordered_memory.memory.run_recurrence`.
 
-    From the same seed, dropout sampled here differs from the definition's.
+    Dropout masks differ from those of the definition with the same seed.
 
     Args:
         inputs: x̃, (T, B, D).
-        state: before the first token.
-        modules: the learned ones.
-        lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
-        masks: dropout masks of each step, or the sampler of them.
+        state: initial state.
+        modules: score, cell and LayerNorm.
+        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
+        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
@@ -61,7 +62,7 @@ def run_recurrence(
 
 
 def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
-    """Why this engine cannot run; see `ordered_memory.backends.module_checks.why_not`."""
+    """Why this backend cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type not in ("cpu", "meta"):
         return f"it runs on a CPU, the inputs are on {inputs.device.type}"
     if (reason := module_checks.why_not(inputs, modules, [GatedRecursiveCell])) is not None:
@@ -74,13 +75,13 @@ def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
 
 @constant
 def multiplies_bfloat16() -> bool:
-    """Whether this engine runs here and takes bfloat16 operands under autocast."""
+    """Whether this backend runs here and uses bfloat16 products under autocast."""
     return call.bfloat16_products() is not None
 
 
 @constant
 def _num_threads() -> int:
-    """The number when a graph is captured; with fewer threads at run time, a thread takes several shares."""
+    """The number of threads, a constant in captured graphs. If there are fewer, some run several shares."""
     return torch.get_num_threads()
 
 

@@ -1,4 +1,4 @@
-"""Calls of `recurrence.c`: the struct that it reads, and the tensors that the struct points to."""
+"""Calls `recurrence.c`: fills in its argument struct and allocates the tensors that the struct points to."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def compiled(dtype: torch.dtype) -> Library | str:
     """The functions of recurrence.c, compiled for a dtype.
 
     Args:
-        dtype: float32 or float64.
+        dtype: torch.float32 or torch.float64.
     Returns:
-        The library, or why there is none.
+        The library, or the reason why there is none.
     """
     return load(SOURCE, dtype)
 
 
 def bfloat16_products() -> Literal["pairs", "blas"] | None:
-    """Who multiplies bfloat16 matrices here: MKL with AMX, else the C itself; None if neither can."""
+    """How bfloat16 products are computed here: "blas" (MKL with AMX), "pairs" (the C code) or None (not)."""
     library = compiled(torch.float32)
     if isinstance(library, str):
         return None
@@ -50,23 +50,23 @@ def bfloat16_products() -> Literal["pairs", "blas"] | None:
 
 
 def bfloat16_products_of(arguments: Arguments) -> Literal["pairs", "blas"] | None:
-    """The same for one call; None where its products are of float32.
+    """How the bfloat16 products of a call are computed; None if the call has no such products.
 
-    An operator may have been told of bfloat16 on another machine.
+    This checks the processor again, because an exported program may have been captured on another machine.
 
     Args:
-        arguments: of the recurrence.
+        arguments: arguments of the recurrence.
     """
-    asked = arguments.bfloat16 and arguments.inputs.dtype == torch.float32
-    return bfloat16_products() if asked and arguments.inputs.shape[-1] % 2 == 0 else None
+    requested = arguments.bfloat16 and arguments.inputs.dtype == torch.float32
+    return bfloat16_products() if requested and arguments.inputs.shape[-1] % 2 == 0 else None
 
 
 class Pass(NamedTuple):
-    """The arguments of one pass.
+    """The inputs of the operator.
 
     Args:
-        arguments: of the recurrence.
-        shares: number of parts that the sequences are divided into, one for each thread.
+        arguments: arguments of the recurrence.
+        shares: number of shares that the sequences are divided into, one for each thread.
     """
 
     arguments: Arguments
@@ -76,10 +76,10 @@ class Pass(NamedTuple):
 class NativeImplementation(Implementation):
     """The loop over time in C.
 
-    Kept are the first active slot of every token, (T, B), and the tape: three buffers of each share, as large
-    as if every slot were active; pages never written take no memory. A pair's cell inputs (2D), hidden units
-    (4D) and gates (4D) are bfloat16 where products take such operands, else they have the dtype of the
-    parameters.
+    The saved tensors are the first active slot of every token, (T, B), and the tape: for each share three
+    buffers with the cell inputs (2D), hidden units (4D) and gates (4D) of every active pair of a token and a
+    slot. They are bfloat16 if products have bfloat16 operands, else of the dtype of the parameters. Buffers
+    are as large as if every slot were active, but pages that are never written take no memory.
     """
 
     inputs_type = Pass
@@ -97,9 +97,9 @@ class NativeImplementation(Implementation):
         (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
         num_slots, shares = inputs.arguments.state.memory.shape[1], inputs.shares
         pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
-        number = 2 if bfloat16_products_of(inputs.arguments) else dtype.itemsize
-        widths = [pairs * size * width * number for width in (2, 4, 4)] * shares
-        return [((steps, batch_size), torch.int32), *(((width,), torch.uint8) for width in widths)]
+        itemsize = 2 if bfloat16_products_of(inputs.arguments) else dtype.itemsize
+        sizes = [pairs * size * width * itemsize for width in (2, 4, 4)] * shares
+        return [((steps, batch_size), torch.int32), *(((size,), torch.uint8) for size in sizes)]
 
     def check(self, inputs: Pass) -> None:
         _check(inputs.arguments)
@@ -116,21 +116,21 @@ class NativeImplementation(Implementation):
     def backward(
         self,
         inputs: Pass,
-        reread: Sequence[Tensor],
-        kept: list[Tensor],
+        results: Sequence[Tensor],
+        saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        arguments, (output, attention), (top, *tape) = inputs.arguments, reread, kept
+        arguments, (output, attention), (top, *tape) = inputs.arguments, results, saved
         d_output, *d_final, d_attention = upstream
-        read = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial(arguments)}
+        sequences = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial(arguments)}
         gradients = {
             f"d_{name}": torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
-            for name, tensor in read.items()
+            for name, tensor in sequences.items()
         }
         named = {f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)}
         for name, final in named.items():
-            if final is not None:  # sequences without a token hand it on; the others overwrite it
+            if final is not None:  # the gradient for sequences without a token; overwritten for the others
                 gradients[f"{name}0"].copy_(final)
         sums = {
             f"d_{name}": weight.new_zeros(inputs.shares, *weight.shape)
@@ -140,16 +140,16 @@ class NativeImplementation(Implementation):
         named |= {"output": output, "attention": attention, "top": top}
         _run("backward", inputs, tape, **named, **gradients, **sums)
         totals = {name: total.sum(0) if inputs.shares > 1 else total[0] for name, total in sums.items()}
-        of_weights = [totals.get(f"d_{name}") for name in Weights._fields]
-        found = zip((*gradients.values(), *of_weights), wanted, strict=True)
-        return [gradient for gradient, one in found if one and gradient is not None]
+        weight_gradients = [totals.get(f"d_{name}") for name in Weights._fields]
+        found = zip((*gradients.values(), *weight_gradients), wanted, strict=True)
+        return [gradient for gradient, needed in found if needed and gradient is not None]
 
 
 def _check(arguments: Arguments) -> None:
     """Check the shapes that the C code relies on.
 
     Args:
-        arguments: of the recurrence.
+        arguments: arguments of the recurrence.
     Raises:
         ValueError: a tensor has another shape.
     """
@@ -181,14 +181,14 @@ def _check(arguments: Arguments) -> None:
 
 
 def _tape(size: int) -> Tensor:
-    """A buffer of which only the start will be written. The rest of a small one is always zero."""
+    """A buffer of which only the start will be written. The rest of a small buffer is always zero."""
     if size <= SMALL:
         return torch.zeros(size, dtype=torch.uint8, device="cpu")
     return buffers.empty(size)
 
 
 def _run(function: str, call: Pass, tape: list[Tensor], **more: Tensor | None) -> None:
-    """Call a function of C: fill in the struct of `arguments.h`, `more` by the names there."""
+    """Call a C function: fill in the struct of `arguments.h`, where `more` has further fields by name."""
     arguments, shares = call
     inputs, dropout = arguments.inputs, arguments.dropout
     library = compiled(inputs.dtype)
@@ -216,10 +216,10 @@ def _run(function: str, call: Pass, tape: list[Tensor], **more: Tensor | None) -
     struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
     scratch_size = library.code.scratch_size
     scratch_size.restype = ctypes.c_int64
-    reverse = function == "backward"
-    struct.point(scratch=buffers.empty(scratch_size(ctypes.byref(struct), ctypes.c_int64(reverse))))
+    backward = function == "backward"
+    struct.point(scratch=buffers.empty(scratch_size(ctypes.byref(struct), ctypes.c_int64(backward))))
     if products != "blas":
-        run_team(library, "pack_for_backward" if reverse else "pack_for_forward", struct, shares)
+        run_team(library, "pack_for_backward" if backward else "pack_for_forward", struct, shares)
     run_team(library, function, struct, shares)
 
 
@@ -228,7 +228,7 @@ def _initial(arguments: Arguments) -> dict[str, Tensor]:
 
 
 def _by_length(lengths: Tensor | None, steps: int, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Lengths and indices of the sequences that have a token, longest first."""
+    """The lengths and indices of the sequences that have a token, longest first."""
     if lengths is None:
         return torch.full((batch_size,), steps, device="cpu"), torch.arange(batch_size, device="cpu")
     ordered, order = lengths.clamp(0, steps).sort(descending=True, stable=True)
@@ -241,8 +241,8 @@ def _present(weights: Weights) -> dict[str, Tensor]:
 
 
 def _operands(weights: Weights, bfloat16: bool) -> dict[str, Tensor]:
-    """The weights by the names of arguments.h; if asked for, matrices and transposes in bfloat16, too."""
+    """The weights by their names in arguments.h; if asked for, matrices and transposes also in bfloat16."""
     matrices = {f"bf16_{name}": getattr(weights, name) for name in MATRICES} if bfloat16 else {}
     matrices |= {f"{name}_t": matrix.t() for name, matrix in matrices.items()}
-    narrow = {name: matrix.bfloat16().contiguous() for name, matrix in matrices.items()}
-    return _present(weights) | narrow
+    converted = {name: matrix.bfloat16().contiguous() for name, matrix in matrices.items()}
+    return _present(weights) | converted

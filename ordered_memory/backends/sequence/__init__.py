@@ -1,17 +1,17 @@
-"""The recurrence in plain PyTorch, computing only what the definition's result depends on.
+"""The recurrence in plain PyTorch, as one autograd.Function over whole sequences with an explicit backward
+pass.
 
-One autograd.Function over whole sequences with its backward pass written out. Compared with the definition:
-slots with →π_i = 0, where M̂_i = x̃ exactly, and padded steps are not computed at all; everything about M
-is one product for all slots of a step; only the candidate's half of the cell's first map and its second map
-go slot by slot; parameter gradients are summed in large products. On a device that is not a CPU, where
-finding the active slots would make the host wait, every slot of every row is computed: the shapes then depend
-on the lengths alone.
+Differences from the definition: slots with →π_i = 0, where M̂_i = x̃ exactly, and padded steps are not
+computed; what does not depend on M̂_{i-1} is computed for all slots of a step at once, and only the cell goes
+slot by slot; weight gradients are computed in large matrix products. On a device other than a CPU, where
+finding the active slots would need a synchronization with the host, all slots are computed: shapes then
+depend only on the lengths.
 
-`torch.compile` breaks the graph at this engine: what it keeps for its backward pass is a list of tensors
-whose number and sizes depend on the data, which no operator can declare; recomputing them would cost a third
-more time. Where no graph break is allowed (`fullgraph=True`, `torch.export`), use "native" or "reference".
+`torch.compile` breaks the graph at this backend. It saves a list of tensors for the backward pass whose
+number and sizes depend on the data, which an operator cannot declare, and recomputing them would take a third
+more time. Where graph breaks are not allowed (`fullgraph=True`, `torch.export`), use "native" or "reference".
 
-Under autocast the recurrence stays in the dtype of the parameters.
+Under autocast the recurrence keeps the dtype of the parameters.
 """
 
 from __future__ import annotations
@@ -28,54 +28,55 @@ from ordered_memory.backends.tracing import untraced
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
-    """Why this engine cannot run; see `ordered_memory.backends.module_checks.why_not`."""
+    """Why this backend cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type == "meta":
-        return "it reads sizes off the data, the inputs are on meta"
+        return "its sizes depend on the data, the inputs are on meta"
     return module_checks.why_not(inputs, modules)
 
 
-@untraced("the sequence backend decides by the data what to compute")
+@untraced("what the sequence backend computes depends on the data")
 def run_recurrence(
     inputs: Tensor,
     state: OrderedMemoryState,
     modules: Modules,
     lengths: Tensor | None = None,
     masks: Masks = None,
-    exact: bool | None = None,
+    active_only: bool | None = None,
 ) -> MemoryRecurrence:
-    """`ordered_memory.memory.run_recurrence`, faster.
+    """A faster `ordered_memory.memory.run_recurrence`.
 
-    From the same seed, dropout sampled here differs from the definition's; it is drawn for active slots only.
+    Dropout masks differ from those of the definition with the same seed; they are drawn for active slots
+    only.
 
     Args:
         inputs: x̃, (T, B, D).
-        state: before the first token.
-        modules: the learned ones.
-        lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
-        masks: dropout masks of each step, or the sampler of them.
-        exact: leave inactive slots out; by default on a CPU.
+        state: initial state.
+        modules: score, cell and LayerNorm.
+        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
+        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
+        active_only: whether to leave out inactive slots; None does so on a CPU.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
     with torch.autocast(inputs.device.type, enabled=False):
-        return _run(arguments, inputs.device.type == "cpu" if exact is None else exact)
+        return _run(arguments, inputs.device.type == "cpu" if active_only is None else active_only)
 
 
-def _run(arguments: Arguments, exact: bool) -> MemoryRecurrence:
+def _run(arguments: Arguments, active_only: bool) -> MemoryRecurrence:
     inputs, state = arguments.inputs, arguments.state
-    order, running, token = _pack(inputs, arguments.lengths)
-    if not running:
+    order, batch_sizes, token = _packing(inputs, arguments.lengths)
+    if not batch_sizes:
         attention = inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1])
         return MemoryRecurrence(torch.zeros_like(inputs), state, attention)
     tokens, queries = (t.flatten(0, 1).index_select(0, token) for t in (inputs, arguments.queries))
     plan = RecurrencePlan(
-        running=running,
+        batch_sizes=batch_sizes,
         threshold=arguments.threshold,
         norm_epsilon=arguments.norm_epsilon,
         key_epsilon=arguments.key_epsilon,
         masks=SlotMasks(arguments.dropout, order),
-        exact=exact,
+        active_only=active_only,
     )
     ordered = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
     if arguments.needs_grad():
@@ -85,21 +86,26 @@ def _run(arguments: Arguments, exact: bool) -> MemoryRecurrence:
     return _unpack(result, order, token, inputs)
 
 
-def _pack(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int], Tensor]:
-    """Rows longest first (B,), how many of them run at each step, and where each token stands in T * B."""
+def _packing(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int], Tensor]:
+    """How to pack sequences, as in PackedSequence.
+
+    Returns:
+        The sequences by length, longest first, (B,); the batch size of each step; and the index t * B + b of
+        each packed token in the padded batch.
+    """
     steps, batch_size = inputs.shape[:2]
     if lengths is None:
         order = torch.arange(batch_size, device=inputs.device)
         return order, [batch_size] * steps, torch.arange(steps * batch_size, device=inputs.device)
     order = lengths.argsort(descending=True, stable=True)
-    running = (lengths > torch.arange(steps, device="cpu").unsqueeze(1)).sum(1).tolist()
-    running = [rows for rows in running if rows]
-    token = torch.cat([t * batch_size + order[:rows] for t, rows in enumerate(running)] or [order[:0]])
-    return order.to(inputs.device), running, token.to(inputs.device)
+    batch_sizes = (lengths > torch.arange(steps, device="cpu").unsqueeze(1)).sum(1).tolist()
+    batch_sizes = [rows for rows in batch_sizes if rows]
+    token = torch.cat([t * batch_size + order[:rows] for t, rows in enumerate(batch_sizes)] or [order[:0]])
+    return order.to(inputs.device), batch_sizes, token.to(inputs.device)
 
 
 def _unpack(result: Packed[Tensor], order: Tensor, token: Tensor, inputs: Tensor) -> MemoryRecurrence:
-    """The layout of the definition: padded, rows in the order of the batch."""
+    """Convert results to the layout of the definition: padded, sequences in the order of the batch."""
     steps, batch_size = inputs.shape[:2]
 
     def padded(packed: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""The two cells with their backward passes written out, slot by slot.
+"""The two cells with explicit backward passes, slot by slot.
 
-A cell is made once for a pass over the sequences (weights laid out for the products, sums of their
-gradients); `begin` and `begin_backward` set up a step, `compose` and `compose_backward` do one slot of it.
-Its input is the row [M_i; M̂_{i-1}], 2D wide, as the entries of a step hold it: what a slot needs stays in
-the cache from one operation to the next.
+A cell is created once for a pass over the sequences; it holds the weights and accumulates their gradients.
+`begin` and `begin_backward` set up a step, `compose` and `compose_backward` process one slot of it. The input
+of a slot is [M_i; M̂_{i-1}], (rows, 2D), a slice of the entries of the step (`layout`), small enough to stay
+in the cache from one operation to the next.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Pairs(NamedTuple):
     """The active pairs of one step.
 
     Args:
-        inputs: [M_i; M̂_{i-1}], (P, 2D), which a forward pass fills in slot by slot.
-        counts: active rows of each slot.
-        input_masks, hidden_masks: dropout of the inputs and of the hidden units.
+        inputs: [M_i; M̂_{i-1}], (P, 2D); the forward pass fills in M̂ slot by slot.
+        counts: number of active rows of each slot.
+        input_masks, hidden_masks: dropout masks of the inputs and of the hidden units.
     """
 
     inputs: Tensor
@@ -34,10 +34,10 @@ class Pairs(NamedTuple):
 
 
 class Cell:
-    """What both cells share: the first map, `pre = [M_i; M̂_{i-1}] W1' + b1`.
+    """Base class of the cells: the first map, `pre = [M_i; M̂_{i-1}] W1' + b1`.
 
     Args:
-        weights: of the recurrence.
+        weights: weights of the recurrence.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -51,32 +51,32 @@ class Cell:
         """Set up a step.
 
         Args:
-            pairs: of the step.
+            pairs: active pairs of the step.
         """
         self._split(pairs)
         self.pre = pairs.inputs.new_empty(len(pairs.inputs), len(self.b_in))
         self.pre_of = self.pre.split(pairs.counts)
 
     def compose(self, i: int, out: Tensor) -> None:
-        """Compose the active rows of a slot, not yet normalised.
+        """Compose the active rows of a slot, before the LayerNorm.
 
         Args:
-            i: of the slot, in [0, N).
-            out: takes the result, (rows, D).
+            i: index of the slot, in [0, N).
+            out: tensor for the result, (rows, D).
         """
         raise NotImplementedError
 
     @property
     def saved(self) -> tuple[Tensor, ...]:
-        """What the reverse of a step needs."""
+        """The tensors that the backward pass of the step needs."""
         raise NotImplementedError
 
     def begin_backward(self, pairs: Pairs, saved: tuple[Tensor, ...]) -> None:
-        """Set up the reverse of a step.
+        """Set up the backward pass of a step.
 
         Args:
-            pairs: of the step.
-            saved: what `saved` was after the step.
+            pairs: active pairs of the step.
+            saved: `saved` after the step.
         """
         self._split(pairs)
         inputs = pairs.inputs
@@ -86,21 +86,21 @@ class Cell:
         self.masked_of = self.masked.split(pairs.counts)
 
     def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
-        """The reverse of `compose`.
+        """The backward pass of `compose`.
 
         Args:
-            i: the slot.
-            gradient: of the result of `compose`, (rows, D).
-            into: gradient of the inputs, (rows, 2D), to be added to.
+            i: index of the slot.
+            gradient: gradient of the result of `compose`, (rows, D).
+            into: gradient of the inputs, (rows, 2D); accumulated in place.
         """
         raise NotImplementedError
 
     def end_backward(self) -> None:
-        """Sum the step's weight gradients."""
+        """Accumulate the weight gradients of the step."""
         self.w_in_gradient.add(self.pre_gradient, self.masked)
 
     def gradients(self) -> dict[str, Tensor]:
-        """Of the weights, by name."""
+        """The gradients of the weights, by name."""
         return {"w_in": self.w_in_gradient.result(), "b_in": self.b_in_gradient}
 
     def _split(self, pairs: Pairs) -> None:
@@ -108,7 +108,8 @@ class Cell:
         self.input_masks_of = pairs.input_masks.split(pairs.counts)
         self.hidden_masks_of = pairs.hidden_masks.split(pairs.counts)
 
-    def _in_backward(self, i: int, into: Tensor) -> None:
+    def _first_map_backward(self, i: int, into: Tensor) -> None:
+        """The backward pass of the first map, from `pre_gradient`."""
         gradient = self.pre_gradient_of[i]
         self.b_in_gradient += gradient.sum(0)
         mask = self.input_masks_of[i].mask(into)
@@ -151,7 +152,7 @@ class Gated(Cell):
 
     @property
     def saved(self) -> tuple[Tensor, ...]:
-        return self.pre, self.gates  # `pre` has become the hidden units, in place
+        return self.pre, self.gates  # `compose` has overwritten `pre` with the hidden units
 
     def begin_backward(self, pairs: Pairs, saved: tuple[Tensor, ...]) -> None:
         super().begin_backward(pairs, saved)
@@ -162,25 +163,25 @@ class Gated(Cell):
 
     def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
         gates, gates_gradient, size = self.gates_of[i], self.gates_gradient_of[i], gradient.shape[1]
-        opened, update = gates[:, : 3 * size], gates[:, 3 * size :]
-        # σ' = σ - σ², times what each gate lets through; for u, the gate itself.
+        sigmoids, update = gates[:, : 3 * size], gates[:, 3 * size :]
+        # σ' = σ - σ², times the value that is gated. The gradient of u is its gate.
         slopes = gates_gradient[:, : 3 * size]
-        torch.addcmul(opened, opened, opened, value=-1, out=slopes)
+        torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=slopes)
         slopes[:, : 2 * size] *= self.inputs_of[i]
         slopes[:, 2 * size :] *= update
-        gates_gradient[:, 3 * size :] = opened[:, 2 * size :]
+        gates_gradient[:, 3 * size :] = sigmoids[:, 2 * size :]
         rows = len(gradient)
         gates_gradient.view(rows, 4, size).mul_(gradient.unsqueeze(1))
         self.b_out_gradient += gates_gradient.sum(0)
 
         hidden_gradient = self.pre_gradient_of[i]
         torch.mm(gates_gradient, self.w_out, out=hidden_gradient)
-        # Masks drawn here are 0 or 1: where hidden > 0 they were 1, and have not been kept.
+        # Drawn masks are 0 or 1 and are not saved: where hidden > 0, the mask was 1.
         torch.ops.aten.threshold_backward(hidden_gradient, self.hidden_of[i], 0, grad_input=hidden_gradient)
         mask = self.hidden_masks_of[i].mask(hidden_gradient)
         if mask is not None:
             hidden_gradient *= mask
-        self._in_backward(i, into)
+        self._first_map_backward(i, into)
         into.view(rows, 2, size).addcmul_(gates[:, : 2 * size].view(rows, 2, size), gradient.unsqueeze(1))
 
     def end_backward(self) -> None:
@@ -202,7 +203,7 @@ class TreeRNN(Cell):
 
     @property
     def saved(self) -> tuple[Tensor, ...]:
-        return (self.pre,)  # it has become the tanh, in place
+        return (self.pre,)  # `compose` has overwritten it with the tanh
 
     def begin_backward(self, pairs: Pairs, saved: tuple[Tensor, ...]) -> None:
         super().begin_backward(pairs, saved)
@@ -210,13 +211,13 @@ class TreeRNN(Cell):
 
     def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
         torch.ops.aten.tanh_backward(gradient, self.composed_of[i], grad_input=self.pre_gradient_of[i])
-        self._in_backward(i, into)
+        self._first_map_backward(i, into)
 
 
 def cell_kernel(weights: Weights) -> Cell:
-    """The kernel of a cell.
+    """Create the cell that weights belong to.
 
     Args:
-        weights: of the gated cell, or of the TreeRNN, which has no `w_out`.
+        weights: weights of the gated cell, or of the TreeRNN, which has no `w_out`.
     """
     return TreeRNN(weights) if weights.w_out is None else Gated(weights)

@@ -1,4 +1,4 @@
-"""Weight gradients, summed over the steps in products large enough to run at full speed."""
+"""Weight gradients, summed over the time steps in matrix products that are large enough to be fast."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import torch
 from torch import Tensor
 
 ENOUGH_ROWS = 1024
-"""Rows from which a product of gradients and inputs is about as fast as it gets."""
+"""Number of rows from which a product of gradients and inputs hardly gets faster."""
 
 
 class WeightGradient:
-    """The sum of `gradient.T @ inputs` over the steps.
+    """The sum of `gradient.T @ inputs` over the time steps.
 
     Args:
-        weight: of the linear map, (out, in).
+        weight: weight of the linear map, (out, in).
     """
 
     def __init__(self, weight: Tensor) -> None:
         self.sum = torch.zeros_like(weight)
         self.rows = 0
-        self.waiting: list[tuple[Tensor, Tensor]] = []
+        self.pending: list[tuple[Tensor, Tensor]] = []
 
     def add(self, gradient: Tensor, inputs: Tensor) -> None:
-        """Take in the rows of a step; neither tensor may change afterwards.
+        """Add the rows of a step. Neither tensor may be changed afterwards.
 
         Args:
-            gradient: of the outputs, (rows, out).
-            inputs: (rows, in).
+            gradient: gradient of the outputs of the linear map, (rows, out).
+            inputs: inputs of the linear map, (rows, in).
         """
-        self.waiting.append((gradient, inputs))
+        self.pending.append((gradient, inputs))
         self.rows += len(gradient)
         if self.rows >= ENOUGH_ROWS:
             self._multiply()
@@ -39,11 +39,11 @@ class WeightGradient:
         return self.sum
 
     def _multiply(self) -> None:
-        if not self.waiting:
+        if not self.pending:
             return
-        gradients, inputs = zip(*self.waiting, strict=True)
-        if len(self.waiting) > 1:
+        gradients, inputs = zip(*self.pending, strict=True)
+        if len(self.pending) > 1:
             gradients, inputs = (torch.cat(gradients),), (torch.cat(inputs),)
         self.sum.addmm_(gradients[0].t(), inputs[0])
-        self.waiting.clear()
+        self.pending.clear()
         self.rows = 0

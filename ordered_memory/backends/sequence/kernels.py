@@ -1,4 +1,4 @@
-"""What is fixed during a pass over the sequences: its plan, and the learned maps."""
+"""What does not change during a pass over the sequences: its settings and the weights."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from ordered_memory.backends.sequence.scores import score_kernel
 
 
 class RecurrencePlan(NamedTuple):
-    """What is known of a recurrence before its first step.
+    """The settings of a pass over the sequences.
 
     Args:
-        running: rows of each step, non-increasing, positive integers.
-        threshold: occupancies below this count as 0.
-        norm_epsilon, key_epsilon: of the shared LayerNorm and of the normalized score's.
-        masks: of dropout.
-        exact: compute active slots only, which the host must read from the attention; otherwise all slots.
+        batch_sizes: number of rows at each step, non-increasing positive integers, as in PackedSequence.
+        threshold: an occupancy below this counts as 0.
+        norm_epsilon, key_epsilon: epsilons of the shared LayerNorm and of the normalized score's.
+        masks: dropout masks.
+        active_only: whether to compute only the active slots, whose number the host reads from the attention.
     """
 
-    running: list[int]
+    batch_sizes: list[int]
     threshold: float
     norm_epsilon: float
     key_epsilon: float
     masks: SlotMasks
-    exact: bool
+    active_only: bool
 
 
 class Kernels:
-    """The learned maps, ready for one pass over the sequences, and the sums of their gradients.
+    """Score, cell and LayerNorm for one pass over the sequences, with the accumulated gradients of their
+    weights.
 
     Args:
-        plan: of the pass.
-        weights: of the recurrence.
+        plan: settings of the pass.
+        weights: weights of the recurrence.
     """
 
     def __init__(self, plan: RecurrencePlan, weights: Weights) -> None:
@@ -47,34 +48,34 @@ class Kernels:
         self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
 
     def normalize(self, composed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The shared LayerNorm.
+        """Apply the shared LayerNorm.
 
         Args:
-            composed: (rows, D).
+            composed: results of the cell, (rows, D).
         Returns:
-            Result (rows, D), mean and 1 / standard deviation (rows, 1).
+            The result, (rows, D), the mean and 1 / standard deviation, (rows, 1) each.
         """
         weight, bias = self.norm
         return torch.native_layer_norm(composed, composed.shape[1:], weight, bias, self.epsilon)
 
     def normalize_backward(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
-        """The reverse of `normalize`; adds to the sums of the LayerNorm's gradients.
+        """The backward pass of `normalize`, which also accumulates the gradients of the LayerNorm.
 
         Args:
-            gradient: of the result, (rows, D).
-            composed, mean, inverse: as `normalize` took and returned them.
+            gradient: gradient of the result, (rows, D).
+            composed, mean, inverse: argument and results of `normalize`.
         Returns:
             The gradient of `composed`, (rows, D).
         """
-        of_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
+        composed_gradient, weight, bias = torch.ops.aten.native_layer_norm_backward(
             gradient, composed, composed.shape[1:], mean, inverse, *self.norm, [True, True, True]
         )
         self.norm_gradients[0] += weight
         self.norm_gradients[1] += bias
-        return of_composed  # type: ignore[no-any-return]
+        return composed_gradient  # type: ignore[no-any-return]
 
     def gradients(self) -> list[Tensor | None]:
-        """Of `Weights`, in their order."""
+        """The gradients of `Weights`, in the order of its fields."""
         norm, norm_bias = self.norm_gradients
         found = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
         return [found.get(name) for name in Weights._fields]

@@ -1,19 +1,20 @@
 """Which slots of which rows a step has to compute, and their layout in memory.
 
-→π grows from slot to slot, so the active slots of a row (→π_i > 0) are the last ones, i ≥ first. With the
-rows ordered by how many they have, the active rows of each slot are a prefix of that order, and a
-step's active (row, slot) pairs are laid out slot after slot, with no gaps:
+Rows are the sequences of a step. →π is non-decreasing over the slots, so the active slots of a row (→π_i > 0)
+are the last ones, i ≥ first. If the rows are sorted by their number of active slots, the active rows of each
+slot are a prefix. The active (row, slot) pairs of a step are stored slot after slot, with no gaps:
 
     pairs    slot 0: counts[0] rows | slot 1: counts[1] rows | … | slot N-1: counts[N-1] rows
 
-Candidates are laid out with one entry more for each row: M̂ of the slot above its first active one,
-which is x̃ exactly (M̂_0 = x̃ where every slot is active). With `region k` for slot k - 1:
+Candidates need one entry more for each row: M̂ of the slot above its first active one, which is x̃ exactly
+(M̂_0 = x̃ if every slot is active). Region k holds the candidates of slot k - 1:
 
     entries  region 0: counts[0] rows | region 1: counts[1] rows | … | region N: all rows
 
-So M̂_{i-1}, what rises into pair j, is entry j; M̂_i, what comes out of it, is the entry `counts[i]`
-places on; and the entries from `counts[0]` on hold all candidates that the next token can attend to.
-Each entry also has room for the memory M_i that M̂_{i-1} is composed with: the cell's whole input.
+So entry j holds M̂_{i-1}, the candidate that the cell reads for pair j; M̂_i, its result, is written
+`counts[i]` entries further on; and the entries from `counts[0]` on hold all candidates that the next token
+can attend to. Each entry also holds the memory M_i that M̂_{i-1} is composed with, so that it is the whole
+input of the cell.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Layout(NamedTuple):
     """The active pairs of one step.
 
     Args:
-        counts: active rows of each slot, non-decreasing, N integers.
-        starts: where each slot's pairs start, then their total; N + 1 integers.
+        counts: number of active rows of each slot, non-decreasing, N integers.
+        starts: index of the first pair of each slot, then the number of pairs; N + 1 integers.
         start_of: `starts` as a tensor, (N + 1,).
-        order: the rows by number of active slots, the most first, (R,).
-        rank: the place of each row in `order`, (R,).
-        first: the first active slot of each row, N where there is none, (R,).
+        order: the rows by number of active slots, in descending order, (R,).
+        rank: the index of each row in `order`, (R,).
+        first: the first active slot of each row, N if there is none, (R,).
         entry_row: the row of each entry, (E,), E = pairs + R.
         entry_slot: the slot of each entry, -1 for M̂_0, (E,).
     """
@@ -50,7 +51,7 @@ class Layout(NamedTuple):
 
     @property
     def num_pairs(self) -> int:
-        """How many (row, slot) pairs are active."""
+        """The number of active (row, slot) pairs."""
         return self.starts[-1]
 
     @property
@@ -64,7 +65,7 @@ class Layout(NamedTuple):
         return self.entry_slot[: self.num_pairs] + 1
 
     def entry(self, row: Tensor, slot: Tensor) -> Tensor:
-        """The entries that hold M̂ of rows and slots; above a row's first active slot that is x̃.
+        """The entries that hold M̂ of given rows and slots; above the first active slot of a row that is x̃.
 
         Args:
             row: (n,) int64.
@@ -76,20 +77,20 @@ class Layout(NamedTuple):
         return self.start_of.take(region) + self.rank.take(row)
 
     def pair(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs of rows and slots.
+        """The pairs of given rows and slots.
 
         Args:
             row: (n,) int64.
             slot: in [0, N), (n,) int64.
         Returns:
-            The pairs, (n,) int64, 0 where the slot is not active; and whether it is, (n,) bool.
+            The pairs, (n,) int64, 0 where the slot is not active; and whether the slot is active, (n,) bool.
         """
         active = slot >= self.first.take(row)
         return torch.where(active, self.start_of.take(slot) + self.rank.take(row), 0), active
 
     @property
     def num_above(self) -> int:
-        """Entries of M̂_0: they come first."""
+        """The number of entries of M̂_0, which come first."""
         return self.counts[0]
 
     @property
@@ -116,10 +117,10 @@ class Layout(NamedTuple):
 
 
 def active_layout(num_active: Tensor, num_slots: int) -> Layout:
-    """The exact layout; its sizes depend on the data, which the host must read.
+    """The layout of the active slots only. Its sizes depend on the data, so the host synchronizes.
 
     Args:
-        num_active: active slots of each row, (R,) int64.
+        num_active: number of active slots of each row, (R,) int64.
         num_slots: N.
     """
     order = num_active.argsort(descending=True, stable=True)
@@ -132,12 +133,12 @@ def active_layout(num_active: Tensor, num_slots: int) -> Layout:
 
 
 def dense_layout(num_rows: int, num_slots: int, device: torch.device) -> Layout:
-    """The layout with every slot of every row active, whose sizes do not depend on the data.
+    """The layout in which every slot of every row counts as active. Its sizes do not depend on the data.
 
     Args:
         num_rows: R.
         num_slots: N.
-        device: of its tensors.
+        device: device of its tensors.
     """
     rows = torch.arange(num_rows, device=device)
     sizes = torch.full((num_slots + 1,), num_rows, device=device)

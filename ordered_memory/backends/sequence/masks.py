@@ -1,11 +1,11 @@
-"""Dropout masks of active pairs only.
+"""Dropout masks of the active pairs.
 
-Given masks hold factors for every slot. Masks drawn here are 0 or 1: the factor that compensates for dropping
-is in the weights.
+Masks that the caller gives contain factors for every slot. Masks drawn here are 0 or 1, and the factor
+1 / (1 - probability) is part of the weights.
 
-`Tensor.bernoulli_` on a CPU would take as long as the matrix products. So sixteen bits of noise decide each
-entry, on a CPU from a NumPy stream. The noise is kept for the backward pass, and the mask is computed where
-it is used, a few rows at a time.
+`Tensor.bernoulli_` on a CPU would take as long as the matrix products. Instead, 16 bits of noise decide each
+entry, on a CPU from a NumPy bit generator. The noise is saved for the backward pass, and masks are computed
+from it where they are used, a few rows at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ordered_memory.backends.contract import DROP_NOTHING, NOISE_LEVELS, Dropout
 
 
 class RowMasks(NamedTuple):
-    """The masks of some rows at one place.
+    """The dropout mask of some rows.
 
     Args:
-        values: the mask, (rows, size), or the noise that decides it, or None where nothing is dropped.
-        level: noise below it drops; None where `values` is the mask.
+        values: the mask, (rows, size), or the noise that it is computed from, or None if nothing is dropped.
+        level: entries with noise below this are dropped; None if `values` is the mask.
     """
 
     values: Tensor | None = None
@@ -50,12 +50,12 @@ class RowMasks(NamedTuple):
         return self if self.values is None else RowMasks(self.values[chosen], self.level)
 
     def mask(self, like: Tensor) -> Tensor | None:
-        """The mask itself.
+        """Compute the mask.
 
         Args:
-            like: of the dtype of the mask.
+            like: tensor whose dtype and device the mask takes.
         Returns:
-            (rows, size); None where nothing is dropped.
+            (rows, size); None if nothing is dropped.
         """
         if self.values is None or self.level is None:
             return self.values
@@ -67,18 +67,18 @@ class RowMasks(NamedTuple):
         Args:
             inputs: (rows, size).
         Returns:
-            A new tensor; `inputs` itself where nothing is dropped.
+            A new tensor; `inputs` itself if nothing is dropped.
         """
         mask = self.mask(inputs)
         return inputs if mask is None else mask.mul_(inputs) if self.level is not None else mask * inputs
 
 
 class SlotMasks:
-    """The dropout masks of a pass, given or drawn.
+    """The dropout masks of a pass over the sequences, given or drawn.
 
     Args:
-        dropout: given masks, or a seed and levels to draw them.
-        order: which row of the batch each row here is, (B,) int64.
+        dropout: given masks, or a seed and levels to draw masks.
+        order: index in the batch of each row, (B,) int64.
     """
 
     def __init__(self, dropout: Dropout, order: Tensor) -> None:
@@ -90,13 +90,13 @@ class SlotMasks:
             self.generator = torch.Generator(order.device).manual_seed(int(dropout.seed))
 
     def at(self, site: str, t: int, row: Tensor, slot: Tensor, size: int) -> RowMasks:
-        """The masks of one step at one site.
+        """The masks of one step at one of the places where dropout acts.
 
         Args:
-            site: the field of `Dropout` that holds the mask where it is given.
-            t: the step, from 0.
-            row, slot: of each pair of a row and a slot, (pairs,) int64.
-            size: features of a pair.
+            site: the field of `Dropout` for given masks at this place.
+            t: index of the step.
+            row, slot: row and slot of each pair, (pairs,) int64.
+            size: number of features of a pair.
         Returns:
             (pairs, size).
         """

@@ -1,8 +1,8 @@
-"""The loop over time and its reverse, as one autograd.Function over packed sequences.
+"""The loop over time and its backward pass, as one autograd.Function over packed sequences.
 
-Rows are the sequences, longest first, so that those still running are a prefix; tokens are packed
-step after step, without padding. `layout` says how a step's slots are laid out, `step` what
-happens in one.
+Rows are the sequences, longest first, so that the rows of a step are a prefix. Tokens are packed as in
+PackedSequence, step after step without padding. `layout` describes how the slots of a step are stored, `step`
+computes one step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.step import (
-    Carried,
     Gradients,
     Step,
+    StepState,
     backward_step,
     forward_step,
     halves,
@@ -30,7 +30,7 @@ Value = TypeVar("Value", Tensor, Tensor | None)
 
 
 class Packed(NamedTuple, Generic[Value]):
-    """What the loop computes, or the gradients of it, None where nothing depends on it.
+    """The results of the loop, or their gradients (None is zero).
 
     Args:
         output: M̂_N of every token, (tokens, D).
@@ -56,14 +56,14 @@ def run(
     """Read all sequences, without autograd.
 
     Args:
-        plan: of the pass.
+        plan: settings of the pass.
         tokens: x̃, packed, (tokens, D).
-        queries: of the score, packed, (tokens, D).
-        state: before the first token, of all rows.
-        weights: of the recurrence.
-        keep: list that every step is added to, for the backward pass.
+        queries: queries of the score, packed, (tokens, D).
+        state: initial state of all rows.
+        weights: weights of the recurrence.
+        keep: list to which every step is appended, for the backward pass; None to keep nothing.
     Returns:
-        Outputs and final state.
+        Outputs, attention and final state.
     """
     kernels = Kernels(plan, weights)
     result = Packed(
@@ -71,9 +71,9 @@ def run(
         tokens.new_empty(len(tokens), state.memory.shape[1]),
         *(tensor.clone(memory_format=torch.contiguous_format) for tensor in state),
     )
-    carried = _start(state)
+    carried = _initial_step_state(state)
     for t, (x, query, output, attention) in enumerate(
-        zip(*(packed.split(plan.running) for packed in (tokens, queries, *result[:2])), strict=True)
+        zip(*(packed.split(plan.batch_sizes) for packed in (tokens, queries, *result[:2])), strict=True)
     ):
         step = forward_step(t, x, query, carried, kernels, plan)
         attention.copy_(step.attention)
@@ -86,7 +86,7 @@ def run(
 
 
 class Recurrence(torch.autograd.Function):
-    """`run` with its backward pass written out."""
+    """`run` with an explicit backward pass."""
 
     @staticmethod
     def forward(
@@ -95,22 +95,22 @@ class Recurrence(torch.autograd.Function):
         """The forward pass; see `ordered_memory.backends.sequence.recurrence.run`.
 
         Args:
-            plan, tokens, queries: of `run`.
+            plan, tokens, queries: arguments of `run`.
             *others: the three tensors of the state and the weights.
         """
         state, weights = OrderedMemoryState(*others[:3]), Weights(*others[3:])
         steps: list[Step] = []
         result = run(plan, tokens, queries, state, weights, steps)
         # All tensors go through save_for_backward, so that hooks (checkpointing, offloading) see them.
-        kept: list[Tensor] = []
+        saved: list[Tensor] = []
 
-        def save(tensor: Tensor) -> _Place:
-            kept.append(tensor)
-            return _Place(len(kept) - 1)
+        def save(tensor: Tensor) -> _Index:
+            saved.append(tensor)
+            return _Index(len(saved) - 1)
 
         ctx.plan, ctx.steps = plan, [_replace(Tensor, save, step) for step in steps]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(tokens, queries, *others, *kept)
+        ctx.save_for_backward(tokens, queries, *others, *saved)
         return result
 
     @staticmethod
@@ -118,26 +118,26 @@ class Recurrence(torch.autograd.Function):
         """The backward pass.
 
         Args:
-            *upstream: gradients of the results; None is zero.
+            *upstream: gradients with respect to the results; None is zero.
         """
         forbid_double_backward()
         tokens, queries, *rest = ctx.saved_tensors
         last = 3 + len(Weights._fields)
-        state, weights, kept = OrderedMemoryState(*rest[:3]), Weights(*rest[3:last]), rest[last:]
-        steps: list[Step] = [_replace(_Place, lambda place: kept[place.index], step) for step in ctx.steps]
+        state, weights, saved = OrderedMemoryState(*rest[:3]), Weights(*rest[3:last]), rest[last:]
+        steps: list[Step] = [_replace(_Index, lambda index: saved[index.value], step) for step in ctx.steps]
         with torch.autocast(tokens.device.type, enabled=False):
-            return None, *_run_back(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
+            return None, *_run_backward(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
 
 
-class _Place:
-    """Index of a tensor of a step among the saved ones."""
+class _Index:
+    """Index of a tensor of a step among the saved tensors."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, value: int) -> None:
+        self.value = value
 
 
 def _replace(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
-    """A nested named tuple with every object of a type replaced by a function of it."""
+    """Apply a function to every object of a type in a nested named tuple."""
     if isinstance(value, kind):
         return function(value)
     if not isinstance(value, tuple):
@@ -146,7 +146,7 @@ def _replace(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
-def _run_back(
+def _run_backward(
     plan: RecurrencePlan,
     tokens: Tensor,
     queries: Tensor,
@@ -155,14 +155,14 @@ def _run_back(
     steps: list[Step],
     upstream: Packed[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of tokens, queries, the state's three tensors and the weights, given those of `Packed`."""
+    """The gradients of tokens, queries, initial state (three tensors) and weights."""
     kernels = Kernels(plan, weights)
     token_gradients, query_gradients = [], []
-    x_of, query_of = tokens.split(plan.running), queries.split(plan.running)
+    x_of, query_of = tokens.split(plan.batch_sizes), queries.split(plan.batch_sizes)
     output_of, attention_of = (
-        [None] * len(steps) if packed is None else packed.split(plan.running) for packed in upstream[:2]
+        [None] * len(steps) if packed is None else packed.split(plan.batch_sizes) for packed in upstream[:2]
     )
-    start = _start(state)
+    start = _initial_step_state(state)
     gradients = Gradients.zeros(steps[-1].carried)
     for t in reversed(range(len(steps))):
         previous = steps[t - 1].carried if t > 0 else start
@@ -181,8 +181,8 @@ def _run_back(
     by_slot = gradients.entries.view(num_slots + 1, num_rows, 2, size).transpose(0, 1)
     state_gradient = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
     for gradient, final in zip(state_gradient, upstream[2:], strict=True):
-        if final is not None:  # of rows without a token
-            gradient[plan.running[0] :] += final[plan.running[0] :]
+        if final is not None:  # rows without a token return their initial state
+            gradient[plan.batch_sizes[0] :] += final[plan.batch_sizes[0] :]
     return (
         torch.cat(token_gradients[::-1]),
         torch.cat(query_gradients[::-1]),
@@ -191,20 +191,20 @@ def _run_back(
     )
 
 
-def _start(state: OrderedMemoryState) -> Carried:
-    """The state before the first token, every slot of it laid out."""
+def _initial_step_state(state: OrderedMemoryState) -> StepState:
+    """The initial state, with every slot in the layout."""
     num_rows, num_slots, size = state.memory.shape
     entries = state.memory.new_zeros(num_slots + 1, num_rows, 2, size)
     entries[:-1, :, 0] = state.memory.transpose(0, 1)
     entries[1:, :, 1] = state.candidate.transpose(0, 1)
     layout = dense_layout(num_rows, num_slots, state.memory.device)
-    return Carried(layout, entries.view(-1, 2 * size), state.occupancy)
+    return StepState(layout, entries.view(-1, 2 * size), state.occupancy)
 
 
 def _ended(t: int, plan: RecurrencePlan, step: Step) -> tuple[slice, Tensor, Tensor] | None:
-    """The rows whose last token step t reads, and row and slot of their slots, (rows, N)."""
+    """The rows whose last token is read at step t; and the row and the slot of all their slots, (rows, N)."""
     rows, num_slots = step.attention.shape
-    still = plan.running[t + 1] if t + 1 < len(plan.running) else 0
+    still = plan.batch_sizes[t + 1] if t + 1 < len(plan.batch_sizes) else 0
     if still == rows:
         return None
     device = step.attention.device
@@ -212,11 +212,13 @@ def _ended(t: int, plan: RecurrencePlan, step: Step) -> tuple[slice, Tensor, Ten
     return slice(still, rows), row, torch.arange(num_slots, device=device).expand_as(row)
 
 
-def _write_final(t: int, plan: RecurrencePlan, step: Step, previous: Carried, result: Packed[Tensor]) -> None:
-    """Write the state of the rows that end at step t.
+def _write_final(
+    t: int, plan: RecurrencePlan, step: Step, previous: StepState, result: Packed[Tensor]
+) -> None:
+    """Write the final state of the rows whose last step is t.
 
-    Slots above the first active one have M_i = M̂_i[t-1] ←π_i with ←π_i = 1, except in a memory that was
-    empty, where ←π_i = 0 and M_i is the M_i that the sequence began with.
+    Slots above the first active one have ←π_i = 1, so M_i = M̂_i[t-1]. The exception is a memory that was
+    empty: there ←π_i = 0, and M_i is that of the initial state.
     """
     ended = _ended(t, plan, step)
     if ended is None:
@@ -238,12 +240,12 @@ def _read_final_gradient(
     t: int,
     plan: RecurrencePlan,
     step: Step,
-    previous: Carried,
+    previous: StepState,
     upstream: Packed[Tensor | None],
     gradients: Gradients,
     before: Gradients,
 ) -> None:
-    """The reverse of `_write_final`: adds to the gradients of this step and of the one before."""
+    """The backward pass of `_write_final`: accumulates the gradients of this step and of the previous one."""
     ended = _ended(t, plan, step)
     if ended is None:
         return

@@ -1,4 +1,4 @@
-"""The two scores with their backward passes written out, for all candidates that can be attended to."""
+"""The two scores with explicit backward passes, for all candidates that can be attended to."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ordered_memory.backends.sequence.gradients import WeightGradient
 from ordered_memory.backends.sequence.masks import RowMasks
 
 ROWS_AT_ONCE = 256
-"""Candidates that go through all operations together: few enough to stay in the cache."""
+"""Number of candidates that are processed together: few enough to stay in the cache."""
 
 
 class Score:
-    """What both scores share: the key map, and `a = w · act`.
+    """Base class of the scores: the map of the keys, and `a = w · features`.
 
     Args:
-        weights: of the recurrence.
-        epsilon: of the key's LayerNorm.
+        weights: weights of the recurrence.
+        epsilon: epsilon of the LayerNorm of the keys.
     """
 
     def __init__(self, weights: Weights, epsilon: float) -> None:
@@ -32,23 +32,23 @@ class Score:
     def forward(
         self, query: Tensor, row: Tensor, candidate: Tensor, masks: tuple[RowMasks, RowMasks]
     ) -> tuple[Tensor, Tensor]:
-        """The scores of candidates.
+        """Score candidates.
 
         Args:
-            query: of the token of each row, (R, D).
-            row: of each candidate, (E,).
+            query: the query of each row, (R, D).
+            row: the row of each candidate, (E,).
             candidate: M̂, (E, D).
-            masks: of the candidates and of the features.
+            masks: dropout masks of the candidates and of the features.
         Returns:
-            a, (E,), and what `backward` needs, (E, D).
+            a, (E,), and a tensor saved for `backward`, (E, D).
         """
         values, saved = candidate.new_empty(len(row)), candidate.new_empty(candidate.shape)
         for chunk in _chunks(len(row)):
-            inputs, features = (part.rows(chunk) for part in masks)
+            candidate_masks, feature_masks = (part.rows(chunk) for part in masks)
             key = saved[chunk]
-            torch.addmm(self.key_bias, inputs.apply(candidate[chunk]), self.key_t, out=key)
-            act = self._act(key, query.index_select(0, row[chunk]))
-            torch.mv(features.apply(act), self.score, out=values[chunk])
+            torch.addmm(self.key_bias, candidate_masks.apply(candidate[chunk]), self.key_t, out=key)
+            features = self._features(key, query.index_select(0, row[chunk]))
+            torch.mv(feature_masks.apply(features), self.score, out=values[chunk])
         return values, saved
 
     def backward(
@@ -59,15 +59,15 @@ class Score:
         candidate: Tensor,
         masks: tuple[RowMasks, RowMasks],
         saved: Tensor,
-        into: Tensor,
+        candidate_gradient: Tensor,
     ) -> Tensor:
-        """The reverse of `forward`; sums the weights' gradients.
+        """The backward pass of `forward`, which also accumulates the gradients of the weights.
 
         Args:
-            gradient: of the scores, (E,).
-            query, row, candidate, masks: as for `forward`.
-            saved: from `forward`.
-            into: gradient of the candidates, (E, D), to be added to.
+            gradient: gradient of the scores, (E,).
+            query, row, candidate, masks: arguments of `forward`.
+            saved: tensor that `forward` saved.
+            candidate_gradient: gradient of the candidates, (E, D); accumulated in place.
         Returns:
             The gradient of the queries, (R, D).
         """
@@ -75,60 +75,72 @@ class Score:
         key_gradient = torch.empty_like(saved)
         masked = candidate if masks[0].values is None else torch.empty_like(saved)
         for chunk in _chunks(len(row)):
-            inputs, features = (part.rows(chunk) for part in masks)
-            act, remember = self._act_again(saved[chunk], query.index_select(0, row[chunk]))
-            self.score_gradient.addmv_(features.apply(act).t(), gradient[chunk])
-            act_gradient = features.apply(torch.outer(gradient[chunk], self.score))
-            sum_gradient = self._act_backward(act_gradient, act, saved[chunk], remember, key_gradient[chunk])
+            candidate_masks, feature_masks = (part.rows(chunk) for part in masks)
+            features, statistics = self._recompute_features(saved[chunk], query.index_select(0, row[chunk]))
+            self.score_gradient.addmv_(feature_masks.apply(features).t(), gradient[chunk])
+            feature_gradient = feature_masks.apply(torch.outer(gradient[chunk], self.score))
+            sum_gradient = self._features_backward(
+                feature_gradient, features, saved[chunk], statistics, key_gradient[chunk]
+            )
             query_gradient.index_add_(0, row[chunk], sum_gradient)
             self.key_bias_gradient += key_gradient[chunk].sum(0)
-            mask = inputs.mask(into)
+            mask = candidate_masks.mask(candidate_gradient)
             if mask is None:
-                into[chunk].addmm_(key_gradient[chunk], self.key)
+                candidate_gradient[chunk].addmm_(key_gradient[chunk], self.key)
             else:
                 torch.mul(candidate[chunk], mask, out=masked[chunk])
-                into[chunk].addcmul_(torch.mm(key_gradient[chunk], self.key), mask)
+                candidate_gradient[chunk].addcmul_(torch.mm(key_gradient[chunk], self.key), mask)
         self.key_gradient.add(key_gradient, masked)
         return query_gradient
 
     def gradients(self) -> dict[str, Tensor]:
-        """Of the weights, by name."""
+        """The gradients of the weights, by name."""
         key = {"key": self.key_gradient.result(), "key_bias": self.key_bias_gradient}
         return key | {"score": self.score_gradient}
 
-    def _act(self, key: Tensor, query: Tensor) -> Tensor:
-        """The features of keys and queries. Both may be overwritten, keys with what `backward` needs."""
+    def _features(self, key: Tensor, query: Tensor) -> Tensor:
+        """The features of keys and queries. May overwrite both; the keys become what `backward` needs."""
         raise NotImplementedError
 
-    def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The features again, and what else `_act_backward` needs."""
+    def _recompute_features(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Recompute the features. Also returns the statistics that `_features_backward` needs."""
         raise NotImplementedError
 
-    def _act_backward(
-        self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
+    def _features_backward(
+        self,
+        gradient: Tensor,
+        features: Tensor,
+        saved: Tensor,
+        statistics: tuple[Tensor, ...],
+        key_gradient: Tensor,
     ) -> Tensor:
-        """The gradient of the query; writes that of the keys."""
+        """Return the gradient of the queries and write that of the keys."""
         raise NotImplementedError
 
 
 class Additive(Score):
-    """`AdditiveScore`: `act = tanh(query + key)`."""
+    """`AdditiveScore`: `features = tanh(query + key)`."""
 
-    def _act(self, key: Tensor, query: Tensor) -> Tensor:
+    def _features(self, key: Tensor, query: Tensor) -> Tensor:
         return key.add_(query).tanh_()
 
-    def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _recompute_features(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         return saved, ()
 
-    def _act_backward(
-        self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
+    def _features_backward(
+        self,
+        gradient: Tensor,
+        features: Tensor,
+        saved: Tensor,
+        statistics: tuple[Tensor, ...],
+        key_gradient: Tensor,
     ) -> Tensor:
-        torch.ops.aten.tanh_backward(gradient, act, grad_input=key_gradient)
+        torch.ops.aten.tanh_backward(gradient, features, grad_input=key_gradient)
         return key_gradient
 
 
 class Normalized(Score):
-    """`NormalizedScore`: `act = relu(query + LN(key))`; the query comes normalised."""
+    """`NormalizedScore`: `features = relu(query + LN(key))`, where the query is already normalized."""
 
     def __init__(self, weights: Weights, epsilon: float) -> None:
         super().__init__(weights, epsilon)
@@ -137,24 +149,29 @@ class Normalized(Score):
         self.norm = [weights.key_norm, weights.key_norm_bias]
         self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
 
-    def _act(self, key: Tensor, query: Tensor) -> Tensor:
-        return self._act_again(key, query)[0]
+    def _features(self, key: Tensor, query: Tensor) -> Tensor:
+        return self._recompute_features(key, query)[0]
 
-    def _act_again(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _recompute_features(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         weight, bias = self.norm
         normalized, mean, inverse = torch.native_layer_norm(
             saved, saved.shape[1:], weight, bias, self.epsilon
         )
         return normalized.add_(query).relu_(), (mean, inverse)
 
-    def _act_backward(
-        self, gradient: Tensor, act: Tensor, saved: Tensor, remember: tuple[Tensor, ...], key_gradient: Tensor
+    def _features_backward(
+        self,
+        gradient: Tensor,
+        features: Tensor,
+        saved: Tensor,
+        statistics: tuple[Tensor, ...],
+        key_gradient: Tensor,
     ) -> Tensor:
-        sum_gradient: Tensor = torch.ops.aten.threshold_backward(gradient, act, 0)
-        of_key, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            sum_gradient, saved, saved.shape[1:], *remember, *self.norm, [True, True, True]
+        sum_gradient: Tensor = torch.ops.aten.threshold_backward(gradient, features, 0)
+        unnormalized_gradient, weight, bias = torch.ops.aten.native_layer_norm_backward(
+            sum_gradient, saved, saved.shape[1:], *statistics, *self.norm, [True, True, True]
         )
-        key_gradient.copy_(of_key)
+        key_gradient.copy_(unnormalized_gradient)
         self.norm_gradients[0] += weight
         self.norm_gradients[1] += bias
         return sum_gradient
@@ -165,11 +182,11 @@ class Normalized(Score):
 
 
 def score_kernel(weights: Weights, epsilon: float) -> Score:
-    """The kernel of a score.
+    """Create the score that weights belong to.
 
     Args:
-        weights: of the additive score, which has no `key_norm`, or of the normalized one.
-        epsilon: of the normalized score's LayerNorm.
+        weights: weights of the normalized score, or of the additive one, which has no `key_norm`.
+        epsilon: epsilon of the normalized score's LayerNorm.
     """
     return Additive(weights, epsilon) if weights.key_norm is None else Normalized(weights, epsilon)
 

@@ -1,7 +1,7 @@
-"""One step of the recurrence over active slots only, and its reverse.
+"""One step of the recurrence for the active slots only, and its backward pass.
 
-The equations are those of `ordered_memory.memory.step`; x̃, M, M̂, p, →π and ←π are as there. Inactive
-slots (→π_i = 0) hold M̂_i = x̃ and pass no gradient on.
+Equations and notation (x̃, M, M̂, p, →π, ←π) are those of `ordered_memory.memory.step`. In inactive slots
+(→π_i = 0), M̂_i = x̃, and the cell has no gradient.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ordered_memory.backends.sequence.masks import RowMasks
 from ordered_memory.cumulative import backward_mask, forward_mask
 
 
-class Carried(NamedTuple):
+class StepState(NamedTuple):
     """The state between two steps.
 
     Args:
         layout: the active pairs.
-        entries: [M_i; M̂_{i-1}] of pairs, then [unused; M̂_N] of rows, (E, 2D).
+        entries: [M_i; M̂_{i-1}] of each pair, then [unused; M̂_N] of each row, (E, 2D).
         occupancy: (R, N + 1).
     """
 
@@ -34,28 +34,28 @@ class Carried(NamedTuple):
 
     @property
     def candidate(self) -> Tensor:
-        """M̂ of the entries, (E, D)."""
+        """M̂ of each entry, (E, D)."""
         return self.entries.chunk(2, 1)[1]
 
 
 class Gradients(NamedTuple):
-    """Gradients of a `Carried`, of the same shapes, summed in place."""
+    """Gradients of a `StepState`, of the same shapes, accumulated in place."""
 
     entries: Tensor
     occupancy: Tensor
 
     @classmethod
-    def zeros(cls, carried: Carried) -> Gradients:
-        """All zero.
+    def zeros(cls, carried: StepState) -> Gradients:
+        """Gradients that are all zero.
 
         Args:
-            carried: the state that the gradients are of.
+            carried: the state whose gradients they are.
         """
         return cls(torch.zeros_like(carried.entries), torch.zeros_like(carried.occupancy))
 
 
 class Step(NamedTuple):
-    """What the backward pass needs of a step.
+    """What a step saves for the backward pass.
 
     Args:
         carried: the state after the step.
@@ -63,15 +63,15 @@ class Step(NamedTuple):
         attention: p, (R, N).
         mask: m, (R, N).
         forward: →π of the pairs, (P,).
-        backward: ←π of the pairs, (P,); 1 where the slot was not active in the step before.
-        old_candidate, old_memory: where the step before has M̂ and M of the pairs, in `halves`, (P,).
-        scored: what the score's kernel needs.
-        cell_saved: what the cell's kernel needs.
+        backward: ←π of the pairs, (P,); 1 where the slot was not active in the previous step.
+        old_candidate, old_memory: indices of M̂ and M of the pairs in the `halves` of the previous step, (P,).
+        scored: tensor saved by the score.
+        cell_saved: tensors saved by the cell.
         score_masks: dropout masks of the score's candidates and features.
         input_masks, hidden_masks: dropout masks of the cell's inputs and hidden units.
     """
 
-    carried: Carried
+    carried: StepState
     composed: Tensor
     attention: Tensor
     mask: Tensor
@@ -87,30 +87,30 @@ class Step(NamedTuple):
 
     @property
     def pairs(self) -> Pairs:
-        """What the cell reads, (P, 2D), with its dropout."""
+        """The inputs of the cell, (P, 2D), and their dropout masks."""
         layout, entries, _ = self.carried
         return Pairs(entries[: layout.num_pairs], layout.counts, self.input_masks, self.hidden_masks)
 
 
 def forward_step(
-    t: int, x: Tensor, query: Tensor, previous: Carried, kernels: Kernels, plan: RecurrencePlan
+    t: int, x: Tensor, query: Tensor, previous: StepState, kernels: Kernels, plan: RecurrencePlan
 ) -> Step:
-    """Read one token of each running row.
+    """Read one token of each row.
 
     Args:
-        t: the step, to find its dropout masks by.
+        t: index of the step, for its dropout masks.
         x: x̃, (R, D).
-        query: of the score, (R, D).
+        query: queries of the score, (R, D).
         previous: the state before the step, of at least R rows.
-        kernels: the learned maps.
-        plan: of the pass.
+        kernels: score, cell and LayerNorm.
+        plan: settings of the pass.
     """
     scores, score_masks, scored = _score(t, query, previous, kernels, plan)
     occupancy = previous.occupancy[: len(x)]
     attention, mask = masked_attention(scores, occupancy, plan.threshold), occupancy[:, 1:]
     forward, backward = forward_mask(attention), backward_mask(attention)
     num_slots = attention.shape[1]
-    if plan.exact:
+    if plan.active_only:
         layout = active_layout((forward != 0).sum(1), num_slots)
     else:
         layout = dense_layout(len(x), num_slots, x.device)
@@ -119,7 +119,7 @@ def forward_step(
     flat = row * num_slots + slot
     old_candidate = 2 * previous.layout.entry(row, slot) + 1
     old_memory, known = previous.layout.pair(row, slot)
-    # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so any value will do.
+    # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
     old_memory = torch.where(known, 2 * old_memory, old_candidate)
     forward_of_pairs = forward.take(flat)
     backward_of_pairs = backward.take(flat).masked_fill_(~known, 1.0)
@@ -137,7 +137,7 @@ def forward_step(
     kernels.cell.begin(Pairs(entries[: layout.num_pairs], layout.counts, input_masks, hidden_masks))
     composed = _compose(x, layout, entries, forward_of_pairs, kernels)
     return Step(
-        Carried(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
+        StepState(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
         composed,
         attention,
         mask.masked_fill(mask < plan.threshold, 0.0),
@@ -149,7 +149,7 @@ def forward_step(
         kernels.cell.saved,
         score_masks,
         input_masks,
-        # Drawn masks of hidden units are 0 or 1, and the units left at 0 show them.
+        # Drawn masks of hidden units are 0 or 1: the backward pass sees them in the hidden units.
         hidden_masks if hidden_masks.level is None else RowMasks(),
     )
 
@@ -158,25 +158,25 @@ def backward_step(
     x: Tensor,
     query: Tensor,
     step: Step,
-    previous: Carried,
+    previous: StepState,
     kernels: Kernels,
     gradients: Gradients,
     attention_gradient: Tensor | None,
     before: Gradients,
 ) -> tuple[Tensor, Tensor]:
-    """The reverse of `forward_step`.
+    """The backward pass of `forward_step`.
 
     Args:
         x: x̃, (R, D).
-        query: of the score, (R, D).
-        step: what `forward_step` returned.
+        query: queries of the score, (R, D).
+        step: result of `forward_step`.
         previous: the state before the step.
-        kernels: the learned maps; they sum the gradients of the weights.
-        gradients: of the state after the step; overwritten.
-        attention_gradient: of p, (R, N).
-        before: gradients of the state before the step, to be added to.
+        kernels: score, cell and LayerNorm, which accumulate the gradients of the weights.
+        gradients: gradients of the state after the step; overwritten.
+        attention_gradient: upstream gradient of p, (R, N); None is zero.
+        before: gradients of the state before the step; accumulated in place.
     Returns:
-        The gradients of x̃ and of the query, (R, D) each.
+        The gradients of x̃ and of the queries, (R, D) each.
     """
     layout = step.carried.layout
     num_slots = step.attention.shape[1]
@@ -191,23 +191,23 @@ def backward_step(
     halves(before.entries).index_add_(0, step.old_candidate, to_candidate)
     halves(before.entries).index_add_(0, step.old_memory, memory_gradient - to_candidate)
 
-    # →π_i and ←π_i of p_j: every i ≥ j, every i ≤ j.
-    of_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat, forward_gradient)
-    of_backward = torch.zeros_like(of_forward).index_add_(0, flat, backward_gradient)
-    of_attention = backward_mask(of_forward.view_as(step.attention))
-    of_attention += forward_mask(of_backward.view_as(step.attention))
+    # p_j is a term of →π_i for all i ≥ j, and of ←π_i for all i ≤ j.
+    d_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat, forward_gradient)
+    d_backward = torch.zeros_like(d_forward).index_add_(0, flat, backward_gradient)
+    d_attention = backward_mask(d_forward.view_as(step.attention))
+    d_attention += forward_mask(d_backward.view_as(step.attention))
     if attention_gradient is not None:
-        of_attention += attention_gradient
+        d_attention += attention_gradient
 
-    # p_i = m_i e_i / Σ m e
-    centred = of_attention - torch.linalg.vecdot(step.attention, of_attention).unsqueeze(1)
+    # p_i = m_i exp(a_i) / Σ_j m_j exp(a_j)
+    centred = d_attention - torch.linalg.vecdot(step.attention, d_attention).unsqueeze(1)
     score_gradient = step.attention * centred
     before.occupancy[: len(x), 1:] += score_gradient / step.mask.masked_fill(step.mask == 0, 1.0)
     return x_gradient, _score_backward(score_gradient, query, step, previous, kernels, before)
 
 
 def halves(entries: Tensor) -> Tensor:
-    """The halves of each entry as rows of their own: M at 2j, M̂ at 2j + 1.
+    """View the two halves of each entry as rows: M of entry j at 2j, M̂ at 2j + 1.
 
     Args:
         entries: (E, 2D).
@@ -218,14 +218,14 @@ def halves(entries: Tensor) -> Tensor:
 
 
 def _score(
-    t: int, query: Tensor, previous: Carried, kernels: Kernels, plan: RecurrencePlan
+    t: int, query: Tensor, previous: StepState, kernels: Kernels, plan: RecurrencePlan
 ) -> tuple[Tensor, tuple[RowMasks, RowMasks], Tensor]:
-    """Scores of all slots in use, (R, N), -inf for the others."""
+    """The scores of the slots that can be attended to, (R, N), -inf for the others."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = len(query), previous.occupancy.shape[1] - 1
     keys = plan.masks.at("key_mask", t, row, slot, query.shape[1])
     masks = keys, plan.masks.at("feature_mask", t, row, slot, query.shape[1])
-    # Entries of rows that have ended are scored too, with another row's token, and the scores discarded.
+    # Entries of rows that have ended are scored too, with the query of another row, and the scores discarded.
     values, saved = kernels.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
     scores = values.new_full((len(previous.occupancy) * num_slots,), -torch.inf)
     scores.index_copy_(0, row * num_slots + slot, values)
@@ -233,9 +233,9 @@ def _score(
 
 
 def _score_backward(
-    gradient: Tensor, query: Tensor, step: Step, previous: Carried, kernels: Kernels, before: Gradients
+    gradient: Tensor, query: Tensor, step: Step, previous: StepState, kernels: Kernels, before: Gradients
 ) -> Tensor:
-    """Gradient of the queries, (R, D), given that of the scores, (R, N); adds that of the candidates."""
+    """The backward pass of `_score`. Returns the gradient of the queries, (R, D)."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = gradient.shape
     padded = gradient.new_zeros(len(previous.occupancy), num_slots)
@@ -247,18 +247,18 @@ def _score_backward(
         candidate,
         step.score_masks,
         step.scored,
-        into=before.entries.chunk(2, 1)[1][previous.layout.num_above :],
+        candidate_gradient=before.entries.chunk(2, 1)[1][previous.layout.num_above :],
     )[:rows]
 
 
-def _attended(previous: Carried) -> tuple[Tensor, Tensor, Tensor]:
-    """The candidates that can be attended to, (E', D), with their rows and slots: all but M̂_0."""
+def _attended(previous: StepState) -> tuple[Tensor, Tensor, Tensor]:
+    """The candidates that can be attended to (all but M̂_0), (E', D), and their rows and slots."""
     above = previous.layout.num_above
     return previous.candidate[above:], previous.layout.entry_row[above:], previous.layout.entry_slot[above:]
 
 
 def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, kernels: Kernels) -> Tensor:
-    """Fill in M̂ of the entries, slot after slot; what the cell composed, (P, D)."""
+    """Fill in M̂ of the entries, slot after slot. Returns the results of the cell, (P, D)."""
     composed = x.new_empty(layout.num_pairs, x.shape[1])
     ordered_x = x.index_select(0, layout.order)
     outputs = layout.outputs(entries.chunk(2, 1)[1])
@@ -272,7 +272,7 @@ def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, kernel
 
 
 def _compose_backward(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) -> tuple[Tensor, Tensor]:
-    """The reverse of `_compose`: gradients of →π (P,) and of x̃ (R, D); completes that of the inputs."""
+    """The backward pass of `_compose`. Returns the gradients of →π, (P,), and x̃, (R, D)."""
     layout, cell = step.carried.layout, kernels.cell
     cell.begin_backward(step.pairs, step.cell_saved)
     ordered_x = x.index_select(0, layout.order)
@@ -294,5 +294,5 @@ def _compose_backward(x: Tensor, step: Step, kernels: Kernels, gradients: Gradie
             gradient = kernels.normalize_backward(normalized_gradient, composed_of[i], mean, inverse)
             cell.compose_backward(i, gradient, into_of[i])
     cell.end_backward()
-    of_copies = halves(gradients.entries).index_select(0, 2 * layout.entry_of_x + 1)
-    return forward_gradient, ordered_x_gradient.index_select(0, layout.rank).add_(of_copies)
+    copy_gradient = halves(gradients.entries).index_select(0, 2 * layout.entry_of_x + 1)
+    return forward_gradient, ordered_x_gradient.index_select(0, layout.rank).add_(copy_gradient)

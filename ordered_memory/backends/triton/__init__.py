@@ -1,13 +1,13 @@
 """The recurrence as two Triton kernels that run the whole loop on a GPU, in one autograd.Function.
 
-What depends on the inputs alone (the queries) is computed before the loop and every weight gradient after it,
-each as one product over all steps. For each (step, sequence, slot) the forward pass keeps 13 numbers per
-feature and the backward pass 9 for these products; no product is computed twice. Where no gradient is asked
-for, the same buffers hold one step. Dropout masks are drawn for all steps at once, a byte for each entry: the
-few programs that run the loop would be slowed down by drawing them.
+The queries, which depend only on the inputs, are computed before the loop, and every weight gradient after
+it, each as one matrix product over all steps. For these products the forward pass saves 13 numbers and the
+backward pass 9 for each step, sequence, slot and feature; no product is computed twice. If no gradient is
+needed, the same buffers hold a single step. Dropout masks are drawn for all steps in advance, as one byte per
+entry, because the few programs that run the loop would be slowed down by drawing them.
 
 Triton is imported when the kernels are first run, not with this module. `torch.compile` breaks the graph at
-this engine: there is nothing in its loop to fuse, and it has not run on a GPU yet.
+this backend: there is nothing in its loop to fuse, and it has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, Ke
 from ordered_memory.cells import GatedRecursiveCell
 
 SMALLEST, LARGEST = 16, 512
-"""Slot sizes that the kernels are made for, after rounding up to a power of two."""
+"""Smallest and largest slot size of the kernels, after rounding up to a power of two."""
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
@@ -54,7 +54,7 @@ def why_not(inputs: Tensor, modules: Modules) -> str | None:
     return None
 
 
-@untraced("the triton backend is launched as it is")
+@untraced("the triton backend is already a kernel")
 def run_recurrence(
     inputs: Tensor,
     state: OrderedMemoryState,
@@ -62,18 +62,18 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: Masks = None,
 ) -> MemoryRecurrence:
-    """`ordered_memory.memory.run_recurrence`, with the loop over time inside one kernel.
+    """`ordered_memory.memory.run_recurrence` with the loop over time inside one kernel.
 
-    Products take bfloat16 operands under bfloat16 autocast, else TensorFloat-32 ones where
-    `torch.backends.cuda.matmul.allow_tf32`, else float32 ones; their sums and all else are float32.
-    From the same seed, dropout sampled here differs from the definition's.
+    Matrix products have bfloat16 operands under bfloat16 autocast, else TensorFloat-32 operands if
+    `torch.backends.cuda.matmul.allow_tf32` is set, else float32 operands. Sums and all other operations are
+    float32. Dropout masks differ from those of the definition with the same seed.
 
     Args:
         inputs: x̃, (T, B, D).
-        state: before the first token.
-        modules: the learned ones.
-        lengths: tokens in each sequence, (B,) int64, 0 or more, or None when none is padded.
-        masks: dropout masks of each step, or the sampler of them.
+        state: initial state.
+        modules: score, cell and LayerNorm.
+        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
+        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
@@ -106,12 +106,12 @@ class _Settings(NamedTuple):
     """The arguments that are not tensors.
 
     Args:
-        constants: threshold, epsilons of the LayerNorms of the cell and of the key.
+        constants: threshold, and the epsilons of the LayerNorms of the cell and of the keys.
         size: D before padding.
-        operand: dtype of the operands of products.
-        exact: do not round float32 operands to TensorFloat-32.
-        normalized: the score is the normalized one.
-        keep: store all steps for a backward pass.
+        operand: dtype of the operands of matrix products.
+        exact: whether float32 operands keep full precision instead of TensorFloat-32.
+        normalized: whether the score is the normalized one.
+        keep: whether to store all steps for a backward pass.
     """
 
     constants: tuple[float, float, float]
@@ -136,7 +136,8 @@ class _Recurrence(torch.autograd.Function):
         output = torch.zeros_like(inputs)
         by_input = _operands(weights, settings.operand, transposed=True)
         _launch(forward_kernel, settings, dropout, tape, inputs, query, lengths, output, by_input)
-        # Without history there is one state, the last; with it, sequence b's is that after lengths[b] tokens.
+        # With `keep` there are the states of all steps, and sequence b ends after lengths[b]; else only the
+        # last.
         last = lengths.long() if settings.keep else torch.zeros_like(lengths, dtype=torch.long)
         rows = torch.arange(len(lengths), device=lengths.device)
         state = [history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)]
@@ -155,11 +156,10 @@ class _Recurrence(torch.autograd.Function):
         dropout = DropoutMasks(*saved[1:6])
         weights, tape = Weights(*saved[8:19]), Tape(*saved[19:])
         by_output = _operands(weights, settings.operand, transposed=False)
-        found = _new_gradients(settings.operand, inputs, tape.attention, gradients)
-        _launch(backward_kernel, settings, dropout, tape, inputs, query, lengths, found, by_output)
-        state = (found.memory, found.candidate, found.occupancy)
-        weight_gradients = _weight_gradients(tape, found, settings.normalized)
-        return *[None] * 7, found.inputs, found.query, *state, *weight_gradients
+        new = _new_gradients(settings.operand, inputs, tape.attention, gradients)
+        _launch(backward_kernel, settings, dropout, tape, inputs, query, lengths, new, by_output)
+        weight_gradients = _weight_gradients(tape, new, settings.normalized)
+        return *[None] * 7, new.inputs, new.query, new.memory, new.candidate, new.occupancy, *weight_gradients
 
 
 def _launch(
@@ -196,15 +196,16 @@ def _launch(
             sizes,
             KernelPlan(*map(tl.constexpr, plan)),
             num_warps=8,
-            num_stages=1,  # of loops that do not say otherwise: these store what they load
+            num_stages=1,  # no pipelining of the other loops: they load what they have stored
         )
 
 
 def _tile_rows(settings: _Settings, width: int) -> int:
-    """Sequences of a tile, which streams all weights past its rows.
+    """The number of sequences of a tile. Every tile reads all weights.
 
-    A matrix unit takes 16 rows at a time. Exact products do without it, take time with every row, and are
-    spread over more programs. Up to 2,048 entries, 8 a thread, the passes between products fit in registers.
+    Tensor cores process 16 rows at a time. Exact products do not use them: their time grows with every row,
+    so smaller tiles spread them over more programs. Up to 2,048 entries of a tile, 8 per thread, fit in
+    registers.
     """
     exact = settings.exact and settings.operand == torch.float32
     return min(8 if exact else 16, 2048 // width)
@@ -213,7 +214,7 @@ def _tile_rows(settings: _Settings, width: int) -> int:
 def _new_tape(
     settings: _Settings, steps: int, memory: Tensor, candidate: Tensor, occupancy: Tensor, drop_keys: bool
 ) -> Tape:
-    """Buffers for all steps, or for one if they need not be kept; zeros where the last products read."""
+    """Buffers for all steps, or for one without `keep`; zeros where the weight gradients read padding."""
     pairs = (steps if settings.keep else 1, *memory.shape[:2])
     width, operand = memory.shape[-1], settings.operand
 
@@ -238,9 +239,9 @@ def _new_tape(
 def _new_gradients(
     operand: torch.dtype, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
 ) -> Gradients:
-    """Buffers of the backward pass, from the gradients of the results."""
+    """Allocate the buffers of the backward pass, some of them filled with the upstream gradients."""
     pairs, width = attention.shape, inputs.shape[-1]
-    # The kernel changes the state's gradients in place.
+    # The kernel overwrites the gradients of the state.
     memory, candidate, occupancy = (
         gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:4]
     )
@@ -260,7 +261,7 @@ def _new_gradients(
 
 
 def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights:
-    """Each matrix as one product over all pairs."""
+    """The gradients of the weights, for each matrix one product over all pairs."""
     key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
 
     def matrix_and_bias(outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,16 +271,16 @@ def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights
     key, key_bias = matrix_and_bias(found.keys, key_inputs)
     w_in, b_in = matrix_and_bias(found.hidden, tape.joined)
     w_out, b_out = matrix_and_bias(found.gates, tape.hidden)
-    norm, norm_bias, score, *of_key = found.vectors.sum(0).unbind()
-    key_norm, key_norm_bias = of_key if normalized else (None, None)
+    norm, norm_bias, score, *key_gradients = found.vectors.sum(0).unbind()
+    key_norm, key_norm_bias = key_gradients if normalized else (None, None)
     return Weights(key, key_bias, score, w_in, b_in, w_out, b_out, norm, norm_bias, key_norm, key_norm_bias)
 
 
 def _operands(weights: Weights, dtype: torch.dtype, transposed: bool) -> Weights:
-    """The weights with the matrices as operands of products."""
+    """The weights with the matrices converted to the dtype of operands, and transposed if asked for."""
     matrices = {name: getattr(weights, name) for name in ("key", "w_in", "w_out")}
-    turned = {name: matrix.t() if transposed else matrix for name, matrix in matrices.items()}
-    return weights._replace(**{name: matrix.to(dtype).contiguous() for name, matrix in turned.items()})
+    matrices = {name: matrix.t() if transposed else matrix for name, matrix in matrices.items()}
+    return weights._replace(**{name: matrix.to(dtype).contiguous() for name, matrix in matrices.items()})
 
 
 def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
@@ -305,20 +306,20 @@ def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
 
 
 def _pad(tensor: Tensor, width: int) -> Tensor:
-    """Zeros after the last axis, up to `width`."""
+    """Pad the last axis with zeros to `width`."""
     return F.pad(tensor, (0, width - tensor.shape[-1]))
 
 
 def _masks(
     dropout: Dropout, shape: tuple[int, ...], width: int, device: torch.device
 ) -> Sequence[Tensor | None]:
-    """In the order of `kernels.DropoutMasks`, for all slots of all steps, padded from D to W.
+    """The fields of `DropoutMasks` for all slots of all steps, padded from D to W.
 
     Args:
-        dropout: given masks, or a seed to draw them.
+        dropout: given masks, or a seed to draw masks.
         shape: (T, B, N, D).
         width: W.
-        device: of the masks.
+        device: device of the masks.
     """
     widths = (width, width, width, width, 4 * width)
     if dropout.seed is None:
@@ -329,7 +330,7 @@ def _masks(
     generator = torch.Generator(device).manual_seed(int(dropout.seed))
 
     def draw(level: int, features: int) -> Tensor | None:
-        """0 or 1, a byte each; the factor that makes up for dropping is in the weights."""
+        """Draw a mask of zeros and ones; the factor 1 / (1 - probability) is part of the weights."""
         kept = 0.5 - level / NOISE_LEVELS
         if kept > 1:
             return None

@@ -1,6 +1,7 @@
-"""What the kernels are called with besides the inputs: named tuples of tensors, inside a kernel of pointers.
+"""The arguments of the kernels beside the inputs: named tuples of tensors, which are pointers inside a
+kernel.
 
-Axes as in `kernels`: W is D padded to a power of two. This file imports no Triton.
+Axes as in `kernels`: W is D padded to a power of two. This file does not import Triton.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from typing import Any, NamedTuple
 
 
 class KernelPlan(NamedTuple):
-    """What a kernel is compiled for, each a `constexpr`.
+    """The compile-time constants of a kernel, each a `constexpr`.
 
     Args:
-        ROWS: sequences of a tile.
+        ROWS: number of sequences of a tile.
         WIDTH: W.
         SLOTS: N, rounded up to a power of two.
-        CHUNK: inner size of one step of a product.
-        COLUMNS: largest outer size of a product.
-        STAGES: chunks of weights on their way at a time.
-        NORMALIZED: the score is the normalized one.
-        PRECISION: of products of float32 operands.
-        HISTORY: 1 if the states of all steps are kept, else 0.
-        SCORE_MASKS, CELL_MASKS: whether there is dropout.
+        CHUNK: number of terms that a matrix product adds at a time.
+        COLUMNS: maximum number of columns of a matrix product.
+        STAGES: number of chunks of weights that are prefetched (pipeline stages).
+        NORMALIZED: whether the score is the normalized one.
+        PRECISION: input precision of products with float32 operands.
+        HISTORY: 1 if the states of all steps are stored, else 0.
+        SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.
     """
 
     ROWS: Any
@@ -38,10 +39,10 @@ class KernelPlan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Numbers: B, N, D before padding and after (W), and constants of the modules.
+    """B, N, D before and after padding (W), and constants of the modules.
 
-    W is here, too, because the compiler does not know this one: it would unroll the loops of products and run
-    out of registers for their addresses.
+    W is also passed here, at run time: with a compile-time W, the compiler would unroll the loops of the
+    matrix products and run out of registers for the addresses.
     """
 
     batch: Any
@@ -54,17 +55,17 @@ class Sizes(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """What the forward kernel leaves for the reverse one.
+    """What the forward kernel stores for the backward kernel. The last five are (T, B, N, ·).
 
     Args:
         memory, candidate: (T + 1, B, N, W), the initial state first.
-        occupancy: (T + 1, B, N + 1), likewise.
+        occupancy: (T + 1, B, N + 1), the initial state first.
         attention: p, (T, B, N).
-        key_inputs: M̂[t-1] after dropout, for each pair (W); None without dropout.
-        keys: what the score's key map makes of it (W).
+        key_inputs: M̂[t-1] after dropout (W); None without dropout.
+        keys: the score's map of `key_inputs` (W).
         joined: [M_i; M̂_{i-1}] after dropout (2W).
-        hidden: of the cell, after dropout (4W).
-        gates: and update, before the sigmoid (4W).
+        hidden: hidden units of the cell, after dropout (4W).
+        gates: gates, before the sigmoid, and update (4W).
     """
 
     memory: Any
@@ -79,7 +80,7 @@ class Tape(NamedTuple):
 
 
 class DropoutMasks(NamedTuple):
-    """Masks (T, B, N, ·) of any dtype, or None where nothing is dropped."""
+    """Dropout masks, (T, B, N, ·) of any dtype, or None if nothing is dropped."""
 
     key: Any
     feature: Any
@@ -89,16 +90,16 @@ class DropoutMasks(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the backward kernel reads and writes.
+    """The gradients that the backward kernel reads and writes.
 
     Args:
-        output, attention: read, (T, B, W) and (T, B, N).
-        memory, candidate, occupancy: of a sequence's last state; step by step they become those of its
-            initial state. (B, N, W) twice and (B, N + 1).
-        inputs, query: added to, (T, B, W).
-        keys, hidden, gates: written for each pair: of the results of the key map (W), of the cell's first
-            map (4W) and of its second (4W).
-        vectors: added to, (B, 5, W): of norm weight and bias, score, key norm weight and bias.
+        output, attention: upstream gradients, (T, B, W) and (T, B, N).
+        memory, candidate, occupancy: gradients of the state, (B, N, W) twice and (B, N + 1): of the final
+            state before the kernel runs, of the initial state afterwards.
+        inputs, query: accumulated, (T, B, W).
+        keys, hidden, gates: written, (T, B, N, ·): gradients of the results of the key map (W), of the cell's
+            first map (4W) and of its second map (4W).
+        vectors: accumulated, (B, 5, W): gradients of norm weight and bias, score, key norm weight and bias.
     """
 
     output: Any

@@ -1,16 +1,17 @@
-"""The loop over time as two Triton kernels, one forward and one in reverse.
+"""The loop over time as Triton kernels: the forward kernel. `kernels_backward` has the backward kernel.
 
-Axes as in `ordered_memory.memory`, D padded with zeros to W = `plan.WIDTH`, a power of two. Rows are
-independent, so a program reads a tile of `plan.ROWS` sequences from the first token to the last and no
-program waits for another. What a product reads and makes lies in global memory (for a tile it stays in the
-cache), where the weights stream past it; only the running sum is held in registers. Hence the barriers: they
-order what one thread stores before what another one loads. Between products (ROWS, WIDTH) are loaded where
-they are used, and loaded again rather than kept: registers are what there is least of. For the same reason
-addresses are not computed ahead of the loops (`disable_licm`).
+Axes as in `ordered_memory.memory`, with D padded with zeros to W = `plan.WIDTH`, a power of two. Sequences
+are independent, so a program reads a tile of `plan.ROWS` sequences from the first token to the last, and
+programs do not wait for each other. Operands and results of matrix products are in global memory (for one
+tile they stay in the cache); only the sum of a product is in registers. So barriers must separate the stores
+of one thread from the loads of another. Registers are scarce: between products, (ROWS, WIDTH) blocks are
+loaded where they are used, again if necessary, and addresses are not computed ahead of the loops
+(`disable_licm`).
 
-Rows of the buffers, of the tile's first sequence b: `token = t B + b` for what has a time axis, `now` and
-`after = now + B` for the state before and after step t (`now = after = b` when no history is kept),
-`pair = now N + i` for slot i. Those of the other sequences follow 1 or N rows apart (`_rows`).
+Names of row indices in the buffers, for the first sequence b of the tile: `token = t B + b` for tensors with
+a time axis, `now` and `after = now + B` for the state before and after step t (`now = after = b` without
+history), `pair = now N + i` for slot i. The rows of the other sequences follow at distances of 1 or N
+(`_rows`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -29,14 +30,14 @@ jit = triton.jit if triton is not None else lambda function: function
 
 @jit
 def forward_kernel(inputs, query, lengths, output, weights, tape, dropout, sizes, plan):
-    """Read a tile of sequences; rows past their own length are left as they are.
+    """Read a tile of sequences. Steps past the end of a sequence do not change its state.
 
     Args:
         inputs: x̃, (T, B, W).
-        query: of the score, (T, B, W).
-        lengths: of the sequences, (B,).
-        output: is written, (T, B, W).
-        weights: `contract.Weights`, matrices as (in, out) here and as (out, in) in `backward_kernel`.
+        query: queries of the score, (T, B, W).
+        lengths: lengths of the sequences, (B,).
+        output: written, (T, B, W).
+        weights: `contract.Weights`, with matrices as (in, out) here and as (out, in) in `backward_kernel`.
         tape, dropout, sizes, plan: the named tuples of `arguments.py`.
     """
     first = tl.program_id(0).to(tl.int64) * plan.ROWS
@@ -48,13 +49,13 @@ def forward_kernel(inputs, query, lengths, output, weights, tape, dropout, sizes
         p = _attend(query, weights, tape, dropout, sizes, plan, token, now, running)
         _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
         tl.debug_barrier()
-        _write(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, running)
+        _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, running)
         tl.debug_barrier()
 
 
 @jit
 def _attend(query, weights, tape, dropout, sizes, plan, token, now, running):
-    """p, (ROWS, SLOTS). Slots that no row of the tile may attend to are not scored."""
+    """Compute p, (ROWS, SLOTS). Slots that are masked for all rows of the tile are not scored."""
     i = tl.arange(0, plan.SLOTS)[None, :]
     mask = _load_mask(tape, sizes, plan, now, running)
     q_at = _rows(query, token, 1, plan.WIDTH, plan)
@@ -66,7 +67,7 @@ def _attend(query, weights, tape, dropout, sizes, plan, token, now, running):
             score = _score(q_at, weights, tape, dropout, sizes, plan, pair, drawn, running)
             scores = tl.where(i == slot, score[:, None], scores)
     scores = tl.where(mask > 0, scores, float("-inf"))
-    # A row that attends to nothing has -inf here, and -inf less -inf would be NaN.
+    # For an empty memory the maximum is -inf, and -inf - (-inf) would be NaN.
     largest = tl.maximum(tl.max(scores, 1), -3.0e38)
     weight = mask * tl.exp(scores - largest[:, None])
     total = tl.sum(weight, 1)
@@ -75,7 +76,7 @@ def _attend(query, weights, tape, dropout, sizes, plan, token, now, running):
 
 @jit
 def _score(q_at, weights, tape, dropout, sizes, plan, pair, drawn, running):
-    """a of one slot, (ROWS,), less the output bias, which changes no p."""
+    """Compute a of one slot, (ROWS,), without the output bias, which does not change p."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
     key_inputs = _rows(tape.candidate, pair, sizes.slots, plan.WIDTH, plan)
@@ -101,8 +102,8 @@ def _score(q_at, weights, tape, dropout, sizes, plan, pair, drawn, running):
 
 
 @jit
-def _write(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, running):
-    """Slots from top to bottom, then M̂_N. Where no row of the tile writes, the cell does not run."""
+def _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, running):
+    """Compute M and M̂, slot by slot from the top. Skips the cell if →π_i = 0 in all rows of the tile."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
     after = now + sizes.batch * plan.HISTORY
@@ -121,15 +122,15 @@ def _write(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, r
             _rows(tape.candidate, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
         )
         memory = _lerp(memory, candidate, _column(backward, slot, plan)[:, None])
-        tl.debug_barrier()  # without history the stores replace what these loads read
+        tl.debug_barrier()  # without history the stores overwrite what these loads read
         tl.store(memory_at + d, memory, mask=valid)
         written = _column(forward, slot, plan)
         if tl.max(written, 0) > 0:
-            below_at = _below(x_at, candidate_at, slot, plan)
-            below = tl.load(below_at + d, mask=valid, other=0.0)
+            above_at = _above(x_at, candidate_at, slot, plan)
+            above = tl.load(above_at + d, mask=valid, other=0.0)
             drawn = token * sizes.slots + slot
-            gates = _cell(memory, below, weights, tape, dropout, sizes, plan, pair, drawn, valid)
-            mixed = _mix(gates + d, memory_at + d, below_at + d, plan, valid)
+            gates = _cell(memory, above, weights, tape, dropout, sizes, plan, pair, drawn, valid)
+            mixed = _mix(gates + d, memory_at + d, above_at + d, plan, valid)
             normal, _ = _normalize(mixed, sizes.size, sizes.norm_epsilon, plan)
             composed = normal * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
             x = tl.load(x_at + d, mask=valid, other=0.0)
@@ -143,13 +144,13 @@ def _write(inputs, output, p, weights, tape, dropout, sizes, plan, token, now, r
 
 
 @jit
-def _below(x, candidate, slot, plan):
-    """Pointers to M̂_{i-1}, from those to x̃, which is M̂_0, and to M̂_i."""
+def _above(x, candidate, slot, plan):
+    """Pointers to M̂_{i-1}, from pointers to x̃ = M̂_0 and to M̂_i."""
     return tl.where(slot > 0, candidate - plan.WIDTH, x)
 
 
 @jit
-def _cell(memory, below, weights, tape, dropout, sizes, plan, pair, drawn, valid):
+def _cell(memory, above, weights, tape, dropout, sizes, plan, pair, drawn, valid):
     """`W2 relu(W1 [M; C] + b1) + b2` by way of `tape.joined`, `tape.hidden`: pointers to it, `tape.gates`."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     joined = _rows(tape.joined, pair, sizes.slots, 2 * plan.WIDTH, plan)
@@ -157,9 +158,9 @@ def _cell(memory, below, weights, tape, dropout, sizes, plan, pair, drawn, valid
     gates = _rows(tape.gates, pair, sizes.slots, 4 * plan.WIDTH, plan)
     if plan.CELL_MASKS:
         memory *= _mask(_rows(dropout.memory, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
-        below *= _mask(_rows(dropout.candidate, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
+        above *= _mask(_rows(dropout.candidate, drawn, sizes.slots, plan.WIDTH, plan) + d, valid)
     tl.store(joined + d, memory, mask=valid)
-    tl.store(joined + plan.WIDTH + d, below, mask=valid)
+    tl.store(joined + plan.WIDTH + d, above, mask=valid)
     tl.debug_barrier()
     for start in range(0, 4 * plan.WIDTH, plan.COLUMNS):
         column = start + tl.arange(0, plan.COLUMNS)[None, :]
@@ -177,7 +178,7 @@ def _cell(memory, below, weights, tape, dropout, sizes, plan, pair, drawn, valid
 
 @jit
 def _affine(to, left, valid, matrix, bias, depth, plan, WIDTH: tl.constexpr):
-    """Into `to`: the rows of `depth` that `left` points to, times a matrix of WIDTH columns, plus a bias."""
+    """Store left @ matrix + bias: `left` points to rows of `depth` entries, `matrix` has WIDTH columns."""
     COLUMNS: tl.constexpr = plan.COLUMNS if plan.COLUMNS < WIDTH else WIDTH
     for start in range(0, WIDTH, COLUMNS):
         column = start + tl.arange(0, COLUMNS)[None, :]
@@ -188,7 +189,7 @@ def _affine(to, left, valid, matrix, bias, depth, plan, WIDTH: tl.constexpr):
 
 @jit
 def _product(left, valid, right, stride, depth, plan, COLUMNS: tl.constexpr):
-    """The rows of `depth` that `left`, (ROWS, 1), points to, times `right`, (depth, COLUMNS) of a matrix."""
+    """left @ right: `left`, (ROWS, 1), points to rows of `depth` entries; `right` to (depth, COLUMNS)."""
     k = tl.arange(0, plan.CHUNK)
     left += k[None, :]
     right += k[:, None] * stride + tl.arange(0, COLUMNS)[None, :]
@@ -201,10 +202,10 @@ def _product(left, valid, right, stride, depth, plan, COLUMNS: tl.constexpr):
 
 
 @jit
-def _mix(gates, memory, below, plan, valid):
-    """What the cell normalizes: M_i, M̂_{i-1} and the update, each times its gate."""
+def _mix(gates, memory, above, plan, valid):
+    """The result of the cell before the LayerNorm: M_i, M̂_{i-1} and the update, each times its gate."""
     mixed = _gate(gates, valid) * tl.load(memory, mask=valid, other=0.0)
-    mixed += _gate(gates + plan.WIDTH, valid) * tl.load(below, mask=valid, other=0.0)
+    mixed += _gate(gates + plan.WIDTH, valid) * tl.load(above, mask=valid, other=0.0)
     update = tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
     return mixed + _gate(gates + 2 * plan.WIDTH, valid) * update
 
@@ -216,7 +217,7 @@ def _gate(gate, valid):
 
 @jit
 def _normalize(x, size, epsilon, plan):
-    """x less its mean over its standard deviation, and 1 over the latter; padding is zero and stays it."""
+    """(x - mean) / standard deviation, and 1 / standard deviation. Padding must be zero and remains zero."""
     inside = tl.arange(0, plan.WIDTH)[None, :] < size
     x = tl.where(inside, x - tl.sum(x, 1)[:, None] / size, 0.0)
     scale = tl.rsqrt(tl.sum(x * x, 1) / size + epsilon)[:, None]
@@ -225,7 +226,7 @@ def _normalize(x, size, epsilon, plan):
 
 @jit
 def _lerp(start, end, weight):
-    """`torch.lerp`: exactly `start` at 0 and exactly `end` at 1."""
+    """As `torch.lerp`: exactly `start` for weight 0 and exactly `end` for weight 1."""
     difference = end - start
     return tl.where(weight < 0.5, start + weight * difference, end - difference * (1 - weight))
 
@@ -243,14 +244,14 @@ def _column(values, slot, plan):
 
 @jit
 def _load_mask(tape, sizes, plan, now, running):
-    """m, (ROWS, SLOTS): the occupancy of the slot below, 0 under the threshold."""
+    """m, (ROWS, SLOTS): the occupancy of the slot below, taken as 0 below the threshold."""
     mask = _load_slots(tape.occupancy + 1, now, sizes.slots + 1, sizes, plan, running)
     return tl.where(mask < sizes.threshold, 0.0, mask)
 
 
 @jit
 def _load_slots(pointer, first, stride, sizes, plan, running):
-    """(ROWS, SLOTS) from N entries of rows of `stride`, 0 beyond."""
+    """Load (ROWS, SLOTS) from rows of N entries that are `stride` apart; 0 beyond N."""
     i = tl.arange(0, plan.SLOTS)[None, :]
     at = _rows(pointer, first, 1, stride, plan) + i
     return tl.load(at, mask=running[:, None] & (i < sizes.slots), other=0.0)
@@ -271,11 +272,11 @@ def _load_lengths(lengths, first, sizes, plan):
 
 @jit
 def _rows(pointer, first, step, width, plan):
-    """Pointers, (ROWS, 1), to every `step`-th of the rows of `width` entries, from row `first` on."""
+    """Pointers, (ROWS, 1), to rows of `width` entries: row `first` and every `step`-th row after it."""
     return pointer + first * width + (tl.arange(0, plan.ROWS) * (step * width))[:, None]
 
 
 @jit
 def _mask(at, valid):
-    """Factors of dropout."""
+    """Load the factors of a dropout mask."""
     return tl.load(at, mask=valid, other=0).to(tl.float32)

@@ -1,9 +1,9 @@
-"""The backward pass of `kernels.forward_kernel`, written out by hand. The same notation holds.
+"""The backward pass of `kernels.forward_kernel`, with the same notation.
 
-A gradient with respect to y is called `dy` or `d_y`. Those of the state, the inputs, the queries and the
-weights that are vectors are added up in global memory, where those of the state are replaced step by step.
-Gradients at the results of the three linear maps are kept for all pairs, so that the caller gets each
-matrix's gradient as one product at the end.
+The gradient with respect to y is called `dy` or `d_y`. Gradients of the inputs, the queries and the weights
+that are vectors are accumulated in global memory; those of the state are overwritten at every step. Gradients
+of the results of the three linear maps are stored for all pairs, so that the caller can compute the gradient
+of each matrix as one product at the end.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -11,7 +11,7 @@ matrix's gradient as one product at the end.
 from __future__ import annotations
 
 from ordered_memory.backends.triton.kernels import (
-    _below,
+    _above,
     _column,
     _gate,
     _load_lengths,
@@ -31,8 +31,8 @@ from ordered_memory.backends.triton.kernels import (
 
 @jit
 def backward_kernel(inputs, query, lengths, gradients, weights, tape, dropout, sizes, plan):
-    """Go back through a tile of sequences; see `ordered_memory.backends.triton.kernels.forward_kernel`, and
-    `arguments.Gradients` for `gradients`."""
+    """Run the backward pass of a tile of sequences; see
+    `ordered_memory.backends.triton.kernels.forward_kernel`, and `arguments.Gradients` for `gradients`."""
     first = tl.program_id(0).to(tl.int64) * plan.ROWS
     length = _load_lengths(lengths, first, sizes, plan)
     last = tl.max(length, 0)
@@ -41,10 +41,12 @@ def backward_kernel(inputs, query, lengths, gradients, weights, tape, dropout, s
         running = t < length
         token = t * sizes.batch + first
         p = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running)
-        dp = _write_backward(inputs, p, weights, tape, gradients, dropout, sizes, plan, token, first, running)
+        dp = _update_slots_backward(
+            inputs, p, weights, tape, gradients, dropout, sizes, plan, token, first, running
+        )
         mask = _load_mask(tape, sizes, plan, token, running)
         dp -= tl.sum(p * dp, 1)[:, None]
-        # ∂p_i / ∂m_i with the sum held fixed is exp(a_i - max a) / Σ …, which is p_i / m_i.
+        # ∂p_i / ∂m_i, if the denominator is constant, is exp(a_i - max a) / Σ … = p_i / m_i.
         d_mask = tl.where(mask > 0, p * dp / tl.where(mask > 0, mask, 1.0), 0.0)
         tl.debug_barrier()
         _store_slots(gradients.occupancy + 1, first, sizes.slots + 1, d_mask, sizes, plan, running)
@@ -58,8 +60,8 @@ def backward_kernel(inputs, query, lengths, gradients, weights, tape, dropout, s
 
 
 @jit
-def _write_backward(inputs, p, weights, tape, gradients, dropout, sizes, plan, token, first, running):
-    """Back through `_write`, from the bottom slot to the top: dp; dx is added up in `gradients.inputs`."""
+def _update_slots_backward(inputs, p, weights, tape, gradients, dropout, sizes, plan, token, first, running):
+    """Backward of `_update_slots`, from the bottom slot up. Returns dp; adds dx to `gradients.inputs`."""
     i = tl.arange(0, plan.SLOTS)[None, :]
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
@@ -107,11 +109,11 @@ def _write_backward(inputs, p, weights, tape, gradients, dropout, sizes, plan, t
         d_written = tl.load(d_candidate_at + d, mask=valid, other=0.0)
         _add(dx_at + d, d_written * (1 - share[:, None]), valid)
         taken = _column(backward, slot, plan)[:, None]
-        tl.debug_barrier()  # the next two stores replace what was loaded above
+        tl.debug_barrier()  # the next two stores overwrite what was loaded before
         tl.store(d_memory_at + d, d_memory * (1 - taken), mask=valid)
         tl.store(d_candidate_at + d, d_memory * taken, mask=valid)
     dp = _load_slots(gradients.attention, token, sizes.slots, sizes, plan, running)
-    # →π_i sums p_j over j ≤ i, and ←π_i over j ≥ i.
+    # →π_i is the sum of p_j over j ≤ i, and ←π_i over j ≥ i.
     return dp + tl.cumsum(d_forward, 1, reverse=True) + tl.cumsum(d_backward, 1)
 
 
@@ -119,7 +121,7 @@ def _write_backward(inputs, p, weights, tape, gradients, dropout, sizes, plan, t
 def _compose_backward(
     share, inputs, weights, tape, gradients, dropout, sizes, plan, token, slot, first, valid
 ):
-    """Back through the cell and its LayerNorm: d→π_i, (ROWS, 1); dM_i and dM̂_{i-1} are added up in place."""
+    """Backward of the cell and its LayerNorm. Returns d→π_i, (ROWS, 1); accumulates dM_i and dM̂_{i-1}."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     pair = token * sizes.slots + slot
     written = pair + sizes.batch * sizes.slots
@@ -131,8 +133,8 @@ def _compose_backward(
     gates = _rows(tape.gates, pair, sizes.slots, 4 * plan.WIDTH, plan) + d
     memory_at = _rows(tape.memory, written, sizes.slots, plan.WIDTH, plan) + d
     candidate_at = _rows(tape.candidate, written, sizes.slots, plan.WIDTH, plan)
-    below_at = _below(x_at, candidate_at, slot, plan) + d
-    mixed = _mix(gates, memory_at, below_at, plan, valid)
+    above_at = _above(x_at, candidate_at, slot, plan) + d
+    mixed = _mix(gates, memory_at, above_at, plan, valid)
     normal, scale = _normalize(mixed, sizes.size, sizes.norm_epsilon, plan)
     norm_weight = tl.load(weights.norm + d)
     composed = normal * norm_weight + tl.load(weights.norm_bias + d)
@@ -145,16 +147,16 @@ def _compose_backward(
     d_sum = _normalize_backward(d_composed * norm_weight, normal, scale, sizes.size, plan)
 
     d_gates = _rows(gradients.gates, pair, sizes.slots, 4 * plan.WIDTH, plan)
-    d_below_at = _below(dx_at, d_candidate_at, slot, plan)
-    # Loaded again: registers are too few to keep all of it until here.
+    d_above_at = _above(dx_at, d_candidate_at, slot, plan)
+    # Loaded again, because there are not enough registers to keep them.
     gate = _gate(gates, valid)
     memory = tl.load(memory_at, mask=valid, other=0.0)
     tl.store(d_gates + d, d_sum * memory * gate * (1 - gate), mask=valid)
     _add(d_memory_at + d, d_sum * gate, valid)
     gate = _gate(gates + plan.WIDTH, valid)
-    below = tl.load(below_at, mask=valid, other=0.0)
-    tl.store(d_gates + plan.WIDTH + d, d_sum * below * gate * (1 - gate), mask=valid)
-    _add(d_below_at + d, d_sum * gate, valid)
+    above = tl.load(above_at, mask=valid, other=0.0)
+    tl.store(d_gates + plan.WIDTH + d, d_sum * above * gate * (1 - gate), mask=valid)
+    _add(d_above_at + d, d_sum * gate, valid)
     gate = _gate(gates + 2 * plan.WIDTH, valid)
     update = tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
     tl.store(d_gates + 2 * plan.WIDTH + d, d_sum * update * gate * (1 - gate), mask=valid)
@@ -176,9 +178,9 @@ def _compose_backward(
     _add_product(
         d_memory_at, d_hidden, valid, weights.w_in, 2, 4 * sizes.width, dropout.memory, pair, sizes, plan
     )
-    w_below = weights.w_in + plan.WIDTH
+    w_above = weights.w_in + plan.WIDTH
     _add_product(
-        d_below_at, d_hidden, valid, w_below, 2, 4 * sizes.width, dropout.candidate, pair, sizes, plan
+        d_above_at, d_hidden, valid, w_above, 2, 4 * sizes.width, dropout.candidate, pair, sizes, plan
     )
     tl.debug_barrier()
     return change
@@ -188,7 +190,7 @@ def _compose_backward(
 def _attend_backward(
     query, d_scores, mask, weights, tape, gradients, dropout, sizes, plan, token, first, running
 ):
-    """Back through the scores into M̂[t-1]; dq is added up in `gradients.query`."""
+    """Backward of the scores: accumulates the gradient of M̂[t-1], and dq in `gradients.query`."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
     for slot in tl.range(sizes.slots, disable_licm=True):
@@ -209,7 +211,7 @@ def _attend_backward(
 
 @jit
 def _feature_backward(q, d_score, weights, tape, gradients, dropout, sizes, plan, pair, first, valid):
-    """Back through what stands between the key map's result and the score of one slot."""
+    """Backward of the operations between the result of the key map and the score of one slot."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     key = tl.load(_rows(tape.keys, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0)
     if plan.NORMALIZED:
@@ -239,7 +241,7 @@ def _feature_backward(q, d_score, weights, tape, gradients, dropout, sizes, plan
 
 @jit
 def _normalize_backward(gradient, normal, scale, size, plan):
-    """Back through `_normalize`."""
+    """Backward of `_normalize`."""
     inside = tl.arange(0, plan.WIDTH)[None, :] < size
     gradient -= tl.sum(gradient, 1)[:, None] / size + normal * tl.sum(gradient * normal, 1)[:, None] / size
     return tl.where(inside, gradient * scale, 0.0)
@@ -252,7 +254,7 @@ def _add(to, value, valid):
 
 @jit
 def _add_product(to, left, valid, right, parts, depth, masks, pair, sizes, plan):
-    """Add to `to` a product as `_product`, through dropout: `right` is one of `parts`, side by side."""
+    """Add a `_product`, times a dropout mask, to `to`. `right` is one of `parts` blocks of columns."""
     COLUMNS: tl.constexpr = plan.COLUMNS if plan.COLUMNS < plan.WIDTH else plan.WIDTH
     for start in range(0, plan.WIDTH, COLUMNS):
         column = start + tl.arange(0, COLUMNS)[None, :]
