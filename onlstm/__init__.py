@@ -10,7 +10,7 @@ from onlstm.cell import ONLSTMCell
 from onlstm.layer import ONLSTM, Distances
 from ordered_memory import __version__ as __version__
 
-# A whole module and its distances can be read by `torch.load(weights_only=True)`.
+# `torch.load(weights_only=True)` accepts a pickled module and its distances.
 add_safe_globals([ONLSTM, ONLSTMCell, Distances])
 
 __all__ = ["ONLSTM", "Distances", "ONLSTMCell"]

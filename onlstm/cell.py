@@ -10,13 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onlstm.functional import step
-from onlstm.parameters import check_pair, check_sizes, check_state, gate_parameters, reset, set_forget_bias
+from onlstm.parameters import (
+    check_pair,
+    check_sizes,
+    check_state,
+    gate_parameters,
+    reset_parameters,
+    set_forget_bias,
+)
 
 State = tuple[Tensor, Tensor]
 
 
 class ONLSTMCell(nn.Module):
-    """One ON-LSTM step: a drop-in replacement for `nn.LSTMCell`.
+    """An ON-LSTM cell, for one time step: a drop-in replacement for `nn.LSTMCell`.
 
     ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. The last C units are never
     written, as in `ONLSTM`.
@@ -24,10 +31,10 @@ class ONLSTMCell(nn.Module):
     Args:
         input_size: number of features of a token.
         hidden_size: H, number of units.
-        bias: whether there are biases b_ih and b_hh.
+        bias: whether to use the biases b_ih and b_hh.
         device: device of the parameters.
         dtype: dtype of the parameters.
-        chunk_size: C, units per entry of a master gate; must divide H.
+        chunk_size: C, number of units per entry of a master gate; must divide H.
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: an argument is out of range, or `chunk_size` does not divide `hidden_size`.
@@ -61,8 +68,8 @@ class ONLSTMCell(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters uniformly from ± 1 / √H."""
-        reset(self, self.hidden_size)
+        """Initialize all parameters again, uniformly in [-1 / √H, 1 / √H]."""
+        reset_parameters(self, self.hidden_size)
 
     def set_forget_bias(self, value: float) -> None:
         """Set the bias of the forget gate, b_ih + b_hh, to `value`; see `ONLSTM.set_forget_bias`."""
@@ -77,7 +84,7 @@ class ONLSTMCell(nn.Module):
         Returns:
             The next state (h, c), of the same shapes.
         Raises:
-            TypeError: `input` is no tensor, or `hx` no pair.
+            TypeError: `input` is not a tensor, or `hx` is not a pair.
             ValueError: `input` does not have one or two axes.
             RuntimeError: `input` has another number of features, or `hx` another shape, dtype or device.
         """

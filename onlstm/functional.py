@@ -1,4 +1,5 @@
-"""ON-LSTM as equations: the master gates and one step. This is the definition.
+"""The definition of ON-LSTM, to be read beside the paper: master gates, one time step, and the loop over
+time.
 
 Axes: B batch, H hidden units, C chunk size, M = H / C entries of a master gate.
 """
@@ -17,19 +18,19 @@ from ordered_memory.cumulative import cumax
 
 
 class MasterGates(NamedTuple):
-    """How far the hierarchy is forgotten and written at one step.
+    """The master gates at one step: which levels of the hierarchy are erased and written.
 
     Args:
-        forget: f̃, (B, M), non-decreasing, from near 0 to 1.
+        forget: f̃, (B, M), non-decreasing; its last entry is 1.
         input: ĩ, (B, M), non-increasing; its last entry is always 0, so that the last chunk is never
-            written by ĩ. That is the paper's definition.
+            written. This follows from the paper's definition.
     """
 
     forget: Tensor
     input: Tensor
 
     def distances(self) -> tuple[Tensor, Tensor]:
-        """Forget and input distance of each token, in master-gate entries.
+        """The forget and the input distance of each token, in master-gate entries.
 
         ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, and the same of ĩ.
 
@@ -41,7 +42,7 @@ class MasterGates(NamedTuple):
 
 
 def master_gates(forget_logits: Tensor, input_logits: Tensor) -> MasterGates:
-    """The master gates.
+    """Compute the master gates.
 
     ON-LSTM, equations (9) and (10): `f̃ = cumax(·)`, `ĩ = 1 - cumax(·)`.
 
@@ -58,20 +59,20 @@ def master_gates(forget_logits: Tensor, input_logits: Tensor) -> MasterGates:
 
 
 def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, MasterGates]:
-    """One ON-LSTM step from its gate pre-activations.
+    """One time step, given the pre-activations of the gates.
 
-    ON-LSTM, equations (1)–(5) and (9)–(14), with ∘ the product of entries and every master gate
+    ON-LSTM, equations (1)–(5) and (9)–(14), with ∘ the elementwise product and every entry of a master gate
     repeated C times: `ω = f̃ ∘ ĩ`; `f̂ = f ∘ ω + (f̃ - ω)`; `î = i ∘ ω + (ĩ - ω)`;
     `c = f̂ ∘ c[t-1] + î ∘ ĉ`; `h = o ∘ tanh(c)`.
 
     Args:
         gates: W x_t + U h_{t-1} + b, (B, 4H + 2M): i, f, ĉ and o as in nn.LSTM, then the logits of f̃ and ĩ.
         cell: c[t-1], (B, H).
-        chunk_size: C, units for each entry of a master gate; divides H.
+        chunk_size: C, number of units for each entry of a master gate; divides H.
     Returns:
         h_t and c_t, (B, H), and the master gates.
     Raises:
-        ValueError: H is not divisible by C, or the sizes do not fit.
+        ValueError: H is not divisible by C, or `gates` has another size.
     Example:
         >>> hidden, cell, _ = step(torch.zeros(2, 4 * 6 + 2 * 3), torch.zeros(2, 6), chunk_size=2)
         >>> hidden.shape, cell.shape
@@ -101,14 +102,14 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
 
 
 class Recurrence(NamedTuple):
-    """What the loop over time computes. P is the number of tokens in the batch, packed.
+    """The results of the loop over time, for P packed tokens.
 
     Args:
         output: h of every token, (P, H).
         hidden: h after each sequence's last token, (B, H).
         cell: c after each sequence's last token, (B, H).
-        forget_distance: of every token, (P,), master-gate entries.
-        input_distance: likewise.
+        forget_distance: forget distance of every token, (P,), in master-gate entries.
+        input_distance: input distance of every token, (P,), in master-gate entries.
     """
 
     output: Tensor
@@ -119,7 +120,7 @@ class Recurrence(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The maps of one layer in one direction, each with 4H + 2M rows: i, f, ĉ, o, logits of f̃ and ĩ.
+    """The weights of one layer and direction, each with 4H + 2M rows: i, f, ĉ, o, logits of f̃ and ĩ.
 
     Args:
         input: W, (4H + 2M, features).
@@ -142,18 +143,19 @@ def run_recurrence(
 ) -> Recurrence:
     """The loop over time: `step` on W x_t + U h_{t-1} + b for every token.
 
-    Tokens are packed as in PackedSequence: those of the first step, of the second, …, and within a step the
-    sequences from long to short, so that a sequence has the same row at every step that it reaches.
+    Tokens are packed as in PackedSequence: all tokens of the first step, then those of the second, …. Within
+    a step the sequences are sorted by length, longest first, so that a sequence has the same row at every
+    step.
 
     Args:
         tokens: x, (P, features).
-        batch_sizes: how many sequences reach each step, T positive numbers that never rise and add up to P.
+        batch_sizes: number of sequences at each step: T positive, non-increasing numbers with sum P.
         weights: W, U and b.
-        hidden: h before the first token, (B, H).
-        cell: c before the first token, (B, H).
+        hidden: initial h, (B, H).
+        cell: initial c, (B, H).
         chunk_size: C.
     Returns:
-        Outputs, the state after each sequence's last token, distances.
+        Outputs, the state after each sequence's last token, and distances.
     Example:
         >>> weights = Weights(torch.zeros(10, 3), torch.zeros(10, 2), None)
         >>> state = torch.zeros(2, 2), torch.zeros(2, 2)
@@ -180,7 +182,7 @@ def run_recurrence(
 
 
 def _sizes(batch_sizes: Sequence[int] | Tensor, tokens: int, sequences: int) -> list[int]:
-    """`batch_sizes` as numbers, without a look at a tensor where no sequence ends early: tracing has none."""
+    """`batch_sizes` as ints. If all lengths are equal, no values are read: tracing does not have them."""
     if not isinstance(batch_sizes, Tensor):
         return list(batch_sizes)
     steps = batch_sizes.shape[0]

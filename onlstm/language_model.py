@@ -1,4 +1,4 @@
-"""A word language model on ON-LSTM, regularised as in AWD-LSTM (Merity et al. 2018).
+"""A word language model with ON-LSTM layers and the regularization of AWD-LSTM (Merity et al. 2018).
 
 Axes: T time, B batch, V vocabulary, E embedding, L layers, M entries of a master gate.
 """
@@ -22,14 +22,14 @@ Recurrent = Literal["onlstm", "lstm"]
 
 
 class LanguageModelOutput(NamedTuple):
-    """What `LanguageModel` returns.
+    """The output of `LanguageModel`.
 
     Args:
         logits: logits of the next word, (T, B, V).
         state: (h, c) of every layer, (1, B, ·) each, to continue from.
         raw: output of the last layer, (T, B, ·).
-        dropped: `raw` after dropout; activation regularisation acts on it.
-        distances: distances of every layer, (L, T, B) each, in master-gate entries; None if not asked for.
+        dropped: `raw` after dropout, the argument of activation regularization.
+        distances: distances of every layer, (L, T, B) each, in master-gate entries; None if not requested.
     """
 
     logits: Tensor
@@ -40,15 +40,15 @@ class LanguageModelOutput(NamedTuple):
 
 
 class LanguageModelBase(nn.Module, HubMixin):
-    """What word language models share: embedded words, locked dropout, the softmax over the vocabulary.
+    """Base class of word language models: word embedding, locked dropout, output layer.
 
     Args:
         vocabulary_size: V, number of words.
         embedding_size: E, number of features of an embedded word.
-        output_size: number of features that the logits are computed from; E if `tied`.
+        output_size: number of input features of the output layer; E if `tied`.
         tied: whether the output layer shares the embedding's weights.
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
-        vocabulary: the V words in the order of their ids, saved with the model; None if they are not known.
+        vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
         ValueError: `embedding_dropout` is out of range, or there are not V words.
     """
@@ -79,25 +79,25 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.embedding_dropout = embedding_dropout
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)
-        # Only once in the state dict: tied models have no output weights of their own.
+        # A tied model has no output weights of its own, so that they are in the state dict only once.
         self.output_weight = None if tied else nn.Parameter(torch.empty(vocabulary_size, output_size))
         self.output_bias = nn.Parameter(torch.empty(vocabulary_size))
 
     def reset_words(self) -> None:
-        """Draw embedding and output weights uniformly from ± 0.1."""
+        """Initialize embedding and output weights uniformly in [-0.1, 0.1], the output bias with zeros."""
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         if self.output_weight is not None:
             nn.init.uniform_(self.output_weight, -0.1, 0.1)
         nn.init.zeros_(self.output_bias)
 
     def syntactic_distances(self, tokens: Tensor) -> Tensor:
-        """How far each word is from the one before it: trees are read off these.
+        """The syntactic distance between each word and the one before it, from which trees are recovered.
 
         Args:
-            tokens: word ids, (T, B) int64; the first of them follows no word.
+            tokens: word ids, (T, B) int64. The distance of the first word has no meaning.
         Returns:
-            (layers, T, B), of the layers that have distances. A large one says that a constituent ends before
-            the word.
+            (layers, T, B), for the layers that have distances. A large distance means that a constituent ends
+            before the word.
         Raises:
             ValueError: `tokens` does not have two axes, or the model has no distances.
         """
@@ -111,7 +111,7 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         return embedded * words[tokens]
 
     def _locked(self, x: Tensor, probability: float) -> Tensor:
-        """Dropout with one mask for all steps."""
+        """Apply locked dropout: one mask for all time steps."""
         if not self.training or probability == 0:
             return x
         return x * draw_mask((1, *x.shape[1:]), probability, x)
@@ -124,10 +124,10 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
 class LanguageModel(LanguageModelBase):
     """A word language model: embedding, recurrent layers, softmax over the vocabulary.
 
-    The regularisation is AWD-LSTM's, as in ON-LSTM §5.1. Whole words are dropped from the embedding. Locked
-    dropout, with one mask for all steps, acts on the embedded words, between layers and after the last layer.
-    DropConnect drops recurrent weights, with one mask per call. The output layer may share the embedding's
-    weights.
+    The regularization is that of AWD-LSTM, as in ON-LSTM §5.1: dropout of whole words in the embedding;
+    locked dropout, with one mask for all time steps, on the embedded words, between layers and after the last
+    layer; and DropConnect on the recurrent weights, with one mask per call. The output layer may share the
+    weights of the embedding.
 
     Args:
         vocabulary_size: V, number of words.
@@ -135,18 +135,20 @@ class LanguageModel(LanguageModelBase):
         hidden_size: number of units of every layer; if `tied`, the last layer has E instead.
         num_layers: L, number of layers.
         recurrent: kind of layer, "onlstm" or, as a baseline, "lstm".
-        chunk_size: C, units per entry of a master gate; must divide the units of every layer.
+        chunk_size: C, number of units per entry of a master gate; must divide the number of units of every
+            layer.
         tied: whether the output layer shares the embedding's weights.
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
         input_dropout: probability of dropping a feature of the embedded words, in [0, 1].
         hidden_dropout: probability of dropping an output of any layer but the last, in [0, 1].
         output_dropout: probability of dropping an output of the last layer, in [0, 1].
         weight_dropout: probability of dropping a recurrent weight, in [0, 1].
-        backend: engine of ON-LSTM, see `onlstm.ONLSTM`.
-        vocabulary: the V words in the order of their ids, saved with the model; None if they are not known.
+        backend: backend of ON-LSTM, see `onlstm.ONLSTM`.
+        vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
         TypeError: a size has the wrong type.
-        ValueError: an argument is out of range, or `chunk_size` does not divide the units of a layer.
+        ValueError: an argument is out of range, or `chunk_size` does not divide the number of units of a
+            layer.
     Example:
         >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
         >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape
@@ -212,7 +214,7 @@ class LanguageModel(LanguageModelBase):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw embedding and output weights uniformly from ± 0.1, and reset the recurrent layers."""
+        """Initialize all parameters again, embedding and output weights uniformly in [-0.1, 0.1]."""
         self.reset_words()
         for layer in self.layers:
             assert isinstance(layer, ONLSTM | nn.LSTM)
@@ -223,17 +225,17 @@ class LanguageModel(LanguageModelBase):
     ) -> LanguageModelOutput:
         """Read a batch of text.
 
-        Every position depends only on earlier ones, so padding at the end of a text has no effect on it.
+        The output at a position depends only on earlier words, so padding at the end has no effect on it.
 
         Args:
             tokens: word ids, (T, B) int64.
-            state: state that an earlier call returned; None for zeros.
-            distances: also return the distances of every layer; ON-LSTM only.
+            state: state returned by an earlier call; None for zeros.
+            distances: also return the distances of every layer; for ON-LSTM only.
         Returns:
             A `LanguageModelOutput`.
         Raises:
             ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances`
-                is asked of an LSTM.
+                is requested from an LSTM.
         """
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
@@ -264,7 +266,7 @@ class LanguageModel(LanguageModelBase):
         return forget
 
     def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """One nn.LSTM with DropConnect, which the module itself does not know."""
+        """Run an nn.LSTM with DropConnect, which the module itself does not support."""
         if not self.training or self.weight_dropout == 0:
             output, after = lstm(x, state)
             return output, after

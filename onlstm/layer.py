@@ -17,7 +17,14 @@ from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.functional import Recurrence, Weights
-from onlstm.parameters import check_pair, check_sizes, check_state, gate_parameters, reset, set_forget_bias
+from onlstm.parameters import (
+    check_pair,
+    check_sizes,
+    check_state,
+    gate_parameters,
+    reset_parameters,
+    set_forget_bias,
+)
 from ordered_memory.checks import (
     CAST_BY_AUTOCAST,
     autocast_dtype,
@@ -34,8 +41,8 @@ class Distances(NamedTuple):
     """The forget and input distances of every token, layer and direction.
 
     ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
-    distance says that a constituent ends before the token. For a PackedSequence both are packed like it,
-    (L · D, P).
+    distance means that a constituent ends before the token. If the input is a PackedSequence, the distances
+    are packed in the same way, (L · D, P).
 
     Args:
         forget: (L · D, T, B), or (L · D, B, T) with `batch_first`, or (L · D, T) without a batch axis; values
@@ -50,32 +57,32 @@ class Distances(NamedTuple):
 class ONLSTM(nn.Module):
     """A multi-layer ON-LSTM: a drop-in replacement for `nn.LSTM`.
 
-    ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. Parameters have the names and the
-    initial distribution of nn.LSTM's; a gate matrix has 4H + 2M rows: i, f, ĉ and o as there, then the logits
-    of the two master gates.
+    ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. Parameters have the same names and
+    initialization as in nn.LSTM. Weights and biases have 4H + 2M rows: i, f, ĉ and o as in nn.LSTM, then the
+    logits of the two master gates.
 
-    The forget gate has rows H to 2H of every bias, as in nn.LSTM, but here these are not the second quarter:
-    the common `bias[n // 4 : n // 2] = 1` sets other rows. Use `set_forget_bias`.
+    The bias of the forget gate is rows H to 2H, as in nn.LSTM, but these are not the second quarter of all
+    rows: the common idiom `bias[n // 4 : n // 2] = 1` sets other rows. Use `set_forget_bias`.
 
-    By the paper's equations the last C units are never written: they keep c_0, and with zeros there their
-    output is zero. That is a small part of the units if C is much smaller than H.
+    According to the paper's equations, the last C units are never written: their cell state remains c_0, and
+    if that is zero, their output is zero. This is a small part of the units if C is much smaller than H.
 
     Args:
         input_size: number of features of a token.
         hidden_size: H, number of units.
         num_layers: L, number of layers.
-        bias: whether there are biases b_ih and b_hh.
+        bias: whether to use the biases b_ih and b_hh.
         batch_first: input and output are (B, T, ·) instead of (T, B, ·).
         dropout: probability of dropping an output of any layer but the last, in [0, 1].
         bidirectional: also read each sequence from its end to its start.
-        proj_size: must be 0: ON-LSTM has no projections. nn.LSTM has this argument here.
+        proj_size: must be 0: ON-LSTM has no projections. The argument is here for compatibility with nn.LSTM.
         device: device of the parameters.
         dtype: dtype of the parameters.
-        chunk_size: C, units per entry of a master gate; must divide H. With C = H the output is always zero,
-            and a warning says so.
+        chunk_size: C, number of units per entry of a master gate; must divide H. With C = H the output is
+            always zero, and there is a warning.
         weight_dropout: probability p of dropping a recurrent weight (DropConnect), in [0, 1]; the others are
             divided by 1 - p. One mask is drawn per layer, direction and call.
-        backend: engine that computes the recurrence: "auto" (the fastest that can run here) or a name from
+        backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
             `onlstm.backends.BACKENDS`. All give the same results.
     Raises:
         TypeError: an argument has the wrong type.
@@ -91,7 +98,7 @@ class ONLSTM(nn.Module):
     """
 
     mode = "LSTM"
-    """As of nn.LSTM: code for nn.RNN, nn.GRU and nn.LSTM looks here whether the state is (h, c)."""
+    """As in nn.LSTM: generic code for nn.RNN, nn.GRU and nn.LSTM uses it to see that the state is (h, c)."""
 
     weight_ih_l0: Tensor
 
@@ -142,18 +149,18 @@ class ONLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters uniformly from ± 1 / √H."""
-        reset(self, self.hidden_size)
+        """Initialize all parameters again, uniformly in [-1 / √H, 1 / √H]."""
+        reset_parameters(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Do nothing: nn.LSTM has this for cuDNN, and code written for it may call it."""
+        """Do nothing. nn.LSTM has this method for cuDNN, and code written for nn.LSTM may call it."""
 
     def set_forget_bias(self, value: float) -> None:
         """Set the bias of the forget gate f, b_ih + b_hh, to `value` in every layer and direction.
 
-        Its rows are H to 2H, as in nn.LSTM, but no longer the second quarter of all rows: the common
-        `bias[n // 4 : n // 2] = 1` writes to other rows here. The master forget gate has no such bias: adding
-        a constant to its logits changes nothing.
+        Its rows are H to 2H, as in nn.LSTM, but these are not the second quarter of all rows: the common
+        idiom `bias[n // 4 : n // 2] = 1` sets other rows. The master forget gate needs no such bias: adding a
+        constant to its logits changes nothing.
 
         Args:
             value: the sum of both biases; 1 is the common choice for LSTMs.
@@ -178,8 +185,8 @@ class ONLSTM(nn.Module):
     ) -> tuple[Any, ...]:
         """Read a batch of sequences.
 
-        Under autocast the output and the state have the autocast dtype, as those of nn.LSTM; the recurrence
-        itself and the distances keep the dtype of the parameters.
+        Under autocast the output and the state have the autocast dtype, as in nn.LSTM; the recurrence itself
+        and the distances keep the dtype of the parameters.
 
         Args:
             input: (T, B, input_size), or (B, T, input_size) with `batch_first`, or (T, input_size) for one
@@ -190,10 +197,10 @@ class ONLSTM(nn.Module):
         Returns:
             output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry.
         Raises:
-            TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` no pair.
+            TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` is not a pair.
             ValueError: `input` does not have two or three axes, or has another dtype than the parameters.
             RuntimeError: `input` has another number of features, is on another device or has T = 0, or `hx`
-                has another shape, dtype or device. These are the types that nn.LSTM raises.
+                has another shape, dtype or device. These exception types are those of nn.LSTM.
         """
         packed = input if isinstance(input, PackedSequence) else None
         check_pair(hx)
@@ -248,14 +255,14 @@ class ONLSTM(nn.Module):
         raise NotImplementedError("ONLSTM cannot be compiled by torch.jit.script; use torch.compile")
 
     def _suffixes(self) -> list[str]:
-        """What the names of a layer's parameters end in: "_l0", "_l0_reverse", "_l1", …"""
+        """The suffixes of the parameter names of all layers and directions: "_l0", "_l0_reverse", "_l1", …"""
         directions = ("", "_reverse") if self.bidirectional else ("",)
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
     def _run(
         self, tokens: Tensor, batch_sizes: Tensor, batch_size: int, hx: State | None
     ) -> tuple[Tensor, State, Distances]:
-        """All layers over packed tokens (P, input_size), the state in the order of the packed sequences."""
+        """Run all layers on packed tokens, (P, input_size); the state is in the order of the packed batch."""
         directions = 2 if self.bidirectional else 1
         expected = (self.num_layers * directions, batch_size, self.hidden_size)
         if hx is None:
@@ -274,7 +281,7 @@ class ONLSTM(nn.Module):
                 output, h, c, *found = self._run_direction(
                     suffix, read, batch_sizes, hidden[index], cell[index]
                 )
-                if direction == 1 and reverse is not None:  # reversing is its own inverse
+                if direction == 1 and reverse is not None:  # the permutation is its own inverse
                     output, *found = (one[reverse] for one in (output, *found))
                 results.append((h, c, *found))
                 outputs.append(output)
@@ -282,19 +289,19 @@ class ONLSTM(nn.Module):
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
         h_n, c_n, *found = (torch.stack(tensors) for tensors in zip(*results, strict=True))
-        output, h_n, c_n = (_as_autocast_gives_it(tensor) for tensor in (tokens, h_n, c_n))
+        output, h_n, c_n = (_to_autocast_dtype(tensor) for tensor in (tokens, h_n, c_n))
         return output, (h_n, c_n), Distances(*(one.to(dtype) for one in found))
 
     def _run_direction(
         self, suffix: str, tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor
     ) -> Recurrence:
-        """One direction of one layer."""
+        """Run one direction of one layer."""
         bias = None
         if self.bias:
             bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
         weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
         weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
-        # Engines do not handle an empty batch.
+        # Only the definition handles an empty batch.
         backend = self.backend if tokens.shape[0] else "reference"
         run = select_backend(backend, tokens, weights, hidden, cell)
         return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
@@ -312,21 +319,21 @@ class ONLSTM(nn.Module):
         check_dtype("input", tokens, weight, ValueError)
 
 
-def _as_autocast_gives_it(tensor: Tensor) -> Tensor:
-    """`tensor` in the dtype in which nn.LSTM returns it: the autocast dtype, if enabled."""
+def _to_autocast_dtype(tensor: Tensor) -> Tensor:
+    """Convert a result to the dtype that nn.LSTM returns: the autocast dtype, if autocast is enabled."""
     dtype = autocast_dtype(tensor.device)
     return tensor if dtype is None or tensor.dtype not in CAST_BY_AUTOCAST else tensor.to(dtype)
 
 
 def _reorder(state: State | None, order: Tensor | None) -> Any:
-    """The sequences of a state, (L · D, B, H) each, in another order."""
+    """Reorder the sequences of a state, (L · D, B, H) each."""
     if state is None or order is None:
         return state
     return state[0].index_select(1, order), state[1].index_select(1, order)
 
 
 def _batch_size(packed: PackedSequence, hx: State | None) -> int:
-    """B, read without the values of `batch_sizes`, which tracing does not see, where possible."""
+    """B, if possible without reading values of `batch_sizes`, which tracing does not have."""
     if packed.sorted_indices is not None:
         return packed.sorted_indices.shape[0]
     if torch.compiler.is_compiling() and hx is not None:
@@ -340,6 +347,6 @@ def _reversal(batch_sizes: Tensor, tokens: Tensor) -> Tensor:
     starts = batch_sizes.cumsum(0) - batch_sizes
     t = torch.arange(steps, device="cpu").repeat_interleave(batch_sizes, output_size=count)
     row = torch.arange(count, device="cpu") - starts[t]
-    # A sequence reaches the steps that have more sequences than its row.
+    # The sequence in row r has a token at every step with a batch size above r.
     lengths = steps - torch.searchsorted(batch_sizes.flip(0), row, right=True)
     return (starts[lengths - 1 - t] + row).to(tokens.device)

@@ -1,4 +1,4 @@
-"""The parameters of an ON-LSTM and the checks of its arguments, for both `ONLSTM` and `ONLSTMCell`."""
+"""Parameters and argument checks of both `ONLSTM` and `ONLSTMCell`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def gate_parameters(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> list[tuple[str, Tensor]]:
-    """The uninitialised parameters of one layer in one direction.
+    """The uninitialized parameters of one layer and direction.
 
     Args:
-        features: number of features of its input.
+        features: number of input features.
         hidden_size: H.
         chunk_size: C, divides H.
         bias: whether there are biases.
@@ -39,11 +39,11 @@ def gate_parameters(
     return [(name, torch.empty(shape, device=device, dtype=dtype)) for name, shape in shapes.items()]
 
 
-def reset(module: nn.Module, hidden_size: int) -> None:
-    """Draw all parameters uniformly from ± 1 / √H, as nn.LSTM does.
+def reset_parameters(module: nn.Module, hidden_size: int) -> None:
+    """Initialize all parameters uniformly in [-1 / √H, 1 / √H], as nn.LSTM does.
 
     Args:
-        module: is changed in place.
+        module: module whose parameters are changed in place.
         hidden_size: H.
     """
     bound = 1 / math.sqrt(hidden_size)
@@ -55,9 +55,9 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
     """Set b_ih + b_hh of the forget gate f, rows H to 2H, in every layer and direction.
 
     Args:
-        module: is changed in place.
+        module: module whose biases are changed in place.
         hidden_size: H.
-        value: of the sum.
+        value: the value of the sum.
     Raises:
         ValueError: `module` has no biases.
     """
@@ -71,12 +71,12 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
 def check_sizes(
     input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, chunk_size: int
 ) -> None:
-    """Check the arguments of a constructor, raising the types that nn.LSTM raises.
+    """Check the arguments of a constructor. The types of exceptions are those of nn.LSTM.
 
     Args:
-        input_size, hidden_size, num_layers: positive.
+        input_size, hidden_size, num_layers: positive integers.
         bias, batch_first: flags.
-        chunk_size: divides `hidden_size`. A warning is given if they are equal.
+        chunk_size: must divide `hidden_size`. If they are equal, there is a warning.
     Raises:
         TypeError: a flag is not a bool, or a size is not an int.
         ValueError: a size is not positive, or `chunk_size` does not divide `hidden_size`.
@@ -106,26 +106,26 @@ def check_sizes(
 
 
 def check_pair(hx: object) -> None:
-    """Check that a state that a caller gave, if any, is a pair.
+    """Check that the caller's initial state is a pair or None.
 
     Args:
         hx: (h, c), or None.
     Raises:
-        TypeError: anything else.
+        TypeError: `hx` is anything else.
     """
     if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
         raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}")
 
 
 def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tensor) -> None:
-    """Check the state that a caller gave.
+    """Check the shape, dtype and device of the caller's initial state.
 
     Args:
         state: (h, c).
         shape: expected shape of both.
         like: the input, whose dtype and device are expected.
     Raises:
-        RuntimeError: another shape, dtype or device. nn.LSTM raises this type.
+        RuntimeError: a tensor has another shape, dtype or device. nn.LSTM raises this type, too.
     """
     for i, tensor in enumerate(state):
         if tuple(tensor.shape) != shape:

@@ -1,7 +1,8 @@
-"""Implementations of ON-LSTM's loop over time, chosen by name. The definition is always among them.
+"""Backends of ON-LSTM: implementations of the loop over time, selected by name. "reference" is the
+definition.
 
-A backend is a function with the signature and results of `onlstm.functional.run_recurrence`, and a reason why
-it cannot run here (None when it can). Nothing outside a backend may depend on which one runs.
+A backend is a function with the signature and results of `onlstm.functional.run_recurrence`, and a function
+that says why the backend cannot run (None if it can). No code outside a backend may depend on which one runs.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "reference": Backend(run_recurrence, lambda *arguments: None),
     "triton": Backend(triton_steps.run_recurrence, triton_steps.why_not),
 }
-"""By name, in the order that "auto" tries them: fastest first. The Triton kernels come last, to be asked for
-by name, because they have not run on a GPU yet."""
+"""All backends by name, in the order in which "auto" tries them: fastest first. The Triton kernels come after
+"reference", which always runs, because they have not run on a GPU yet: they run only if asked for by name."""
 
 
 def select_backend(
     name: str, tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor
 ) -> RunRecurrence:
-    """The backend called `name`, or with "auto" the fastest that can run; see `registry.select`.
+    """Select a backend by name, or with "auto" the fastest that can run; see `registry.select`.
 
     Args:
         name: "auto" or a key of `BACKENDS`.
-        tokens, weights, hidden, cell: of `run_recurrence`; their devices, dtypes and transforms decide.
+        tokens, weights, hidden, cell: arguments of `run_recurrence`; their devices and dtypes, and active
+            `torch.func` transforms, determine which backends can run.
     """
     return registry.select(name, BACKENDS, tokens, weights, hidden, cell)

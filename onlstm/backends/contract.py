@@ -1,10 +1,10 @@
-"""What every engine of ON-LSTM gets and gives.
+"""The interface that all backends of ON-LSTM implement.
 
-The engines (`native`, `sequence`, `triton_steps`) import this file and never each other. An engine writes the
-loop over time and its backward pass on plain tensors, `ordered_memory.backends.operators` makes them an
-operator of PyTorch, and `run` calls it.
+The backends (`native`, `sequence`, `triton_steps`) import this file and never each other. A backend
+implements the loop over time and its backward pass on plain tensors, `ordered_memory.backends.operators`
+registers them as PyTorch operators, and `run` calls the operator.
 
-Axes as in `onlstm.functional`: P tokens packed, T steps, B sequences, H units, M entries of a master gate,
+Axes as in `onlstm.functional`: P packed tokens, T steps, B sequences, H units, M entries of a master gate,
 G = 4H + 2M.
 """
 
@@ -23,17 +23,17 @@ from ordered_memory.checks import autocast_dtype, check_device, check_dtype, is_
 
 
 class Inputs(NamedTuple):
-    """What the loop over time reads; floating-point tensors are of one dtype and on one device.
+    """The inputs of the loop over time. All floating-point tensors have one dtype and are on one device.
 
     Args:
         tokens: x, (P, features).
-        batch_sizes: sequences of each step, (T,) int64 on the CPU.
+        batch_sizes: number of sequences at each step, (T,) int64 on the CPU.
         weight_ih: W, (G, features).
         weight_hh: U, (G, H).
         bias: b, (G,), or None.
-        hidden, cell: before the first token, (B, H).
+        hidden, cell: initial state, (B, H) each.
         chunk_size: C.
-        bfloat16: autocast asks for bfloat16 operands.
+        bfloat16: whether autocast asks for matrix products with bfloat16 operands.
     """
 
     tokens: Tensor
@@ -48,7 +48,7 @@ class Inputs(NamedTuple):
 
 
 class Implementation(operators.Implementation):
-    """What the engines of ON-LSTM share."""
+    """Base class of the implementations of ON-LSTM."""
 
     inputs_type = Inputs
     results_type = Recurrence
@@ -61,25 +61,25 @@ class Implementation(operators.Implementation):
 
     def check(self, inputs: Inputs) -> None:
         sizes: list[int] = inputs.batch_sizes.tolist()
-        tokens, most = len(inputs.tokens), len(inputs.hidden)
+        tokens, batch_size = len(inputs.tokens), len(inputs.hidden)
         if not sizes or sorted(sizes, reverse=True) != sizes or sizes[-1] < 1:
-            raise ValueError(f"batch_sizes must be positive and never rise, got {sizes[:20]}")
-        if sizes[0] > most:
-            raise ValueError(f"batch_sizes must begin with 1 to {most} (B), got {sizes[0]}")
+            raise ValueError(f"batch_sizes must be positive and non-increasing, got {sizes[:20]}")
+        if sizes[0] > batch_size:
+            raise ValueError(f"batch_sizes[0] must be at most {batch_size} (B), got {sizes[0]}")
         if sum(sizes) != tokens:
             raise ValueError(f"tokens must have shape {(sum(sizes), '…')}, got {tuple(inputs.tokens.shape)}")
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
-    """Why only the definition can run on these arguments of `run_recurrence`.
+    """Why a backend other than the definition cannot run on these arguments of `run_recurrence`.
 
     Args:
-        tokens: x of all steps, (P, features).
-        weights: of the layer.
-        hidden: h before the first token, (B, H).
-        cell: c before the first token, (B, H).
+        tokens: x, (P, features).
+        weights: weights of the layer.
+        hidden: initial h, (B, H).
+        cell: initial c, (B, H).
     Returns:
-        A clause for the error; None if every engine can.
+        The reason, as a clause for the error message; None if it can.
     """
     if is_transformed(tokens, *weights, hidden, cell):
         return "it has no forward-mode derivative and no batching rule: use backend='reference'"
@@ -95,18 +95,18 @@ def run(
     cell: Tensor,
     chunk_size: int,
 ) -> Recurrence:
-    """Run the recurrence by an operator; see `onlstm.functional.run_recurrence` for the other arguments.
+    """Run the recurrence as an operator; see `onlstm.functional.run_recurrence` for the other arguments.
 
     Args:
-        operator: of the implementation.
-        tokens, batch_sizes, weights, hidden, cell, chunk_size: of `run_recurrence`.
+        operator: operator of the backend.
+        tokens, batch_sizes, weights, hidden, cell, chunk_size: arguments of `run_recurrence`.
     Raises:
-        ValueError: a tensor has another shape, dtype or device than the others ask for.
+        ValueError: the shapes, dtypes or devices of the tensors do not match.
     """
     sizes = torch.as_tensor(batch_sizes, dtype=torch.int64, device="cpu")
     _check(tokens, weights, hidden, cell, chunk_size)
     device, dtype = tokens.device.type, weights.recurrent.dtype
-    bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # asked before autocast is switched off
+    bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # before autocast is disabled
     with contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
         needs_grad = any(tensor is not None and tensor.requires_grad for tensor in tensors)
@@ -137,13 +137,12 @@ def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk
 
 
 def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None]]:
-    """Where each step's tokens are, and where those of the step before are.
+    """The packed tokens of each step and, for the same sequences, those of the previous step.
 
     Args:
-        batch_sizes: sequences of each step.
+        batch_sizes: number of sequences at each step.
     Returns:
-        For each step its rows among the tokens, and the rows of the same sequences one step before; None at
-        the first step.
+        For each step two ranges of packed tokens; the second is None at the first step.
     """
     steps: list[tuple[slice, slice | None]] = []
     start = before = 0
@@ -163,18 +162,18 @@ def gradients(
     operand: torch.dtype | None = None,
     multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
 ) -> list[Tensor]:
-    """The gradients of the inputs, from those that the reverse of the loop has found.
+    """The gradients of the inputs, from those that the backward loop has computed.
 
     Args:
-        inputs: of the loop.
+        inputs: inputs of the loop.
         output: h of every token, (P, H).
         d_gates: gradient of the pre-activations, (P, G).
         d_hidden, d_cell: gradients of the initial state, (B, H).
-        wanted: for each of `Implementation.differentiable`, whether to compute its gradient.
-        operand: dtype of the operands of products; by default that of `d_gates`.
-        multiply: the product of two matrices of that dtype.
+        wanted: for each of `Implementation.differentiable`, whether its gradient is needed.
+        operand: dtype of the operands of matrix products; None for that of `d_gates`.
+        multiply: computes the product of two matrices of that dtype.
     Returns:
-        The gradients that are wanted.
+        The needed gradients.
     """
     rounded = d_gates.to(operand or d_gates.dtype)
 
@@ -189,10 +188,10 @@ def gradients(
         lambda: d_hidden,
         lambda: d_cell,
     )
-    return [gradient() for gradient, one in zip(found, wanted, strict=True) if one]
+    return [gradient() for gradient, needed in zip(found, wanted, strict=True) if needed]
 
 
 def _previous_hidden(inputs: Inputs, output: Tensor) -> Tensor:
-    """h of the step before every token, (P, H)."""
+    """h_{t-1} of every token, (P, H)."""
     steps = previous_steps(inputs.batch_sizes.tolist())
     return torch.cat([inputs.hidden[steps[0][0]], *(output[before] for _, before in steps[1:])])

@@ -1,9 +1,10 @@
-"""The loop over time and its backward pass in plain PyTorch, for engines that differ in what a step computes.
+"""The loop over time and its backward pass in plain PyTorch, for backends with their own elementwise
+operations.
 
-A step is one product and what follows from it; the backward pass needs one product a step as well, and the
-gradient of the recurrent weight is one product over all tokens at the end.
+A step is one matrix product and elementwise operations on its result. The backward pass also needs one matrix
+product per step; the gradient of the recurrent weight is one product over all tokens at the end.
 
-Axes as in `onlstm.functional`: P tokens packed, B sequences, H units, M entries of a master gate.
+Axes as in `onlstm.functional`: P packed tokens, B sequences, H units, M entries of a master gate.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from onlstm.functional import MasterGates, Recurrence
 from ordered_memory.backends.operators import Shapes
 
 
-class Kept(NamedTuple):
-    """What the backward pass needs of every token, all contiguous.
+class Saved(NamedTuple):
+    """The tensors that are saved for the backward pass, all contiguous. Rows are packed tokens.
 
     Args:
-        units: i, f, ĉ and o after their non-linearities, (rows, 4H).
-        softmax: of the logits of both master gates, (rows, 2, M).
+        units: i, f, ĉ and o after their activation functions, (rows, 4H).
+        softmax: softmax of the logits of both master gates, (rows, 2, M).
         cells: c, (rows, H).
     """
 
@@ -34,24 +35,24 @@ class Kept(NamedTuple):
     softmax: Tensor
     cells: Tensor
 
-    def rows(self, chosen: slice) -> Kept:
+    def rows(self, chosen: slice) -> Saved:
         """The rows of some tokens.
 
         Args:
             chosen: range of rows.
         """
-        return Kept(*(tensor[chosen] for tensor in self))
+        return Saved(*(tensor[chosen] for tensor in self))
 
 
 class StepGradients(NamedTuple):
-    """The gradients that the reverse of a step reads and writes, all contiguous; None is zero.
+    """The gradients that the backward pass of a step reads and writes, all contiguous; None is zero.
 
     Args:
-        hidden: of h from the next step, (rows, H).
-        output: of h from the output, (rows, H).
-        cell: of c, replaced by that of c[t-1], (rows, H).
-        forget_distance, input_distance: (rows,).
-        gates: of the pre-activations, (rows, 4H + 2M); written.
+        hidden: gradient of h from the next step, (rows, H).
+        output: gradient of h from the output, (rows, H).
+        cell: gradient of c, overwritten with that of c[t-1], (rows, H).
+        forget_distance, input_distance: gradients of the distances, (rows,).
+        gates: gradient of the pre-activations, (rows, 4H + 2M); written.
     """
 
     hidden: Tensor
@@ -62,14 +63,14 @@ class StepGradients(NamedTuple):
     gates: Tensor
 
 
-ForwardStep = Callable[[Tensor, Tensor, Kept, Tensor], None]
-"""Takes pre-activations (rows, 4H + 2M) and c[t-1] (rows, H); fills what is kept, and h (rows, H)."""
-BackwardStep = Callable[[Kept, Tensor, StepGradients], None]
-"""Takes what was kept, c[t-1] (rows, H) and gradients; fills those of pre-activations and c[t-1]."""
+ForwardStep = Callable[[Tensor, Tensor, Saved, Tensor], None]
+"""Reads pre-activations (rows, 4H + 2M) and c[t-1] (rows, H); writes the saved tensors and h (rows, H)."""
+BackwardStep = Callable[[Saved, Tensor, StepGradients], None]
+"""Reads the saved tensors, c[t-1] (rows, H) and gradients; writes those of pre-activations and c[t-1]."""
 
 
 class Loop(Implementation):
-    """The loop over time, given what lies between two products. Kept are the fields of `Kept`."""
+    """The loop over time, given the elementwise operations of a step. It saves the fields of `Saved`."""
 
     def __init__(self, forward_step: ForwardStep, backward_step: BackwardStep) -> None:
         self.forward_step, self.backward_step = forward_step, backward_step
@@ -83,52 +84,52 @@ class Loop(Implementation):
         sizes: list[int] = inputs.batch_sizes.tolist()
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
         gates = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
-        kept = Kept(*(gates.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
-        output, transposed = torch.empty_like(kept.cells), inputs.weight_hh.t()
+        saved = Saved(*(gates.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
+        output, transposed = torch.empty_like(saved.cells), inputs.weight_hh.t()
         for step in previous_steps(sizes):
             here = step[0]
             units = torch.addmm(gates[here], _before(hidden, output, step), transposed)
-            self.forward_step(units, _before(cell, kept.cells, step), kept.rows(here), output[here])
-        last_hidden, last_cell = _last(hidden, output, sizes), _last(cell, kept.cells, sizes)
-        result = Recurrence(output, last_hidden, last_cell, *master_gates(kept.softmax).distances())
-        return result, list(kept) if keep else []
+            self.forward_step(units, _before(cell, saved.cells, step), saved.rows(here), output[here])
+        last_hidden, last_cell = _last(hidden, output, sizes), _last(cell, saved.cells, sizes)
+        result = Recurrence(output, last_hidden, last_cell, *master_gates(saved.softmax).distances())
+        return result, list(saved) if keep else []
 
     def backward(
         self,
         inputs: Inputs,
-        reread: Sequence[Tensor],
-        kept: list[Tensor],
+        results: Sequence[Tensor],
+        saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        of_tokens, cell = Kept(*kept), inputs.cell.contiguous()
+        tokens, cell = Saved(*saved), inputs.cell.contiguous()
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )
-        # Gradients of the state of each sequence, starting with the state after its last token.
+        # Gradients of the state of each sequence: of its final state first, of its initial state in the end.
         d_hidden, d_cell = (
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else d.clone()
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
-        d_gates = of_tokens.units.new_empty(len(of_tokens.units), len(inputs.weight_hh))
+        d_gates = tokens.units.new_empty(len(tokens.units), len(inputs.weight_hh))
         for step in reversed(previous_steps(inputs.batch_sizes.tolist())):
             here, rows = step[0], step[0].stop - step[0].start
-            output_of, forget_of, input_of = (
+            from_output, from_forget, from_input = (
                 None if d is None else d[here] for d in (d_output, d_forget_distance, d_input_distance)
             )
-            found = StepGradients(
-                d_hidden[:rows], output_of, d_cell[:rows], forget_of, input_of, d_gates[here]
+            step_gradients = StepGradients(
+                d_hidden[:rows], from_output, d_cell[:rows], from_forget, from_input, d_gates[here]
             )
-            self.backward_step(of_tokens.rows(here), _before(cell, of_tokens.cells, step), found)
+            self.backward_step(tokens.rows(here), _before(cell, tokens.cells, step), step_gradients)
             torch.mm(d_gates[here], inputs.weight_hh, out=d_hidden[:rows])
-        return contract.gradients(inputs, reread[0], d_gates, d_hidden, d_cell, wanted)
+        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted)
 
 
 def master_gates(softmax: Tensor) -> MasterGates:
     """The master gates f̃ and ĩ.
 
     Args:
-        softmax: of their logits, (rows, 2, M).
+        softmax: softmax of their logits, (rows, 2, M).
     Returns:
         f̃ and ĩ, (rows, M) each.
     """
@@ -137,13 +138,13 @@ def master_gates(softmax: Tensor) -> MasterGates:
 
 
 def _before(initial: Tensor, packed: Tensor, step: tuple[slice, slice | None]) -> Tensor:
-    """A state of the sequences that reach a step, before it."""
+    """The state, h or c, before a step, for the sequences of the step."""
     here, earlier = step
     return initial[: here.stop - here.start] if earlier is None else packed[earlier]
 
 
 def _last(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> Tensor:
-    """A state of every sequence after its last token, (B, H)."""
+    """The state, h or c, of every sequence after its last token, (B, H)."""
     parts = [initial[batch_sizes[0] :]]
     for (here, _), going_on in zip(previous_steps(batch_sizes), [*batch_sizes[1:], 0], strict=True):
         parts.append(packed[here][going_on:])

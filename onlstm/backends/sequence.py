@@ -1,6 +1,6 @@
-"""The recurrence in plain PyTorch with its backward pass written out (`loop.py`), as an operator of PyTorch.
+"""The recurrence in plain PyTorch with an explicit backward pass (`loop.py`), as a PyTorch operator.
 
-A step's units are viewed as (rows, M, C), C for each entry of a master gate, which is (rows, M, 1).
+The units of a step are viewed as (rows, M, C), and a master gate as (rows, M, 1), so that it broadcasts.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ import torch
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.loop import Kept, Loop, StepGradients, master_gates
+from onlstm.backends.loop import Loop, Saved, StepGradients, master_gates
 from ordered_memory.backends.operators import define
 
 why_not = contract.why_not
 
 
-def _forward_step(gates: Tensor, before: Tensor, kept: Kept, output: Tensor) -> None:
+def _forward_step(gates: Tensor, before: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` in plain PyTorch."""
-    (units, softmax, cells), size = kept, output.shape[1]
+    (units, softmax, cells), size = saved, output.shape[1]
     i_and_f, update, o = units[:, : 2 * size], units[:, 2 * size : 3 * size], units[:, 3 * size :]
     torch.sigmoid(gates[:, : 2 * size], out=i_and_f)
     torch.tanh(gates[:, 2 * size : 3 * size], out=update)
     torch.sigmoid(gates[:, 3 * size : 4 * size], out=o)
     torch.softmax(gates[:, 4 * size :].view_as(softmax), dim=-1, out=softmax)
-    forget, write = _effective_gates(kept)
+    forget, write = _effective_gates(saved)
     torch.addcmul(write * update, forget, before, out=cells)
     torch.mul(o, torch.tanh(cells), out=output)
 
 
-def _backward_step(kept: Kept, before: Tensor, gradients: StepGradients) -> None:
+def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> None:
     """`loop.BackwardStep` in plain PyTorch."""
-    (units, softmax, cells), d_gates = kept, gradients.gates
+    (units, softmax, cells), d_gates = saved, gradients.gates
     size, chunks = cells.shape[1], (*softmax.shape[::2], -1)
     i, f, update, o = units.chunk(4, dim=1)
-    forget, write = _effective_gates(kept)
+    forget, write = _effective_gates(saved)
     tanh = torch.tanh(cells)
     d_h = gradients.hidden if gradients.output is None else gradients.hidden + gradients.output
     d_c = gradients.cell + d_h * o * (1 - tanh * tanh)
@@ -49,7 +49,7 @@ def _backward_step(kept: Kept, before: Tensor, gradients: StepGradients) -> None
     i, f, d_forget, d_write = (tensor.reshape(chunks) for tensor in (i, f, d_forget, d_write))
     d_gates[:, size : 2 * size] = (d_forget * overlap * f * (1 - f)).flatten(1)
     d_gates[:, :size] = (d_write * overlap * i * (1 - i)).flatten(1)
-    # Of the overlap ω, then of f̃ and ĩ, summed over the units of a chunk.
+    # Gradients of the overlap ω, then of f̃ and ĩ, summed over the units of a chunk.
     d_overlap = (d_forget * (f - 1) + d_write * (i - 1)).sum(-1)
     d_master_forget = d_forget.sum(-1) + d_overlap * master_input
     d_master_input = d_write.sum(-1) + d_overlap * master_forget
@@ -63,12 +63,12 @@ def _backward_step(kept: Kept, before: Tensor, gradients: StepGradients) -> None
     d_gates[:, 4 * size :] = d_logits.flatten(1)
 
 
-def _effective_gates(kept: Kept) -> tuple[Tensor, Tensor]:
+def _effective_gates(saved: Saved) -> tuple[Tensor, Tensor]:
     """f̂ and î, (rows, H)."""
-    rows, size = kept.cells.shape
-    master_forget, master_input = (master.unsqueeze(-1) for master in master_gates(kept.softmax))
+    rows, size = saved.cells.shape
+    master_forget, master_input = (master.unsqueeze(-1) for master in master_gates(saved.softmax))
     overlap = master_forget * master_input
-    i, f = kept.units[:, : 2 * size].view(rows, 2, kept.softmax.shape[2], -1).unbind(1)
+    i, f = saved.units[:, : 2 * size].view(rows, 2, saved.softmax.shape[2], -1).unbind(1)
     forget = torch.addcmul(master_forget - overlap, f, overlap)
     write = torch.addcmul(master_input - overlap, i, overlap)
     return forget.flatten(1), write.flatten(1)

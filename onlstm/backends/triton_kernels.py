@@ -1,7 +1,9 @@
-"""What lies between two products of an ON-LSTM, as Triton kernels; see `triton_steps`.
+"""The elementwise operations of an ON-LSTM step, and their backward pass, as Triton kernels; see
+`triton_steps`.
 
 Equations and names are those of `onlstm.functional.step`. H units, M entries of a master gate, C units for
-each; BM and BC are M and C rounded up to powers of two. All tensors are contiguous. A program has one row.
+each; BM and BC are M and C rounded up to powers of two. All tensors are contiguous. A program computes one
+row.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -29,18 +31,19 @@ def _tanh(x):
 
 @jit
 def _softmax(logits):
-    """Of one row; -inf stands beyond its end."""
+    """The softmax of one row; its padding must be -inf."""
     powers = tl.exp(logits - tl.max(logits, 0))
     return powers / tl.sum(powers, 0)
 
 
 @jit
 def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
-    """One step between two products, `onlstm.backends.loop.ForwardStep`.
+    """A forward step, `onlstm.backends.loop.ForwardStep`.
 
     Args:
-        units, before: pre-activations (rows, 4H + 2M) and c[t-1] (rows, H).
-        kept, softmax, cells, output: are written; see `onlstm.backends.loop.Kept`, and h, (rows, H).
+        units, before: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
+        kept, softmax, cells: written: the fields of `onlstm.backends.loop.Saved`.
+        output: written: h, (rows, H).
         H, M, C, BM, BC: sizes as above.
     """
     row = tl.program_id(0).to(tl.int64)
@@ -79,7 +82,7 @@ def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.
 
 @jit
 def _logits_back(s, d_master):
-    """The reverse of cumax: from the gradient of the cumulative sum to that of the logits."""
+    """The backward pass of cumax: the gradient of the logits, from that of the cumulative sum."""
     d_softmax = tl.cumsum(d_master, 0, reverse=True)
     return s * (d_softmax - tl.sum(s * d_softmax, 0))
 
@@ -102,10 +105,10 @@ def backward_kernel(
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """The reverse of a step, `onlstm.backends.loop.BackwardStep`.
+    """The backward pass of a step, `onlstm.backends.loop.BackwardStep`.
 
     Args:
-        kept, softmax, cells, before: as for `forward_kernel`.
+        kept, softmax, cells, before: as in `forward_kernel`.
         d_hidden, d_output, d_cell, d_forget_distance, d_input_distance, d_gates: see
             `onlstm.backends.loop.StepGradients`.
         H, M, C, BM, BC: sizes as above.
@@ -143,7 +146,7 @@ def backward_kernel(
     tl.store(d_gates + 3 * H + u, d_h * tanh * o * (1 - o), mask=inside)
     tl.store(d_cell + row * H + u, d_c * forget, mask=inside)
 
-    # Of the overlap, then of the master gates, summed over the units of a chunk.
+    # Gradients of the overlap, then of the master gates, summed over the units of a chunk.
     d_overlap = d_forget * (f - 1) + d_write * (i - 1)
     d_master_forget = tl.sum(d_forget + d_overlap * master_input, 1)
     d_master_input = tl.sum(d_write + d_overlap * master_forget, 1)

@@ -1,7 +1,8 @@
-"""The recurrence with all that lies between two products in one kernel, for a GPU.
+"""The recurrence for a GPU, with all elementwise operations of a step in one Triton kernel.
 
-A step is a product of cuBLAS and one launch, forwards and backwards. A program has one sequence; its units
-are a tile of M × C, over whose other axis a master gate, a column, is spread.
+A step, forward or backward, is a cuBLAS matrix product and one kernel launch. A program of the kernel
+computes one sequence. Its units are an M × C tile, over which a master gate, a column of M entries, is
+broadcast.
 
 Triton is imported when the kernels are first run, not with this module.
 """
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.loop import Kept, Loop, StepGradients
+from onlstm.backends.loop import Loop, Saved, StepGradients
 from onlstm.functional import Weights
 from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.backends.operators import define
 
 LARGEST = 16_384
-"""Maximum number of units of a program, with M and C rounded up to powers of two."""
+"""Maximum number of units, with M and C rounded up to powers of two."""
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
@@ -33,21 +34,21 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     return contract.why_not(tokens, weights, hidden, cell)
 
 
-def _forward_step(gates: Tensor, before: Tensor, kept: Kept, output: Tensor) -> None:
+def _forward_step(gates: Tensor, before: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` as one kernel."""
-    sizes, options = _plan(kept)
-    _kernels().forward_kernel[(len(gates),)](gates, before, *kept, output, *sizes, **options)
+    sizes, options = _plan(saved)
+    _kernels().forward_kernel[(len(gates),)](gates, before, *saved, output, *sizes, **options)
 
 
-def _backward_step(kept: Kept, before: Tensor, gradients: StepGradients) -> None:
+def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> None:
     """`loop.BackwardStep` as one kernel."""
-    sizes, options = _plan(kept)
-    _kernels().backward_kernel[(len(before),)](*kept, before, *gradients, *sizes, **options)
+    sizes, options = _plan(saved)
+    _kernels().backward_kernel[(len(before),)](*saved, before, *gradients, *sizes, **options)
 
 
-def _plan(kept: Kept) -> tuple[tuple[int, ...], dict[str, int]]:
-    """The kernels' arguments after the tensors (H, M, C, M and C rounded up), and their launch options."""
-    hidden_size, masters = kept.cells.shape[1], kept.softmax.shape[2]
+def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:
+    """The arguments of the kernels after the tensors (H, M, C, BM, BC), and their launch options."""
+    hidden_size, masters = saved.cells.shape[1], saved.softmax.shape[2]
     chunk_size = hidden_size // masters
     blocks = [1 << (size - 1).bit_length() for size in (masters, chunk_size)]
     units = blocks[0] * blocks[1]

@@ -181,7 +181,7 @@ def test_shapes_are_checked_before_c_sees_them():
         ({"tokens": torch.zeros(4, 5)}, "tokens must have shape"),
         ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
         ({"cell": torch.zeros(3, 4)}, "cell must have shape"),
-        ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, "batch_sizes must begin with 1 to 1"),
+        ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, r"batch_sizes\[0\] must be at most 1"),
     ):
         with pytest.raises(ValueError, match=message):
             native.run_recurrence(**{**good, **bad})

@@ -1,14 +1,14 @@
-"""The recurrence compiled for the CPU it runs on, as an operator of PyTorch.
+"""The recurrence in C, compiled for the CPU, as a PyTorch operator.
 
-Every thread computes some of the units, of all sequences, from the first token to the last and back, and
-synchronizes with the others twice a step: see `recurrence.c`. Between the products, with a matrix packed once
-(`product.h`), there is one pass over the units. A wheel has the C compiled; from a checkout it
-is compiled when it is first needed, into the user's cache directory. With neither a wheel's library nor a
-compiler this engine cannot run, and "auto" does without it.
+Every thread computes some of the units, for all sequences, and synchronizes with the other threads twice per
+step: see `recurrence.c`. The recurrent weight is packed once per call (`runtime/packed.h`); all elementwise
+operations of a step are one loop over the units. A wheel contains the compiled code. From a checkout it is
+compiled when first needed, into the user's cache directory. With neither a wheel nor a compiler this backend
+cannot run, and "auto" selects another one.
 
-Under autocast the recurrence stays in the dtype of the parameters; under bfloat16 autocast its products take
-bfloat16 operands where the processor multiplies such numbers in pairs, and so do the three products over all
-tokens that end the backward pass.
+Under autocast the recurrence keeps the dtype of the parameters. Under bfloat16 autocast its matrix products
+have bfloat16 operands if the processor multiplies pairs of such numbers, and so have the three products over
+all tokens at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ordered_memory.backends.tracing import constant
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
-"""Tokens that share one product with W when nothing is kept; as in arguments.h."""
+"""Number of tokens in one product with W if nothing is saved; as in arguments.h."""
 MIN_WORK_PER_THREAD = 200_000
-"""Multiplications per step and thread below which synchronization costs more than another thread saves."""
+"""Multiplications per step and thread below which synchronizing another thread costs more than it saves."""
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
@@ -59,15 +59,15 @@ def _why_no_library(double: bool) -> str | None:
 class _Native(Implementation):
     """The loop over time in C.
 
-    Kept are the gates (P, G) after their non-linearities, in the order that arguments.h describes, the
-    softmax of both master gates' logits (P, 2M), the cells (P, H), and into how many parts the units were
-    divided, ().
+    The saved tensors are the gates after their activation functions, (P, G), in the order that arguments.h
+    describes; the softmax of the logits of both master gates, (P, 2M); the cells, (P, H); and the number of
+    parts into which the units were divided, ().
     """
 
     def saved_shapes(self, inputs: Inputs) -> Shapes:
         tokens, (rows, size), dtype = inputs.tokens.shape[0], inputs.weight_hh.shape, inputs.weight_hh.dtype
-        of_token = [((tokens, width), dtype) for width in (rows, rows - 4 * size, size)]
-        return [*of_token, ((), torch.int64)]
+        per_token = [((tokens, width), dtype) for width in (rows, rows - 4 * size, size)]
+        return [*per_token, ((), torch.int64)]
 
     def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
@@ -75,7 +75,7 @@ class _Native(Implementation):
         work, masters = sizes[0] * rows * size, size // inputs.chunk_size
         parts = max(1, min(torch.get_num_threads(), masters, work // (2 * MIN_WORK_PER_THREAD)))
         new, count = inputs.weight_hh.new_empty, len(inputs.tokens)
-        kept = {
+        saved = {
             "gates": new(count if keep else max(sizes[0], BLOCK), rows),
             "softmax": new(count if keep else 0, 2 * masters),
             "cells": new(count if keep else sizes[0], size),
@@ -83,19 +83,19 @@ class _Native(Implementation):
         result = self.new_results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
         written = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
         written |= {"forget_distance": result.forget_distance, "input_distance": result.input_distance}
-        _run("forward", inputs, parts, keep, **kept, **written)
-        decided = torch.tensor(parts, dtype=torch.int64, device="cpu")
-        return result, [*kept.values(), decided] if keep else []
+        _run("forward", inputs, parts, keep, **saved, **written)
+        num_parts = torch.tensor(parts, dtype=torch.int64, device="cpu")
+        return result, [*saved.values(), num_parts] if keep else []
 
     def backward(
         self,
         inputs: Inputs,
-        reread: Sequence[Tensor],
-        kept: list[Tensor],
+        results: Sequence[Tensor],
+        saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        gates, softmax, cells, parts = kept
+        gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
         d_gates, d_masters = torch.empty_like(gates), softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
@@ -107,7 +107,7 @@ class _Native(Implementation):
         written = {"d_gates": d_gates, "d_masters": d_masters, "d_hidden": d_hidden, "d_cell": d_cell}
         _run("backward", inputs, int(parts), True, **given, **written)
         operand = torch.bfloat16 if inputs.bfloat16 and _library(inputs).multiplies_bfloat16 else None
-        return contract.gradients(inputs, reread[0], d_gates, d_hidden, d_cell, wanted, operand, multiply)
+        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted, operand, multiply)
 
 
 def _library(inputs: Inputs) -> Library:
@@ -118,7 +118,7 @@ def _library(inputs: Inputs) -> Library:
 
 
 def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor | None) -> None:
-    """Call a function of C: fill in the struct of `arguments.h`, `more` by the names there."""
+    """Call a C function: fill in the struct of `arguments.h`, where `more` has further fields by name."""
     rows, size = inputs.weight_hh.shape
     steps, (sequences, _) = len(inputs.batch_sizes), inputs.hidden.shape
     features, masters = inputs.tokens.shape[1], size // inputs.chunk_size
@@ -141,8 +141,8 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
         **more,
     }
     if pairs and function == "forward":
-        of_weights = {name: _paired(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")}
-        tensors |= {**of_weights, "narrow": inputs.hidden.to(torch.bfloat16)}
+        operands = {name: _paired(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")}
+        tensors |= {**operands, "narrow": inputs.hidden.to(torch.bfloat16)}
     elif pairs:
         tensors |= {"weight_hh": _paired(inputs.weight_hh.t())}
     struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
@@ -153,7 +153,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
 
 
 def _paired(matrix: Tensor) -> Tensor:
-    """A matrix (m, k) in bfloat16, two numbers in the place of a float32: (m, k / 2)."""
+    """Convert a matrix (m, k) to bfloat16 and view each pair of numbers as one float32: (m, k / 2)."""
     return matrix.to(torch.bfloat16).contiguous().view(torch.float32)
 
 

@@ -1,10 +1,10 @@
-/* A barrier for the threads of a team: two numbers, zero at first. */
+/* A barrier for the threads of a team: two numbers, initialized with zeros. */
 
 #include <sched.h>
 
-enum { WAITING, ROUND, SPINS = 4000 }; /* spins before the processor is left to others */
+enum { WAITING, ROUND, SPINS = 4000 }; /* spins before a thread yields the processor */
 
-/* Writes of the other threads before the barrier are visible after it. */
+/* Wait for all threads. What they wrote before the barrier is visible after it. */
 static void wait_for_all(int64_t *barrier, int64_t threads) {
     if (threads == 1) return;
     int64_t round = __atomic_load_n(barrier + ROUND, __ATOMIC_SEQ_CST);

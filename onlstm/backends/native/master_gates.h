@@ -1,4 +1,4 @@
-/* The master gates, f̃ = cumax(·) and ĩ = 1 - cumax(·), and their reverse. */
+/* The master gates, f̃ = cumax(·) and ĩ = 1 - cumax(·), and their gradients. */
 
 static void softmax(int64_t size, REAL *values) {
     REAL largest = -INFINITY, total = 0;
@@ -9,7 +9,7 @@ static void softmax(int64_t size, REAL *values) {
     SIMD for (int64_t m = 0; m < size; m++) values[m] *= scale;
 }
 
-/* The logits of both master gates in a row of gates, where every part has its own. */
+/* Collect the logits of both master gates from all parts of a row of gates. */
 static void gather_logits(const Pass *p, const REAL *gates, REAL *logits) {
     for (int64_t part = 0; part < p->parts; part++) {
         int64_t first = first_chunk(p, part), count = first_chunk(p, part + 1) - first;
@@ -19,7 +19,7 @@ static void gather_logits(const Pass *p, const REAL *gates, REAL *logits) {
     }
 }
 
-/* f̃ and ĩ of the units from chunk `first` to `last`; the sums over all chunks of both. */
+/* f̃ and ĩ of the units of the chunks from `first` to `last`, and the sums of f̃ and ĩ over all chunks. */
 static void expand_master_gates(const Pass *p, const REAL *restrict softmax, int64_t first, int64_t last,
                                 REAL *restrict forget, REAL *restrict input, REAL *sums) {
     REAL f = 0, i = 0;
@@ -37,7 +37,7 @@ static void expand_master_gates(const Pass *p, const REAL *restrict softmax, int
     }
 }
 
-/* From the gradients of a cumulative softmax, times sign, plus `more` each, to those of the logits. */
+/* The gradients of the logits, given that the gradient of their cumax is sign * (d_master + more). */
 static void cumax_backward(int64_t M, const REAL *restrict softmax, const REAL *restrict d_master, REAL sign,
                            REAL more, REAL *restrict d_logits) {
     REAL sum = 0, mean = 0;
@@ -46,7 +46,7 @@ static void cumax_backward(int64_t M, const REAL *restrict softmax, const REAL *
     SIMD for (int64_t m = 0; m < M; m++) d_logits[m] = softmax[m] * (d_logits[m] - mean);
 }
 
-/* The same for both master gates of a row of step t. */
+/* The gradients of the logits of both master gates, for a row of step t. */
 static void master_gates_backward(const Pass *p, int64_t t, int64_t row) {
     int64_t M = p->M, token = p->start[t] + row;
     const REAL *softmax = p->softmax + token * 2 * M, *d_masters = p->d_masters + row * 2 * M;

@@ -1,7 +1,8 @@
-/* ON-LSTM over whole sequences, forwards and backwards, for one thread of a team; see __init__.py.
+/* Forward and backward pass of ON-LSTM, for one thread of a team; see __init__.py for an overview.
 
-   A thread computes some of the parts (arguments.h), of all sequences. A product reads the results of all threads, so
-   they synchronize twice a step. A team may have fewer threads than there are parts. REAL is float or double. */
+   A thread computes some of the parts (arguments.h) of the units, for all sequences. A matrix product reads the results
+   of all threads, so they synchronize twice per step. A team may have fewer threads than parts. REAL is float or
+   double. */
 
 #include "common.h"
 #include "team.h"
@@ -15,7 +16,7 @@
 
 #define PARTS_OF_THREAD int64_t part = thread; part < p->parts; part += threads
 
-/* The six ranges of rows that a part has in the weights, i, f, ĉ, o and both logits, in the order of its columns. */
+/* The rows of a part in the weights: six ranges, for i, f, ĉ, o and both logits, in the order of its columns. */
 typedef struct {
     int64_t from[6], size[6], columns;
 } Ranges;
@@ -30,7 +31,7 @@ static Ranges ranges_of(const Pass *p, int64_t part) {
     return ranges;
 }
 
-/* Pack a part's rows of a weight (G, k) as the columns of the product. */
+/* Pack the rows of a weight (G, k) that belong to a part, as columns of the packed matrix. */
 static void pack_part(const Ranges *ranges, const REAL *weight, int64_t k, REAL *packed) {
     const REAL *rows[WIDTH];
     for (int64_t range = 0, column = 0; range < 6; range++)
@@ -42,14 +43,14 @@ static void pack_part(const Ranges *ranges, const REAL *weight, int64_t k, REAL 
         }
 }
 
-/* The step after the block that begins with step t: enough tokens for one product with W. */
+/* The step after the block that begins with step t: a block has the tokens of one product with W. */
 static int64_t block_end(const Pass *p, int64_t t) {
     int64_t tokens = p->rows[t++];
     while (t < p->T && tokens + p->rows[t] <= BLOCK) tokens += p->rows[t++];
     return t;
 }
 
-/* C = A B or C += A B of operands as they are given, B packed; A's rows have k numbers. */
+/* C = A B or C += A B, for operands of REALs or of pairs, B packed; the rows of A have k numbers. */
 static void step_product(const Pass *p, int64_t rows, int64_t columns, int64_t k, const REAL *a, const REAL *packed,
                          REAL *c, int64_t ldc, int add) {
     int64_t size = operand_size(p, k);
@@ -57,7 +58,7 @@ static void step_product(const Pass *p, int64_t rows, int64_t columns, int64_t k
     else packed_product(rows, columns, size, a, size, packed, c, ldc, add);
 }
 
-/* gates = W x + b for the tokens of the steps from t to `end`. */
+/* gates = W x + b for the tokens of steps t to end - 1. */
 static void input_product(const Pass *p, const Ranges *ranges, int64_t t, int64_t end, const REAL *packed,
                           REAL *gates) {
     int64_t begin = p->start[t], tokens = p->start[end - 1] + p->rows[end - 1] - begin;
@@ -81,7 +82,7 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
         pack_part(&ranges, p->weight_hh, k, packed);
         pack_part(&ranges, p->weight_ih, operand_size(p, p->I), packed + packed_size(k, ranges.columns));
     }
-    int64_t begin = 0, end = 0; /* of the block: its first token, the step after it */
+    int64_t begin = 0, end = 0; /* first token of the block, and the step after the block */
     for (int64_t t = 0; t < p->T; t++) {
         int64_t rows = p->rows[t], start = p->start[t], next_rows = t + 1 < p->T ? p->rows[t + 1] : 0;
         int64_t new_block = t == end;
@@ -101,7 +102,7 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
             for (int64_t r = 0; r < rows; r++)
                 step_forward(p, part, t, r, gates + r * G, old_cells + r * H, cells + r * H,
                              p->scratch + part * stride);
-            /* The sequences that end here. */
+            /* The final state of the sequences that end with this step. */
             int64_t u0 = first_chunk(p, part) * p->C, width = first_chunk(p, part + 1) * p->C - u0;
             int64_t at = next_rows * H + u0, ended = rows - next_rows;
             copy_columns(ended, width, p->output + start * H + at, p->last_hidden + at, H);

@@ -1,7 +1,7 @@
-/* One step of one sequence, for the units of one part, and its reverse. */
+/* One step of one sequence, for the units of one part, and its backward pass. */
 
-/* From pre-activations to i, f, ĉ and o in their place, c and h. `scratch` is that of the part, a row of units of
-   each master gate and its logits. */
+/* Overwrite the pre-activations with i, f, ĉ and o, and compute c and h. `scratch` of the part has room for the units
+   of both master gates and their logits. */
 static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, REAL *gates, const REAL *old_cell,
                          REAL *cell, REAL *scratch) {
     int64_t token = p->start[t] + row;
@@ -35,7 +35,7 @@ static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, RE
     if (p->narrow) round_to_bf16(width, h, p->narrow + row * H + u0);
 }
 
-/* d_gates of i, f, ĉ and o; d_cell becomes that of c[t-1]; d_masters those of f̃ and ĩ. */
+/* Compute d_gates of i, f, ĉ and o, and d_masters, the gradients of f̃ and ĩ; d_cell becomes the gradient of c[t-1]. */
 static void step_backward(const Pass *p, int64_t part, int64_t t, int64_t row, REAL *restrict scratch) {
     int64_t H = p->H, M = p->M, first = first_chunk(p, part), last = first_chunk(p, part + 1);
     int64_t u0 = first * p->C, width = (last - first) * p->C, token = p->start[t] + row;

@@ -1,10 +1,10 @@
-/* Equations (8)-(11), (3), (4): which slots the token attends to, and the reverse. */
+/* Equations (8)-(11), (3), (4): scores, attention p and its masks; and their gradients. */
 
 static REAL mask_of(const Pass *p, const REAL *occupancy, int64_t i) {
     return occupancy[i + 1] < p->threshold ? 0 : occupancy[i + 1];
 }
 
-/* The keys and features of all slots that rows attend to; how many. Equation (8) up to its last map. */
+/* Compute keys and features of all unmasked slots, and return their number: equation (8) before its last map. */
 static int64_t score_features(Share *s, int64_t t, int64_t rows) {
     const Pass *p = s->p;
     int64_t D = p->D, count = 0;
@@ -47,7 +47,7 @@ static void cumulate(int64_t N, const REAL *attention, REAL *forward, REAL *back
     for (int64_t i = N; backward && i-- > 0;) backward[i] = sum += attention[i];
 }
 
-/* p of every row, its masks and its first active slot. */
+/* Compute p of every row, its masks →π and ←π, and its first active slot. */
 static void attend(Share *s, int64_t t, int64_t rows) {
     const Pass *p = s->p;
     int64_t N = p->N, D = p->D, count = score_features(s, t, rows);
@@ -77,7 +77,7 @@ static void attend(Share *s, int64_t t, int64_t rows) {
     }
 }
 
-/* The occupancy before step t, and the masks of its attention. */
+/* Recompute the occupancy before step t, and →π and ←π of the step. */
 static void recall_masks(Share *s, int64_t t, int64_t rows) {
     const Pass *p = s->p;
     int64_t N = p->N;
@@ -92,8 +92,8 @@ static void recall_masks(Share *s, int64_t t, int64_t rows) {
     }
 }
 
-/* Reverse of a row's p, from the gradients of ←π in `d_backward`: of its scores, by slot, and of the occupancy that
-   masked them. */
+/* Backward of a row's p, from the gradients of ←π in `d_backward`: the gradients of its scores, by slot, and of the
+   occupancy. */
 static void attention_backward(Share *s, int64_t t, int64_t r) {
     const Pass *p = s->p;
     int64_t N = p->N;
@@ -120,7 +120,7 @@ static void attention_backward(Share *s, int64_t t, int64_t r) {
     }
 }
 
-/* Reverse of `score_features` and of the score's last map, from the gradients of all scores. */
+/* Backward of `score_features` and of the score's last map, from the gradients of all scores. */
 static void scores_backward(Share *s, int64_t t, int64_t rows) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, count = score_features(s, t, rows);
@@ -129,7 +129,7 @@ static void scores_backward(Share *s, int64_t t, int64_t rows) {
         REAL *key = s->keys + e * D, *feature = s->features + e * D;
         REAL *restrict d_query = token(s, p->d_queries, t, r), d_score = s->d_scores[r * N + i];
         REAL *restrict d_last = s->d_score, *restrict mask = s->mask;
-        REAL *gradient = begin_row(s, s->d_keys, e, D, s->row_values); /* may be the feature's row */
+        REAL *gradient = begin_row(s, s->d_keys, e, D, s->row_values); /* may overwrite the features */
         const REAL *restrict last = p->score;
         if (!draw(s, FEATURE, t, r, i, D, mask))
             for (int64_t d = 0; d < D; d++) mask[d] = 1;

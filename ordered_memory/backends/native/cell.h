@@ -1,6 +1,6 @@
-/* The Gated Recursive Cell, its LayerNorm and equation (7), slot by slot, and the reverse. */
+/* The Gated Recursive Cell, its LayerNorm and equation (7), slot by slot; and their gradients. */
 
-/* M̂_i of the rows of slot i. */
+/* Compute M̂_i of the active rows of slot i. */
 static void compose(Share *s, int64_t t, int64_t i) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, begin = s->slot_start[i], count = s->slot_start[i + 1] - begin;
@@ -52,8 +52,8 @@ static void compose(Share *s, int64_t t, int64_t i) {
     }
 }
 
-/* Reverse of one pair's gates, LayerNorm and equation (7): d_gates of the pair; the gradient of what was composed,
-   into `gradient`. */
+/* Backward of equation (7), LayerNorm and gates of one pair: writes d_gates, and the gradient of the cell's result to
+   `gradient`. */
 static void gates_backward(Share *s, int64_t t, int64_t i, int64_t j, REAL *restrict gradient,
                            REAL *restrict d_gates) {
     const Pass *p = s->p;
@@ -84,7 +84,7 @@ static void gates_backward(Share *s, int64_t t, int64_t i, int64_t j, REAL *rest
     add(4 * D, d_gates, s->d_b_out);
 }
 
-/* Reverse of `compose`. `pending` is where the step's pairs stand among those that wait for a product. */
+/* Backward of `compose`. `pending` is the index of the step's first pair among those that wait for a product. */
 static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, begin = s->slot_start[i], count = s->slot_start[i + 1] - begin;
@@ -100,7 +100,7 @@ static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
         REAL *restrict d = d_hidden + k * 4 * D;
         const REAL *restrict h = read_row(s, s->hidden, kept + k, 4 * D, s->row_values);
         SIMD for (int64_t j = 0; j < 4 * D; j++) d[j] = h[j] > 0 ? d[j] : 0;
-        /* Where masks are 0 or 1, those that are 0 left hidden units of 0. */
+        /* Drawn masks are 0 or 1: where they were 0, the hidden units are 0. */
         if (p->hidden_mask && draw(s, HIDDEN, t, s->pair_row[begin + k], i, 4 * D, s->mask)) multiply(4 * D, s->mask, d);
         add(4 * D, d, s->d_b_in);
         end_row(s, s->d_hidden, at + k, 4 * D, d);
@@ -128,7 +128,7 @@ static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
     }
 }
 
-/* Weight gradients of `count` pending pairs from `at` on, of which the first is pair `first`. */
+/* Add the weight gradients of `count` pending pairs. The first is at index `at` of the pending, and is pair `first`. */
 static void add_weight_gradients(const Share *s, int64_t at, int64_t count, int64_t first) {
     int64_t D = s->p->D;
     const void *hidden = operand(s, s->hidden, first, 4 * D), *inputs = operand(s, s->masked_inputs, at, 2 * D);

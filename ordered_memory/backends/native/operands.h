@@ -1,11 +1,11 @@
-/* Rows of operands: REAL, or bfloat16, which is rounded where a row is made and widened where it is read. */
+/* Rows of operands of matrix products: REAL, or bfloat16, to which a row is rounded when it has been computed. */
 
-/* Row `row` of operands of a size. */
+/* Row `row` of operands with `size` entries each. */
 static void *operand(const Share *s, const void *operands, int64_t row, int64_t size) {
     return (char *)operands + row * size * operand_size(s->p);
 }
 
-/* Where to compute a row of operands: in place, or in `buffer` if it has to be rounded after that. */
+/* Where to compute a row of operands: in place, or in `buffer` if it is to be rounded by `end_row`. */
 static REAL *begin_row(const Share *s, const void *operands, int64_t row, int64_t size, REAL *buffer) {
     return is_narrow(s->p) ? buffer : operand(s, operands, row, size);
 }
@@ -14,7 +14,7 @@ static void end_row(const Share *s, const void *operands, int64_t row, int64_t s
     if (is_narrow(s->p)) round_to_bf16(size, buffer, operand(s, operands, row, size));
 }
 
-/* A row of operands as REAL: where it is, or in `buffer`. */
+/* A row of operands as REAL: in place, or converted in `buffer`. */
 static const REAL *read_row(const Share *s, const void *operands, int64_t row, int64_t size, REAL *restrict buffer) {
     const void *from = operand(s, operands, row, size);
     if (!is_narrow(s->p)) return from;

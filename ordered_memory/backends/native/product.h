@@ -1,19 +1,19 @@
-/* Matrix products of REAL operands, of pairs of bfloat16 numbers, or by BLAS of bfloat16 ones; sums stay REAL. */
+/* Matrix products: of REAL operands, of pairs of bfloat16 numbers, or of bfloat16 operands by BLAS. Sums are REAL. */
 
-/* C = A B, row-major, A (m, k) operands, B (k, n) packed, or as bfloat16. */
+/* C = A B, row-major: operands A (m, k); B (k, n) packed, or as bfloat16 for BLAS. */
 static void product(const Share *s, int m, int n, int k, const void *a, const REAL *packed, const bf16_t *bf16_b,
                     REAL *c) {
     const Pass *p = s->p;
     const REAL one = 1, zero = 0;
     if (p->bf16_gemm)
-        p->bf16_gemm("N", "N", &n, &m, &k, &one, bf16_b, &n, a, &k, &zero, c, &n); /* to BLAS it is C' = B' A' */
+        p->bf16_gemm("N", "N", &n, &m, &k, &one, bf16_b, &n, a, &k, &zero, c, &n); /* column-major for BLAS: C' = B' A' */
     else if (p->pairs)
         packed_pair_product(m, n, k / 2, a, k / 2, packed, c, n, 0);
     else
         packed_product(m, n, k, a, k, packed, c, n, 0);
 }
 
-/* `rows` rows of C += A' B. A is packed in tiles of columns and B in panels, so that neither is read with a stride. */
+/* C += A' B for `rows` rows of A and B. A is packed in tiles of columns and B in panels: both are read sequentially. */
 static void add_block_product(const Share *s, int m, int n, int64_t rows, const void *a, const void *b, REAL *c) {
     int pairs = s->p->pairs;
     int64_t k = pairs ? (rows + 1) / 2 : rows;
@@ -37,7 +37,7 @@ static void add_block_product(const Share *s, int m, int n, int64_t rows, const 
     }
 }
 
-/* C += A' B, row-major, of operands A (k, m), B (k, n). */
+/* C += A' B, row-major, for operands A (k, m) and B (k, n). */
 static void add_product(const Share *s, int m, int n, int k, const void *a, const void *b, REAL *c) {
     const REAL one = 1;
     if (s->p->bf16_gemm) {

@@ -1,9 +1,9 @@
-/* Ordered Memory over whole sequences; see __init__.py for its purpose and arguments.h for its arguments.
+/* Forward and backward pass of Ordered Memory; see __init__.py for an overview and arguments.h for the arguments.
 
-   Sequences are independent, so a thread takes its share of them from the first token to the last and back, without
-   waiting for the others. Equations and notation are those of ordered_memory/memory.py. Each file has one idea; all
-   are compiled as one. Products may take bfloat16 operands: then a row is rounded where it is made, and what is kept
-   for the backward pass are such rows; all else stays REAL. */
+   Sequences are independent, so a thread runs a pass over its share of them without waiting for the other threads.
+   Equations and notation are those of ordered_memory/memory.py. The headers are compiled together with this file.
+   Matrix products may have bfloat16 operands: then each row is rounded once, when it is computed, and the rows saved
+   for the backward pass are bfloat16; all other numbers are REAL. */
 
 #include "arguments.h"
 #include "packed.h"
@@ -15,7 +15,7 @@
 #include "cell.h"
 #include "step.h"
 
-/* All steps of one share. */
+/* The forward pass of one share. */
 static void forward_share(const Pass *p, int64_t number) {
     Share share = share_of(p, number, 0), *s = &share;
     int64_t N = p->N, rows = running(s, 0);
@@ -45,7 +45,7 @@ static void forward_share(const Pass *p, int64_t number) {
     }
 }
 
-/* Back through all steps of one share. Gradients of weights are added to what is there. */
+/* The backward pass of one share. Weight gradients are accumulated. */
 static void backward_share(const Pass *p, int64_t number) {
     Share share = share_of(p, number, 1), *s = &share;
     int64_t N = p->N, D = p->D, most = PENDING + s->R * N, pending = 0, steps = s->R ? s->length[0] : 0;
@@ -84,7 +84,8 @@ static void backward_share(const Pass *p, int64_t number) {
     for (int64_t r = 0, rows = running(s, 0); r < rows; r++) write_state_gradient(s, r);
 }
 
-/* Pack a matrix (k, n) of a product. Forwards it is the transpose of a weight; `rounded` is its own transpose. */
+/* Pack a matrix (k, n) for products: in the forward pass, the transpose of a weight. `rounded` is the transpose of the
+   matrix in bfloat16. */
 static void pack_matrix(const Pass *p, int reverse, int64_t k, int64_t n, const REAL *weight, const bf16_t *rounded,
                         REAL *to) {
     if (p->pairs) pack_transpose(k / 2, n, (const REAL *)rounded, to);
@@ -92,7 +93,7 @@ static void pack_matrix(const Pass *p, int reverse, int64_t k, int64_t n, const 
     else pack_transpose(k, n, weight, to);
 }
 
-/* Run by the team before the passes: each thread packs one matrix of three, or more. */
+/* Run by the team before a pass: each thread packs one or more of the three matrices. */
 static void pack_matrices(const Pass *p, int64_t thread, int64_t threads, int reverse) {
     Packed to;
     int64_t D = p->D, up = reverse ? 4 * D : 2 * D, across = reverse ? 2 * D : 4 * D;
@@ -115,7 +116,7 @@ void pack_for_backward(const void *arguments, int64_t thread, int64_t threads) {
     pack_matrices(arguments, thread, threads, 1);
 }
 
-/* Run by each thread of the team. Shares are independent, so with fewer threads each takes more of them. */
+/* Run by each thread of the team. With fewer threads than shares, a thread runs several shares. */
 void forward(const void *arguments, int64_t thread, int64_t threads) {
     const Pass *p = arguments;
     for (int64_t share = thread; share < p->shares; share += threads) forward_share(p, share);

@@ -24,7 +24,8 @@ static void moments(int64_t size, const REAL *restrict values, REAL epsilon, REA
     *inverse = 1 / SQRT(v / size + epsilon);
 }
 
-/* Reverse of LayerNorm: `gradient` of the result becomes that of the values; adds those of weight and bias. */
+/* Backward of LayerNorm: turns `gradient` from that of the result to that of the values, and accumulates those of
+   weight and bias. */
 static void norm_backward(int64_t size, const REAL *restrict values, REAL mean, REAL inverse,
                           const REAL *restrict weight, REAL *restrict gradient, REAL *restrict d_weight,
                           REAL *restrict d_bias) {
@@ -53,8 +54,8 @@ static uint64_t mix(uint64_t z) { /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-/* The dropout mask of one row of one site, the same at every call; 0 where nothing is dropped.
-   Noise is a hash of its place, so that the backward pass draws it again and nothing is kept. */
+/* The dropout mask of one row at one site, the same at every call. Returns 0 if nothing is dropped.
+   The noise is a hash of its position, so that the backward pass draws it again instead of storing it. */
 static int draw(const Share *s, int site, int64_t t, int64_t r, int64_t i, int64_t size, REAL *restrict mask) {
     const Pass *p = s->p;
     const REAL *given[SITES] = {p->cell_input_mask, p->hidden_mask, p->key_mask, p->feature_mask};

@@ -1,18 +1,18 @@
 /* One thread's share of the sequences: its rows, its scratch memory, and its layout.
 
-   A (step, row, slot) with →π_i > 0 is a pair. Pairs are numbered step after step, within a step slot after slot,
-   within a slot row after row, so that the rows of a slot are one matrix. The cell's input [M_i; M̂_{i-1}] of pair j is
-   row j of `inputs`, and M̂_i is written right where it is input next: into the row of slot i + 1, or the output. Slots
-   that are no pairs hold x̃ and are not computed. If no backward pass follows, two steps of inputs are kept and one slot
-   of the rest.
+   A row is a sequence of the share, and a pair is a row and a slot with →π_i > 0 at one step. Pairs are numbered by
+   step, then by slot, then by row, so that the rows of a slot are one matrix. Row j of `inputs` is the cell's input
+   [M_i; M̂_{i-1}] of pair j, and M̂_i is written where it is read next: to the input of slot i + 1, or to the output.
+   Other slots hold x̃ and are not computed. If no backward pass follows, only two steps of `inputs` are stored, and
+   one slot of the other arrays.
 
-   "Operands" are REAL, or bfloat16 where products take such ones: then only two steps of inputs are there as REAL, and
-   the rounded ones are kept; the backward pass computes with these. */
+   "Operands" of matrix products are REAL or bfloat16. If they are bfloat16, only two steps of `inputs` are stored as
+   REAL; all steps are stored in `rounded`, from which the backward pass restores them. */
 
-enum { PENDING = 2048 }; /* pairs whose weight gradients wait for one product */
-enum { BLOCK = 256 };    /* rows that are packed at once for the gradient of a matrix */
+enum { PENDING = 2048 }; /* number of pairs whose weight gradients are computed in one product */
+enum { BLOCK = 256 };    /* number of rows that are packed at once for a weight gradient */
 
-/* The matrices as products need them. Forwards those of the cell are transposed. */
+/* The packed weights. In the forward pass those of the cell are transposed. */
 typedef struct {
     REAL *key, *key_t, *w_in, *w_out;
 } Packed;
@@ -20,28 +20,28 @@ typedef struct {
 typedef struct {
     const Pass *p;
     Packed packed;
-    int64_t number, R;                         /* which share; its rows */
-    int64_t *row, *length;                     /* (R): sequence, tokens */
+    int64_t number, R;                         /* index of the share; number of its rows */
+    int64_t *row, *length;                     /* (R): index of the sequence in the batch, number of tokens */
     int64_t *start;                            /* (T + 1): first pair of each step */
-    REAL *inputs;                              /* of pairs: 2D */
-    void *rounded, *hidden, *gates;            /* operands of pairs: inputs if they are bfloat16, 2D; 4D; 4D */
-    REAL *wide, *row_values, *composed;        /* (R, 4D) and (4D), of what will be rounded; (D) */
-    int32_t *pair, *old_pair;                  /* (R, N): the pair's number within its step, or -1; a step before */
+    REAL *inputs;                              /* (pairs, 2D) */
+    void *rounded, *hidden, *gates;            /* operands of pairs: inputs if bfloat16 (2D); 4D; 4D */
+    REAL *wide, *row_values, *composed;        /* (R, 4D) and (4D), values that will be rounded; (D) */
+    int32_t *pair, *old_pair;                  /* (R, N): number of the pair in its step, or -1; of the step before */
     int32_t *pair_row;                         /* (R * N): row of each pair of the step */
     int64_t *slot_start;                       /* (N + 1) */
-    REAL *occupancy;                           /* (R, N + 1) of the step before */
+    REAL *occupancy;                           /* (R, N + 1), of the previous step */
     REAL *forward, *backward;                  /* (R, N): →π, ←π */
-    int32_t *entry_row, *entry_slot;           /* (R * N): what is scored */
+    int32_t *entry_row, *entry_slot;           /* (R * N): row and slot of each candidate that is scored */
     REAL *keys, *features, *scores;            /* (R * N, D) twice, (R * N) */
     void *entries, *masked;                    /* operands: (R * N, D); (R, 2D) */
     REAL *mask;                                /* (4D) */
     int16_t *noise;                            /* (4D), rounded up to words of four */
-    /* only in reverse */
-    REAL *tiles;                                    /* (BLOCK, 4D): an operand of the gradient of a matrix */
+    /* only in the backward pass */
+    REAL *tiles;                                    /* (BLOCK, 4D): packed operand of a weight gradient */
     REAL *d_memory, *d_candidate, *d_occupancy;     /* (R, N, D) twice, (R, N + 1) */
     REAL *d_forward, *d_composed;                   /* (R * N), (R, D) */
     void *d_gates, *d_hidden, *masked_inputs;       /* operands of pending pairs: 4D, 4D, 2D */
-    void *d_keys;                                   /* operands: (R * N, D); REAL ones replace the features */
+    void *d_keys;                                   /* operands: (R * N, D); if REAL, the same memory as the features */
     REAL *d_input;                                  /* (R, 2D) */
     REAL *d_scores, *d_backward, *d_attention;      /* (R, N), (N) twice */
     REAL *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
@@ -62,7 +62,7 @@ static int64_t rows_of_share(const Pass *p, int64_t number) {
     return number < p->rows ? (p->rows - number + p->shares - 1) / p->shares : 0;
 }
 
-/* Lay out a share of R rows from `base`; returns its size in bytes. */
+/* Assign the scratch memory of a share of R rows, from `base` on; returns its size in bytes. */
 static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int reverse) {
     int64_t N = p->N, D = p->D, F = sizeof(REAL), O = operand_size(p), narrow = is_narrow(p);
     char *at = base;
@@ -112,7 +112,7 @@ static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int rever
     return at - base;
 }
 
-/* Lay out the packed matrices from `base`; returns their size in bytes. */
+/* Assign the memory of the packed matrices, from `base` on; returns their size in bytes. */
 static int64_t lay_out_packed(const Pass *p, Packed *packed, char *base, int reverse) {
     int64_t D = p->D, F = p->bf16_gemm ? 0 : sizeof(REAL), k = p->pairs ? D / 2 : D;
     char *at = base;
@@ -123,7 +123,7 @@ static int64_t lay_out_packed(const Pass *p, Packed *packed, char *base, int rev
     return at - base;
 }
 
-/* Bytes of scratch memory for a share; the first has the most rows. */
+/* Maximum size in bytes of a share's scratch memory: share 0 has the most rows. */
 static int64_t share_size(const Pass *p, int reverse) {
     Share s;
     return lay_out(p, &s, rows_of_share(p, 0), 0, reverse);
@@ -163,7 +163,7 @@ static Share share_of(const Pass *p, int64_t number, int reverse) {
     return s;
 }
 
-/* Row r's part of a sequence (T, B, D) at step t, of a state (B, N, D) at slot i, of p (T, B, N) at step t. */
+/* The entries of row r: in a sequence (T, B, D) at step t, in a state (B, N, D) at slot i, in p (T, B, N) at step t. */
 static REAL *token(const Share *s, const REAL *sequence, int64_t t, int64_t r) {
     return (REAL *)sequence + (t * s->p->B + s->row[r]) * s->p->D;
 }
@@ -178,14 +178,14 @@ static REAL *attention_of(const Share *s, const REAL *attention, int64_t t, int6
 
 static int32_t *top_of(const Share *s, int64_t t, int64_t r) { return s->p->top + t * s->p->B + s->row[r]; }
 
-/* Rows that have a token at step t: a prefix. */
+/* The number of rows that have a token at step t; they come first. */
 static int64_t running(const Share *s, int64_t t) {
     int64_t r = 0;
     while (r < s->R && s->length[r] > t) r++;
     return r;
 }
 
-/* Number the pairs of a step from its first active slots. */
+/* Number the pairs of a step, given the first active slot of each row. */
 static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair, int32_t *pair_row,
                          int64_t *slot_start) {
     int64_t N = s->p->N, next = 0;
@@ -200,13 +200,13 @@ static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair,
     if (slot_start) slot_start[N] = next;
 }
 
-/* Where the inputs of a step's pairs are. */
+/* The inputs of a step's pairs. */
 static REAL *inputs_of(const Share *s, int64_t t) {
     int all = s->p->keep && !is_narrow(s->p);
     return s->inputs + (all ? s->start[t] : (t & 1) * s->R * s->p->N) * 2 * s->p->D;
 }
 
-/* M̂_i after step t (the initial one for t = -1). */
+/* M̂_i after step t; t = -1 is the initial state. */
 static const REAL *candidate_of(const Share *s, int64_t t, const int32_t *pair, int64_t r, int64_t i) {
     const Pass *p = s->p;
     if (t < 0) return slot_of(s, p->candidate0, r, i);
@@ -215,7 +215,7 @@ static const REAL *candidate_of(const Share *s, int64_t t, const int32_t *pair, 
     return next < 0 ? token(s, p->inputs, t, r) : inputs_of(s, t) + next * 2 * p->D + p->D;
 }
 
-/* M_i after step t, or null where the slot was not active and M_i does not count. */
+/* M_i after step t, or null if the slot was not active: then M_i has no effect. */
 static const REAL *memory_of(const Share *s, int64_t t, const int32_t *pair, int64_t r, int64_t i) {
     if (t < 0) return slot_of(s, s->p->memory0, r, i);
     int32_t j = pair[r * s->p->N + i];

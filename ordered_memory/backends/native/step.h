@@ -1,6 +1,6 @@
-/* Equation (5), and the first and last step of a row: what lies between two steps, and the reverse. */
+/* Equation (5), and the initial and the final state of a row: what connects two steps; and their gradients. */
 
-/* M of all pairs, into their inputs. */
+/* Compute M of all pairs, as part of the cell's inputs. */
 static void update_memory(Share *s, int64_t t) {
     int64_t D = s->p->D, N = s->p->N;
     REAL *inputs = inputs_of(s, t);
@@ -18,14 +18,14 @@ static void update_memory(Share *s, int64_t t) {
         }
 }
 
-/* The inputs of a step's pairs as REAL again, for the backward pass. */
+/* Convert the inputs of a step's pairs back from bfloat16 to REAL, for the backward pass. */
 static void recall_inputs(Share *s, int64_t t) {
     int64_t D = s->p->D, first = s->start[t];
     if (is_narrow(s->p))
         widen_bf16((s->start[t + 1] - first) * 2 * D, operand(s, s->rounded, first, 2 * D), inputs_of(s, t));
 }
 
-/* Reverse of `update_memory`: the gradients of M and M̂ of this step become those of the step before. */
+/* Backward of `update_memory`: the gradients of M and M̂ of this step become those of the previous step. */
 static void memory_backward(Share *s, int64_t t, int64_t r) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, top = *top_of(s, t, r);
@@ -55,8 +55,8 @@ static void memory_backward(Share *s, int64_t t, int64_t r) {
     }
 }
 
-/* The state of a row after its last token. A slot that is not active took the last candidate, except in a memory that
-   was empty. */
+/* Write the state of a row after its last token. In a slot that is not active, M is the candidate of the previous step,
+   or the initial M if the memory was empty. */
 static void write_state(Share *s, int64_t t, int64_t r) {
     const Pass *p = s->p;
     int64_t N = p->N, size = p->D * sizeof(REAL);
@@ -73,7 +73,7 @@ static void write_state(Share *s, int64_t t, int64_t r) {
     occupancy[N] = 1;
 }
 
-/* Begin the reverse of a row at its last token, with the gradients of its final state. */
+/* Begin the backward pass of a row at its last token, with the gradients of its final state. */
 static void begin_row_backward(Share *s, int64_t r) {
     const Pass *p = s->p;
     int64_t N = p->N, D = p->D, size = N * D * sizeof(REAL), from = s->row[r] * N * D;
@@ -86,7 +86,7 @@ static void begin_row_backward(Share *s, int64_t r) {
         memcpy(s->d_occupancy + r * (N + 1), p->d_occupancy + s->row[r] * (N + 1), (N + 1) * sizeof(REAL));
 }
 
-/* After the reverse of a row's last step: M_i of the slots that were not active came from the step before. */
+/* After the backward pass of a row's last step: M_i of the slots that were not active came from the previous step. */
 static void end_row_backward(Share *s, int64_t t, int64_t r) {
     const Pass *p = s->p;
     int64_t N = p->N, D = p->D;

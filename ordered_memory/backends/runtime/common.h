@@ -23,13 +23,13 @@ typedef float REAL;
 #define EXP expf
 #define SQRT sqrtf
 #endif
-/* Lets c_struct.py, which parses the typedef of a struct, check its size. */
+/* Exports the size of a struct, with which c_struct.py checks how it parsed the typedef. */
 #define EXPORT_SIZE(name) const int64_t size_of_##name = sizeof(name);
 
 typedef uint16_t bf16_t; /* a bfloat16 number */
 
-/* Products of pairs of bfloat16 numbers, both added to a float: none; by one instruction of the processor; or, where
-   EMULATE_PAIRS asks for it, by several, so that they can be tested on any processor. */
+/* Products of pairs of bfloat16 numbers, both added to a float. 0: not supported; 1: one instruction of the processor;
+   2: emulated by several instructions (EMULATE_PAIRS), for tests on any processor. */
 #if DOUBLE
 #define BF16_PAIRS 0
 #elif defined(__AVX512BF16__)

@@ -1,11 +1,11 @@
-/* Products with a matrix that every step of a recurrence reuses, and the gradient of such a matrix.
+/* Matrix products with a matrix that every time step reuses, and the gradient of such a matrix.
 
    BLAS packs a matrix at every call, or reads it in an order that is slow: for the 20 rows of a language model and
-   H = 1150 this takes 0.6 of its time; and MKL leaves the wide vectors of processors that are not Intel's unused. Here
+   H = 1150 this takes 0.6 of its time; and MKL does not use the wide vectors of processors that are not Intel's. Here
    the matrix is packed once, in panels of WIDTH columns, row after row, so that every step reads it sequentially. A row
-   of the result is the same whatever the number of rows. Vectors are the vector extensions of GCC and Clang.
+   of the result does not depend on the number of rows. Vector types are the vector extensions of GCC and Clang.
 
-   Operands of bfloat16 come as pairs: two numbers that stand after one another along k take the place of one REAL. */
+   bfloat16 operands are stored as pairs: two numbers that are adjacent along k take the place of one REAL. */
 
 #if defined(__AVX512F__)
 enum { VECTOR = 64 / sizeof(REAL), VECTORS = 2, TILE = 12 };
@@ -14,18 +14,18 @@ enum { VECTOR = 32 / sizeof(REAL), VECTORS = 2, TILE = 6 };
 #else
 enum { VECTOR = 16 / sizeof(REAL), VECTORS = 2, TILE = 6 };
 #endif
-enum { WIDTH = VECTOR * VECTORS, AHEAD = 24 }; /* columns of a panel; rows to fetch in advance */
+enum { WIDTH = VECTOR * VECTORS, AHEAD = 24 }; /* columns of a panel; rows to prefetch */
 
 #define INLINE static inline __attribute__((always_inline))
 
 typedef REAL vector __attribute__((vector_size(sizeof(REAL) * VECTOR), aligned(sizeof(REAL)), may_alias));
 typedef uint32_t vector_bits __attribute__((vector_size(4 * VECTOR)));
-typedef REAL scalar __attribute__((may_alias)); /* a number, or a pair that was written as integers */
+typedef REAL scalar __attribute__((may_alias)); /* a number, or a pair of bfloat16 numbers */
 
-/* Size of a packed matrix of k rows and n columns, in numbers. */
+/* Number of elements of a packed matrix of k rows and n columns. */
 static int64_t packed_size(int64_t k, int64_t n) { return (n + WIDTH - 1) / WIDTH * WIDTH * k; }
 
-/* Pack columns of B, whose row i begins at b + i * ld. */
+/* Pack B (k, n), whose row i begins at b + i * ld. */
 static void pack(int64_t k, int64_t n, const REAL *b, int64_t ld, REAL *restrict packed) {
     for (int64_t j = 0; j < n; j += WIDTH)
         for (int64_t i = 0, width = n - j < WIDTH ? n - j : WIDTH; i < k; i++, packed += WIDTH) {
@@ -34,7 +34,7 @@ static void pack(int64_t k, int64_t n, const REAL *b, int64_t ld, REAL *restrict
         }
 }
 
-/* Pack a panel from its columns, which are rows of another matrix: a cache line of each at a time. */
+/* Pack a panel whose columns are given, as rows of another matrix: one cache line of each at a time. */
 static void pack_transposed(int64_t k, int64_t width, const REAL *const *columns, REAL *restrict panel) {
     enum { LINE = 64 / sizeof(REAL) };
     for (int64_t j = width; j < WIDTH; j++)
@@ -44,7 +44,7 @@ static void pack_transposed(int64_t k, int64_t width, const REAL *const *columns
             for (int64_t at = i; at < end; at++) panel[at * WIDTH + j] = columns[j][at];
 }
 
-/* Pack the transpose of a matrix (n, k), for products with k. */
+/* Pack the transpose of a matrix (n, k). */
 static void pack_transpose(int64_t k, int64_t n, const REAL *matrix, REAL *restrict packed) {
     const REAL *rows[WIDTH];
     for (int64_t j = 0; j < n; j += WIDTH) {
@@ -67,7 +67,7 @@ INLINE float float_of(uint32_t bits) {
     return number;
 }
 
-/* What a term adds to a sum: a number of A times those of B; or, of pairs of bfloat16 numbers, both products. */
+/* sum + one * b. With pairs of bfloat16 numbers, both products of each pair are added. */
 INLINE vector term(vector sum, REAL one, vector b, const int pairs) {
 #if BF16_PAIRS == 1
     if (pairs) return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(one), (__m512bh)b);
@@ -127,8 +127,8 @@ INLINE void tiles(int rows, const int pairs, int64_t k, const REAL *a, int64_t l
     }
 }
 
-/* A panel's columns of C = A B or C += A B, `width` of them: see packed_product. Every TILE rows, A goes on `next`
-   numbers further. */
+/* The `width` columns of C = A B or C += A B that belong to one panel: see packed_product. After TILE rows, A advances
+   by `next` numbers. */
 INLINE void panel_product(const int pairs, int64_t m, int64_t width, int64_t k, const REAL *a, int64_t lda, int64_t step,
                           int64_t next, const REAL *panel, REAL *c, int64_t ldc, int add) {
     REAL last[TILE * WIDTH];
@@ -152,30 +152,30 @@ static void packed_product(int64_t m, int64_t n, int64_t k, const REAL *a, int64
         panel_product(0, m, n - j < WIDTH ? n - j : WIDTH, k, a, lda, 1, TILE * lda, b, c + j, ldc, add);
 }
 
-/* The same of k pairs. */
+/* The same product for operands of k pairs of bfloat16 numbers. */
 static void packed_pair_product(int64_t m, int64_t n, int64_t k, const REAL *a, int64_t lda, const REAL *b, REAL *c,
                                 int64_t ldc, int add) {
     for (int64_t j = 0; j < n; j += WIDTH, b += k * WIDTH)
         panel_product(1, m, n - j < WIDTH ? n - j : WIDTH, k, a, lda, 1, TILE * lda, b, c + j, ldc, add);
 }
 
-/* The bits of a number as bfloat16, the nearest one, ties to even; NaN stays NaN. */
+/* The bits of a number rounded to bfloat16, ties to even; NaN stays NaN. */
 INLINE uint32_t bf16_bits(float number) {
     uint32_t bits = bits_of(number), rounded = bits + 0x7fff + ((bits >> 16) & 1);
     return ((bits & 0x7fffffff) > 0x7f800000 ? bits | 0x400000 : rounded) >> 16;
 }
 
-/* Numbers as bfloat16. Those of a row of even size are pairs. */
+/* Round numbers to bfloat16. A row of even size then consists of pairs. */
 static void round_to_bf16(int64_t size, const REAL *restrict from, bf16_t *restrict to) {
     SIMD for (int64_t j = 0; j < size; j++) to[j] = bf16_bits(from[j]);
 }
 
-/* And back. */
+/* Convert bfloat16 to REAL. */
 static void widen_bf16(int64_t size, const bf16_t *restrict from, REAL *restrict to) {
     SIMD for (int64_t j = 0; j < size; j++) to[j] = float_of((uint32_t)from[j] << 16);
 }
 
-/* Pairs of rows of a matrix (k, n) with rows `ld` apart: (k + 1) / 2 rows of n pairs, `to_ld` apart. */
+/* Combine each two rows of a matrix (k, n), with rows `ld` apart, to (k + 1) / 2 rows of n pairs, `to_ld` apart. */
 static void pair_rows(int64_t k, int64_t n, const bf16_t *from, int64_t ld, uint32_t *restrict to, int64_t to_ld) {
     for (int64_t i = 0; i < k; i += 2, from += 2 * ld, to += to_ld) {
         const bf16_t *second = i + 1 < k ? from + ld : from;

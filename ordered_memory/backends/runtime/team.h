@@ -1,4 +1,4 @@
-/* Runs a C function on the threads of an OpenMP that this file was not compiled with; see threads.py.
+/* Runs a C function on the threads of PyTorch's OpenMP, without being compiled with OpenMP; see threads.py.
    Include after common.h. */
 
 typedef void (*team_work_t)(const void *arguments, int64_t thread, int64_t threads);
@@ -8,12 +8,12 @@ typedef int (*set_blas_threads_t)(int);
 typedef struct {
     team_work_t work;
     const void *arguments;
-    team_query_t thread_number, team_size; /* of OpenMP; null for this thread alone */
-    set_blas_threads_t set_blas_threads;   /* MKL's; null without it */
+    team_query_t thread_number, team_size; /* functions of OpenMP; null: run on the calling thread only */
+    set_blas_threads_t set_blas_threads;   /* function of MKL; null without MKL */
 } Team;
 EXPORT_SIZE(Team)
 
-/* What every thread of the team runs: the work, with a BLAS of one thread and denormals flushed to zero. */
+/* Called by every thread of the team: does the work with BLAS limited to one thread and denormals flushed to zero. */
 void run_team(void *data) {
     const Team *team = data;
     int blas_threads = team->set_blas_threads ? team->set_blas_threads(1) : 0;
