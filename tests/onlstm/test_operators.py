@@ -1,4 +1,4 @@
-"""The engines as operators of PyTorch: tracing, transforms, devices, threads, what they return."""
+"""The backends as operators of PyTorch: tracing, transforms, devices, threads, what they return."""
 
 import io
 import os
@@ -23,7 +23,7 @@ from ordered_memory.backends.runtime.build import load
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
 
-ENGINES = {"native": native, "sequence": sequence}
+OPERATOR_BACKENDS = {"native": native, "sequence": sequence}
 NATIVE = load(native.SOURCE, torch.float32)
 pytestmark = pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
 
@@ -37,7 +37,7 @@ def arguments(bias=True, requires_grad=True, keep=True, dtype=torch.float64, bfl
     return tokens, torch.tensor([2, 1]), *weights, hidden, cell, 2, bfloat16, keep
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", OPERATOR_BACKENDS)
 @pytest.mark.parametrize(
     "options",
     [
@@ -49,7 +49,7 @@ def arguments(bias=True, requires_grad=True, keep=True, dtype=torch.float64, bfl
     ids=str,
 )
 def test_opcheck(name, options):
-    torch.library.opcheck(ENGINES[name].OPERATOR, arguments(**options))
+    torch.library.opcheck(OPERATOR_BACKENDS[name].OPERATOR, arguments(**options))
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -120,7 +120,7 @@ def test_compiled_and_eager_agree(case):
     check_that_compiled_equals_eager(layer, make(), state, "aot_eager")
 
 
-def test_the_sequence_engine_compiles_too():
+def test_the_sequence_backend_compiles_too():
     layer = ONLSTM(3, 6, chunk_size=2, bidirectional=True, backend="sequence")
     check_that_compiled_equals_eager(layer, ragged(False), None, "aot_eager")
 
@@ -225,9 +225,9 @@ def test_a_state_of_another_device_or_dtype_is_refused(backend, bad):
             layer(x, state)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_refuses_what_it_cannot_read(name):
-    run = ENGINES[name].run_recurrence
+@pytest.mark.parametrize("name", OPERATOR_BACKENDS)
+def test_a_backend_refuses_what_it_cannot_read(name):
+    run = OPERATOR_BACKENDS[name].run_recurrence
     tokens, weights = torch.zeros(3, 5), Weights(torch.zeros(20, 5), torch.zeros(20, 4), None)
     good, sizes = torch.zeros(2, 4), [2, 1]
     run(tokens, sizes, weights, good, good, 2)

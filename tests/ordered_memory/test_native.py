@@ -32,7 +32,7 @@ def fresh_build(tmp_path, monkeypatch):
 @pytest.fixture(params=["pairs", "blas"])
 def bfloat16_products(request, monkeypatch):
     """Products of bfloat16 operands under autocast, emulated where the processor has none: by the C of the
-    native engines, and by MKL."""
+    native backends, and by MKL."""
     compile_pairs = [*compiler.command(), "-DEMULATE_PAIRS"]
     monkeypatch.setenv("CC", shlex.join(compile_pairs))
     build.load.cache_clear()

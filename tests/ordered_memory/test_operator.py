@@ -1,4 +1,4 @@
-"""The native recurrence as an operator of PyTorch, and what engines leave to the definition."""
+"""The native recurrence as an operator of PyTorch, and what backends leave to the definition."""
 
 import io
 import threading
@@ -396,7 +396,7 @@ def test_the_first_pass_with_another_number_of_threads_is_as_the_next():
         assert all(all(map(torch.equal, first, other)) for other in others)
 
 
-# What engines do not see
+# What backends do not see
 
 
 class LowRank(nn.Module):
@@ -442,14 +442,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_an_engine_does_not_see_is_left_to_the_definition(name):
+def test_what_a_backend_does_not_see_is_left_to_the_definition(name):
     layer = make()
     CHANGES[name](layer.directions[0])
     inputs, modules = torch.zeros(2, 1, 8, dtype=F64), layer.directions[0].recurrent_modules()
     assert select_backend("auto", inputs, modules) is run_recurrence
-    for engine in ("native", "sequence"):
-        with pytest.raises(BackendError, match=f"backend '{engine}' cannot run here: (it|its|the) "):
-            select_backend(engine, inputs, modules)
+    for backend in ("native", "sequence"):
+        with pytest.raises(BackendError, match=f"backend '{backend}' cannot run here: (it|its|the) "):
+            select_backend(backend, inputs, modules)
     assert module_checks.why_not(inputs, modules) is not None
 
 

@@ -113,7 +113,7 @@ def test_functions_are_marked_as_torch_compile_marks_them():
 
 
 @torch.no_grad()  # torch.compile reads `.grad` of what is not a leaf, which warns
-def test_the_compiler_goes_round_the_sequence_engine():
+def test_the_compiler_goes_round_the_sequence_backend():
     run = layer(OrderedMemory, backend="sequence")
     x = torch.randn(5, 2, 3)
     found = torch._dynamo.explain(lambda x: run(x * 2).output + 1)(x)
