@@ -20,7 +20,7 @@ _UNREADABLE: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""Exceptions that loading a damaged directory may raise, beside SafetensorError."""
+"""Exceptions that loading a damaged directory may raise, in addition to SafetensorError."""
 
 if TYPE_CHECKING or (find_spec("huggingface_hub") and find_spec("safetensors")):
     from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download

@@ -37,12 +37,12 @@ def _softmax(logits):
 
 
 @jit
-def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
+def forward_kernel(gates, before, units, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
     """A forward step, `onlstm.backends.loop.ForwardStep`.
 
     Args:
-        units, before: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
-        kept, softmax, cells: written: the fields of `onlstm.backends.loop.Saved`.
+        gates, before: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
+        units, softmax, cells: written: the fields of `onlstm.backends.loop.Saved`.
         output: written: h, (rows, H).
         H, M, C, BM, BC: sizes as above.
     """
@@ -52,8 +52,8 @@ def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.
     inside = in_master[:, None] & (c < C)[None, :]
     u = m[:, None] * C + c[None, :]
 
-    units += row * (4 * H + 2 * M)
-    logits = units + 4 * H + m
+    gates += row * (4 * H + 2 * M)
+    logits = gates + 4 * H + m
     s_forget = _softmax(tl.load(logits, mask=in_master, other=-float("inf")))
     s_input = _softmax(tl.load(logits + M, mask=in_master, other=-float("inf")))
     tl.store(softmax + row * 2 * M + m, s_forget, mask=in_master)
@@ -62,20 +62,20 @@ def forward_kernel(units, before, kept, softmax, cells, output, H, M, C, BM: tl.
     master_input = 1 - tl.cumsum(s_input, 0)[:, None]
     overlap = master_forget * master_input
 
-    i = _sigmoid(tl.load(units + u, mask=inside, other=0.0))
-    f = _sigmoid(tl.load(units + H + u, mask=inside, other=0.0))
-    update = _tanh(tl.load(units + 2 * H + u, mask=inside, other=0.0))
-    o = _sigmoid(tl.load(units + 3 * H + u, mask=inside, other=0.0))
+    i = _sigmoid(tl.load(gates + u, mask=inside, other=0.0))
+    f = _sigmoid(tl.load(gates + H + u, mask=inside, other=0.0))
+    update = _tanh(tl.load(gates + 2 * H + u, mask=inside, other=0.0))
+    o = _sigmoid(tl.load(gates + 3 * H + u, mask=inside, other=0.0))
     old = tl.load(before + row * H + u, mask=inside, other=0.0)
     forget = f * overlap + (master_forget - overlap)
     write = i * overlap + (master_input - overlap)
     cell = forget * old + write * update
 
-    kept += row * 4 * H
-    tl.store(kept + u, i, mask=inside)
-    tl.store(kept + H + u, f, mask=inside)
-    tl.store(kept + 2 * H + u, update, mask=inside)
-    tl.store(kept + 3 * H + u, o, mask=inside)
+    units += row * 4 * H
+    tl.store(units + u, i, mask=inside)
+    tl.store(units + H + u, f, mask=inside)
+    tl.store(units + 2 * H + u, update, mask=inside)
+    tl.store(units + 3 * H + u, o, mask=inside)
     tl.store(cells + row * H + u, cell, mask=inside)
     tl.store(output + row * H + u, o * _tanh(cell), mask=inside)
 
@@ -89,7 +89,7 @@ def _logits_back(s, d_master):
 
 @jit
 def backward_kernel(
-    kept,
+    units,
     softmax,
     cells,
     before,
@@ -108,7 +108,7 @@ def backward_kernel(
     """The backward pass of a step, `onlstm.backends.loop.BackwardStep`.
 
     Args:
-        kept, softmax, cells, before: as in `forward_kernel`.
+        units, softmax, cells, before: as in `forward_kernel`.
         d_hidden, d_output, d_cell, d_forget_distance, d_input_distance, d_gates: see
             `onlstm.backends.loop.StepGradients`.
         H, M, C, BM, BC: sizes as above.
@@ -124,11 +124,11 @@ def backward_kernel(
     master_forget = tl.cumsum(s_forget, 0)[:, None]
     master_input = 1 - tl.cumsum(s_input, 0)[:, None]
     overlap = master_forget * master_input
-    kept += row * 4 * H
-    i = tl.load(kept + u, mask=inside, other=0.0)
-    f = tl.load(kept + H + u, mask=inside, other=0.0)
-    update = tl.load(kept + 2 * H + u, mask=inside, other=0.0)
-    o = tl.load(kept + 3 * H + u, mask=inside, other=0.0)
+    units += row * 4 * H
+    i = tl.load(units + u, mask=inside, other=0.0)
+    f = tl.load(units + H + u, mask=inside, other=0.0)
+    update = tl.load(units + 2 * H + u, mask=inside, other=0.0)
+    o = tl.load(units + 3 * H + u, mask=inside, other=0.0)
     old = tl.load(before + row * H + u, mask=inside, other=0.0)
     tanh = _tanh(tl.load(cells + row * H + u, mask=inside, other=0.0))
 

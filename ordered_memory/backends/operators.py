@@ -49,7 +49,7 @@ class Implementation(ABC):
 
     @abstractmethod
     def saved_shapes(self, inputs: Any) -> Shapes:
-        """Shapes and dtypes of the tensors that are saved for the backward pass, beside inputs and results.
+        """Shapes and dtypes of the tensors saved for the backward pass, in addition to inputs and results.
 
         Args:
             inputs: inputs of the loop.

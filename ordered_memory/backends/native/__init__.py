@@ -8,7 +8,7 @@ code. From a checkout it is compiled when first needed, into the user's cache di
 nor a compiler this backend cannot run, and "auto" selects another one.
 
 `torch.ops.ordered_memory.native` is the forward pass, `torch.ops.ordered_memory.native_backward` the backward
-pass. The forward operator returns all that the backward operator needs beside its arguments. The number of
+pass. The forward operator returns all that the backward operator needs besides its arguments. The number of
 shares is an argument of both, so that the backward pass does not depend on global state such as the number of
 threads.
 

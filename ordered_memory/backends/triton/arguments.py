@@ -1,4 +1,4 @@
-"""The arguments of the kernels beside the inputs: named tuples of tensors, which are pointers inside a
+"""The arguments of the kernels besides the inputs: named tuples of tensors, which are pointers inside a
 kernel.
 
 Axes as in `kernels`: W is D padded to a power of two. This file does not import Triton.
