@@ -1,5 +1,4 @@
-"""The definition of ON-LSTM, to be read beside the paper: master gates, one time step, and the loop over
-time.
+"""The definition of ON-LSTM, to be read beside the paper: master gates, one time step, loop over time.
 
 Axes: B batch, H hidden units, C chunk size, M = H / C entries of a master gate.
 """

@@ -45,8 +45,7 @@ class Node(TypedDict):
 
 
 class Step(TypedDict):
-    """A step of Algorithm 2: it joins subtrees, then reads a token. The last step joins all remaining
-    subtrees.
+    """A step of Algorithm 2: join subtrees, then read a token. The last step joins all remaining subtrees.
 
     Args:
         token: position of the token that is read; None in the last step.

@@ -1,5 +1,4 @@
-"""Backends of ON-LSTM: implementations of the loop over time, selected by name. "reference" is the
-definition.
+"""Backends: implementations of ON-LSTM's loop over time, selected by name. "reference" is the definition.
 
 A backend is a function with the signature and results of `onlstm.functional.run_recurrence`, and a function
 that says why the backend cannot run (None if it can). No code outside a backend may depend on which one runs.
@@ -24,8 +23,11 @@ BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "reference": Backend(run_recurrence, lambda *arguments: None),
     "triton": Backend(triton_steps.run_recurrence, triton_steps.why_not),
 }
-"""All backends by name, in the order in which "auto" tries them: fastest first. The Triton kernels come after
-"reference", which always runs, because they have not run on a GPU yet: they run only if asked for by name."""
+"""All backends by name, in the order in which "auto" tries them: fastest first.
+
+The Triton kernels come after "reference", which always runs, because they have not run on a GPU yet: they run
+only if asked for by name.
+"""
 
 
 def select_backend(

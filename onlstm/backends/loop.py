@@ -1,5 +1,4 @@
-"""The loop over time and its backward pass in plain PyTorch, for backends with their own elementwise
-operations.
+"""The loop over time and its backward pass in plain PyTorch, around the elementwise operations of a backend.
 
 A step is one matrix product and elementwise operations on its result. The backward pass also needs one matrix
 product per step; the gradient of the recurrent weight is one product over all tokens at the end.

@@ -1,5 +1,4 @@
-"""The elementwise operations of an ON-LSTM step, and their backward pass, as Triton kernels; see
-`triton_steps`.
+"""The elementwise operations of an ON-LSTM step as Triton kernels, forward and backward; see `triton_steps`.
 
 Equations and names are those of `onlstm.functional.step`. H units, M entries of a master gate, C units for
 each; BM and BC are M and C rounded up to powers of two. All tensors are contiguous. A program computes one

@@ -26,8 +26,11 @@ BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "reference": Backend(run_recurrence, lambda inputs, modules: None),
     "triton": Backend(triton.run_recurrence, triton.why_not),
 }
-"""All backends by name, in the order in which "auto" tries them: fastest first. The Triton kernels come after
-"reference", which always runs, because they have not run on a GPU yet: they run only if asked for by name."""
+"""All backends by name, in the order in which "auto" tries them: fastest first.
+
+The Triton kernels come after "reference", which always runs, because they have not run on a GPU yet: they run
+only if asked for by name.
+"""
 
 
 def select_backend(name: str, inputs: Tensor, modules: Modules) -> RunRecurrence:

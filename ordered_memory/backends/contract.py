@@ -23,8 +23,7 @@ from ordered_memory.checks import autocast_dtype, check_device, check_dtype
 from ordered_memory.dropout import apply_mask
 
 NOISE_LEVELS = 1 << 16
-"""Dropout drops an entry if its noise, a uniform integer in [-NOISE_LEVELS / 2, NOISE_LEVELS / 2), is below a
-level."""
+"""Number of values of the noise that decides what is dropped: uniform integers, from -NOISE_LEVELS / 2 up."""
 DROP_NOTHING = -(1 << 20)
 """A level below all noise values."""
 

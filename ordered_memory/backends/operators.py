@@ -20,9 +20,11 @@ from ordered_memory.checks import check_device
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
 LIBRARIES: dict[str, torch.library.Library] = {}
-"""The libraries that own the operators, by the name of the operator. `torch.library.custom_op` would create
-them,
-but it imports `torch._dynamo` at the first call of an operator, which takes seconds."""
+"""The libraries that own the operators, by the name of the operator.
+
+`torch.library.custom_op` would create them, but it imports `torch._dynamo` at the first call of an operator,
+which takes seconds.
+"""
 
 _DECLARED = {Tensor: "Tensor", Tensor | None: "Tensor?", int: "SymInt", float: "float", bool: "bool"}
 

@@ -37,8 +37,7 @@ class Backend(NamedTuple, Generic[Run]):
 
 
 def explain(layer: nn.Module, x: Any) -> str:
-    """Explain which backends can run a layer on an input, which one is selected, and why the others cannot
-    run.
+    """Explain which backend runs a layer on an input, which others can run, and why the rest cannot.
 
     This calls the layer once, without gradients, and restores the state of the random generators. In training
     mode the call has its usual side effects, such as on the statistics of BatchNorm. The logger

@@ -1,5 +1,4 @@
-"""A pool of large buffers. Without it, page faults in new memory take a tenth of an Ordered Memory training
-step.
+"""A pool of large buffers: page faults in new memory take a tenth of an Ordered Memory training step.
 
 The buffers serve as scratch memory and as storage for the backward pass; they are never returned to the user.
 `clear()` returns unused buffers to the system.

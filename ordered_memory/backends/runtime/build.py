@@ -1,5 +1,4 @@
-"""Loads the C code of a backend: from the wheel, or compiled once for each processor and version of the
-source.
+"""Loads the C code of a backend: from the wheel, or compiled once per processor and version of the source.
 
 Compiled files are cached in `$XDG_CACHE_HOME/ordered_memory` (`~/.cache/ordered_memory`), which may be
 deleted at any time. A cached file is loaded only if it is complete, belongs to the user, and nobody else may

@@ -1,5 +1,4 @@
-"""The recurrence in plain PyTorch, as one autograd.Function over whole sequences with an explicit backward
-pass.
+"""The recurrence in plain PyTorch, as one autograd.Function with an explicit backward pass.
 
 Differences from the definition: slots with →π_i = 0, where M̂_i = x̃ exactly, and padded steps are not
 computed; what does not depend on M̂_{i-1} is computed for all slots of a step at once, and only the cell goes

@@ -33,8 +33,7 @@ class RecurrencePlan(NamedTuple):
 
 
 class Kernels:
-    """Score, cell and LayerNorm for one pass over the sequences, with the accumulated gradients of their
-    weights.
+    """Score, cell and LayerNorm for one pass over the sequences, with the sums of their weight gradients.
 
     Args:
         plan: settings of the pass.

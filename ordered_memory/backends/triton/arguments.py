@@ -1,5 +1,4 @@
-"""The arguments of the kernels besides the inputs: named tuples of tensors, which are pointers inside a
-kernel.
+"""The arguments of the kernels besides the inputs: named tuples of tensors (inside a kernel, of pointers).
 
 Axes as in `kernels`: W is D padded to a power of two. This file does not import Triton.
 """
