@@ -19,7 +19,7 @@ from ordered_memory.trace import Trace
 from ordered_memory.viewer import write_page
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.task import ClassifierTask
-from tasks.classifiers.traces import traces_of
+from tasks.classifiers.traces import example_traces
 from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
 from tasks.sst.model import CLASSES, SentimentModel
@@ -72,7 +72,7 @@ def traces(
     found = []
     for number, text in enumerate(texts):
         data = kind.read_text(text)
-        [trace] = traces_of(model, data, 0, classes, config.test_num_slots, task.node_values)
+        [trace] = example_traces(model, data, 0, classes, config.test_num_slots, task.node_values)
         found.append({**trace, "example": number})
     return found
 

@@ -5,10 +5,10 @@ import sys
 from importlib.util import find_spec
 
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Ctrl-C while `python -m` imports the task ends it without a traceback, until `command_line.run`.
+    # While `python -m` imports the task, Ctrl-C ends it without a traceback; `command_line.run` resets this.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-NEEDED = (
+DEPENDENCIES = (
     "filelock",
     "huggingface_hub",
     "jinja2",
@@ -21,20 +21,20 @@ NEEDED = (
     "tqdm",
     "tyro",
 )
-"""What the extra `tasks` installs."""
+"""Modules that `pip install 'ordered-memory[tasks]'` installs."""
 
 
-def check_that_all_is_installed() -> None:
-    """Check that the tasks can run, so that whoever has the library alone learns it before a long import.
+def check_dependencies() -> None:
+    """Check, before anything slow is imported, that the dependencies of the tasks are installed.
 
     Raises:
-        ModuleNotFoundError: something that they need is missing; names all of it.
+        ModuleNotFoundError: some are missing; the message names all of them.
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in DEPENDENCIES if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(
             f"the tasks need {', '.join(missing)}: pip install 'ordered-memory[tasks]'", name=missing[0]
         )
 
 
-check_that_all_is_installed()
+check_dependencies()

@@ -8,7 +8,7 @@ import tasks
 
 
 def main() -> None:
-    """Print every task with a sentence about it."""
+    """Print every task with a one-line description."""
     packages = [f"tasks.{found.name}" for found in pkgutil.iter_modules(tasks.__path__) if found.ispkg]
     runnable = [name for name in packages if find_spec(f"{name}.__main__") is not None]
     width = max(map(len, runnable))

@@ -1,4 +1,4 @@
-"""The trained models that come with the project, in a line."""
+"""Load the trained models that come with the project by name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MODELS: dict[str, tuple[type[Classifier], object]] = {
 
 
 def pretrained(name: str) -> Classifier:
-    """A trained model that comes with the project; its `answer` takes text.
+    """Load a trained model that comes with the project; its `answer` method takes text.
 
     Args:
         name: "listops", "logic", "sst2" or "sst5".
     Raises:
-        UserError: there is no such model.
+        UserError: there is no model of this name.
     Example:
         >>> pretrained("listops").answer("[MAX 2 9 [MIN 4 7 ] 0 ]").answer
         '9'

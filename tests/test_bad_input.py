@@ -297,7 +297,7 @@ stats --generated -1 ->
 stats --generated 5 --seed -1 -> seed
 stats --data-dir {missing} -> {missing}
 stats --data-dir {directory} -> {directory}
-stats --data-dir {logic_empty} -> these 0
+stats --data-dir {logic_empty} -> got 0
 generate ->
 generate {text} --size 3 -> {text}
 generate {under_file} --size 3 -> {text}

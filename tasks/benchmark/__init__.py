@@ -1,1 +1,1 @@
-"""Speed and memory of every backend beside other implementations."""
+"""Compare the speed and memory of all backends with other implementations."""

@@ -1,4 +1,4 @@
-"""`python -m tasks.benchmark [VERB] --option value`: see `--help`, and `--help` of each verb."""
+"""`python -m tasks.benchmark [VERB] --option value`; the default verb is compare, and each has `--help`."""
 
 import sys
 

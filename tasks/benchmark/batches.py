@@ -1,6 +1,6 @@
-"""Batches of embedded tokens, identical for every contender.
+"""Batches of embeddings, the same for all contenders.
 
-Axes: B batch, T time, E features of an embedded token, D slot size.
+Axes: B batch, T time, E embedding size, D slot size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Batch(NamedTuple):
     """The input of a network.
 
     Args:
-        inputs: embedded tokens, (T, B, E).
+        inputs: embeddings, (T, B, E).
         lengths: (B,) int64, on the CPU.
         mask: True at tokens, False at padding, (T, B) bool.
         weights: the loss is the sum of the network's output times these: (B, D) for a summary of each
@@ -48,16 +48,16 @@ def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
 
 
 def with_input_gradients(batch: Batch) -> Batch:
-    """The same batch, its inputs a leaf that requires gradients.
+    """Return the same batch with inputs that require gradients.
 
     Args:
-        batch: left unchanged.
+        batch: is not changed.
     """
     return batch._replace(inputs=batch.inputs.detach().requires_grad_())
 
 
 def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
-    """A table of standard normal embeddings; row 0, which is padding, is zero.
+    """Draw a table of standard normal embeddings; row 0, for padding, is zero.
 
     Args:
         sizes: number of words and size E of an embedding.
@@ -72,7 +72,7 @@ def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
 
 
 def pad_left(batch: Batch) -> Batch:
-    """The same sequences, padded on the left.
+    """Move the padding of a batch to the left.
 
     Args:
         batch: padded on the right.

@@ -1,4 +1,4 @@
-"""The verbs `logic` and `sst`: what a training step and an answer cost, for every model of the task."""
+"""The verbs `logic` and `sst`: time a training step and a forward pass of all models of the task."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from tasks.runs.options import check_at_least
 from tasks.sst import config as sst_config
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WordEmbedding
-from tasks.sst.grammar import draw_treebank
+from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import phrases, read_directory
 
 
 @dataclass
 class ClassifierModelsConfig(MeasurementConfig):
-    """The models and their batches."""
+    """Models and batches."""
 
     batches: int = 4
-    """Batches, evenly spread over the lengths of a training epoch."""
+    """Number of batches, evenly spaced over the lengths of a training epoch."""
     batch_size: int = 128
-    """Examples in a batch."""
+    """Batch size."""
     slot_size: int = 200
-    """Hidden size of every model, slot size of Ordered Memory."""
+    """Hidden size of all models; the slot size of Ordered Memory."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    """Floating-point precision; bf16-mixed computes under autocast."""
+    """Floating-point precision; bf16-mixed uses autocast."""
 
     unit = "examples"
 
@@ -65,10 +65,10 @@ class ClassifierModelsConfig(MeasurementConfig):
         raise NotImplementedError
 
     def model_config(self, model: str) -> EncoderConfig:
-        """The configuration of one of the models.
+        """The configuration of a model.
 
         Args:
-            model: as named by `--model` of the task.
+            model: a value of `--model` of the task.
         """
         raise NotImplementedError
 
@@ -77,24 +77,27 @@ class ClassifierModelsConfig(MeasurementConfig):
         raise NotImplementedError
 
     def build(self, model: str, data: Any) -> nn.Module:
-        """One of the models, with random weights.
+        """Build a model with random weights.
 
         Args:
-            model: as named by `--model` of the task.
-            data: that it will read.
+            model: a value of `--model` of the task.
+            data: from `data`.
         """
         raise NotImplementedError
 
 
 @dataclass
 class LogicModelsConfig(ClassifierModelsConfig):
-    """Time a training step (optimizer included) and the answers of every model of the logic task, at the
-    paper's sizes, on drawn pairs of at most 6 operations."""
+    """Time a training step and a forward pass of all models of the logic task.
+
+    A training step includes the optimizer. Models have the sizes of the paper; data are generated pairs with
+    at most 6 operations.
+    """
 
     models: tuple[ModelName, ...] = get_args(ModelName)
     """Models to time."""
     pairs: int = 60_000
-    """Pairs to draw, so that a batch has like lengths as in training."""
+    """Number of pairs to generate; with many pairs, batches have similar lengths, as in training."""
 
     unit = "pairs"
 
@@ -122,19 +125,22 @@ class LogicModelsConfig(ClassifierModelsConfig):
 
 @dataclass
 class SentimentModelsConfig(ClassifierModelsConfig):
-    """Time a training step (optimizer included) and the answers of every model of the sentiment task, at the
-    paper's sizes, on phrases, each once, over random vectors."""
+    """Time a training step and a forward pass of all models of the sentiment task.
+
+    A training step includes the optimizer. Models have the sizes of the paper; data are distinct phrases with
+    random word vectors.
+    """
 
     models: tuple[ModelName, ...] = get_args(ModelName)
     """Models to time."""
     slot_size: int = 300
-    """Hidden size of every model, slot size of Ordered Memory."""
+    """Hidden size of all models; the slot size of Ordered Memory."""
     vector_size: int = 300
-    """Features of the vector of a word."""
+    """Size of a word vector."""
     classes: Literal[2, 5] = 2
-    """2 classes leave out neutral phrases."""
+    """Number of classes; 2 classes leave out neutral phrases."""
     data_dir: Path | None = None
-    """Directory with the treebank; None to draw sentences."""
+    """Directory with the treebank; None to generate sentences."""
 
     unit = "phrases"
 
@@ -158,10 +164,12 @@ class SentimentModelsConfig(ClassifierModelsConfig):
 
     def data(self) -> PhraseData:
         if self.data_dir is None:
-            treebank = draw_treebank(60 if self.quick else 6_000, self.seed)
+            treebank = generate_treebank(60 if self.quick else 6_000, self.seed)
         else:
             treebank = read_directory(self.data_dir)
-        return PhraseData(treebank.train, phrases(treebank.train, self.classes, merge=True), given_trees=True)
+        return PhraseData(
+            treebank.train, phrases(treebank.train, self.classes, merge=True), include_trees=True
+        )
 
     def build(self, model: str, data: PhraseData) -> SentimentModel:
         vocabulary = sorted({word.lower() for tree in data.trees for word in tree.words})
@@ -171,12 +179,12 @@ class SentimentModelsConfig(ClassifierModelsConfig):
 
 
 def run_classifier_models(config: ClassifierModelsConfig) -> None:
-    """Time the models, print the tables, and write the results where asked.
+    """Time the models and print the tables; with `--json`, write the results.
 
     Args:
         config: the options.
     Raises:
-        UserError: a bad option, or more batches than an epoch has.
+        UserError: an option is out of range, or an epoch has fewer batches.
     """
     config.set_up()
     if config.quick:
@@ -186,7 +194,7 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
     chosen = spread_batches(lengths, config.batch_size, config.batches, config.seed)
     contenders = {name: _contender(config, name, data, chosen) for name in config.names}
     times = interleave(contenders, len(chosen), repeats=config.repeats, device=config.device)
-    epoch = len(lengths) / config.batch_size / config.batches  # the batches timed are as many of an epoch's
+    epoch = len(lengths) / config.batch_size / config.batches  # batches per epoch / timed batches
     details = {
         name: {
             "parameters": sum(parameter.numel() for parameter in contender.module.parameters()),
@@ -208,7 +216,7 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
 def _contender(
     config: ClassifierModelsConfig, name: str, data: LabelledData, batches: Sequence[Indices]
 ) -> ModuleContender[Any]:
-    """One model, trained as the task trains it."""
+    """A model, trained as in the task."""
     of_model = config.model_config(name)
     torch.manual_seed(config.seed)
     model = config.build(name, data).to(config.device)

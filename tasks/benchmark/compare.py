@@ -1,4 +1,4 @@
-"""The verb `compare`: all contenders on the batches of each configuration, in one run."""
+"""The verb `compare`: time all contenders on the same batches."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_compare(config: CompareConfig) -> None:
 
 
 def _workloads(config: CompareConfig) -> Iterator[Workload]:
-    """What to measure."""
+    """The configurations to measure."""
     for name in config.config:
         for length in config.single:
             yield build_single(name, length, seed=config.seed, quick=config.quick)
@@ -78,7 +78,7 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
 
     Args:
         workload: its sizes and batches.
-        config: what to measure, and how.
+        config: the options.
     Returns:
         The object of `--json`: sizes, batches, machine, times and peaks of each contender, ratios.
     Raises:
@@ -144,7 +144,7 @@ def _sizes(sizes: Sizes, config: CompareConfig) -> Sizes:
 def _build_all(
     setup: Setup, entries: Sequence[Entry], batches: Sequence[Batch]
 ) -> tuple[list[Entry], dict[str, Contender], dict[str, str]]:
-    """The entries and contenders that can run here, and why the other backends cannot."""
+    """Build the contenders that can run here; for the others, say why they cannot."""
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     for entry in entries:
@@ -158,7 +158,7 @@ def _build_all(
 
 
 def _released_difference(setup: Setup, batch: Batch) -> float | None:
-    """The largest difference between the authors' outputs and ours, if their module can take our weights."""
+    """Compare the authors' outputs with ours, if their module can load our weights."""
     if setup.released_code is None or not comparable(setup.sizes):
         return None
     if setup.sizes.occupancy_threshold != OCCUPANCY_THRESHOLD:
@@ -213,7 +213,7 @@ def _notes(result: dict[str, Any]) -> list[str]:
             )
         else:
             notes.append(
-                "released: ran with its own score and cell and random weights on the same shapes, because it "
+                "released: run with its own score and cell and random weights on the same shapes, because it "
                 f"has no {result['sizes']['score']} score with a {result['sizes']['cell']} cell"
             )
     return notes

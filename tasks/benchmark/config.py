@@ -18,22 +18,22 @@ ConfigName = Literal["listops", "logic", "sst", "long"]
 
 @dataclass
 class MeasurementConfig(ResultsConfig):
-    """The measurement."""
+    """Measurement."""
 
     repeats: int = 5
-    """Timed runs of each contender on each batch, after an untimed one; medians are reported."""
+    """Number of timed repetitions on each batch, after an untimed one; medians are reported."""
     device: str = "cpu"
     """Device to run on: cpu, cuda, cuda:1, …"""
     seed: int = 1
-    """Seed of the batches, the weights and dropout."""
+    """Seed of batches, weights and dropout."""
     flush_denormal: bool = False
-    """Flush denormal numbers to zero: gradients that vanish over 1,000 tokens become denormal, which slows a
-    CPU down."""
+    """Flush denormal numbers to zero. Over 1,000 tokens, gradients can vanish to denormal numbers, which are
+    slow on a CPU."""
     quick: bool = False
-    """Tiny sizes and one repeat: a smoke test whose times mean nothing."""
+    """Smoke test with tiny sizes and one repetition; its times mean nothing."""
 
     def check(self) -> None:
-        """Raise a UserError that names the first option out of range."""
+        """Raise a UserError if an option is out of range; the message names the option."""
         check_at_least(1, self, "repeats")
         check_at_least(0, self, "seed")
         try:
@@ -57,31 +57,34 @@ class MemoryConfig(MeasurementConfig):
     """Peak memory."""
 
     memory: bool = True
-    """Also measure the peak memory of a training step, of each contender in a process of its own."""
+    """Also measure the peak memory of a training step, in a separate process for each contender."""
 
 
 @dataclass
 class CompareConfig(MemoryConfig):
-    """Time a training step and a forward pass of every backend beside nn.LSTM, the authors' code and
-    the matrix products that every implementation needs."""
+    """Time a training step and a forward pass of all backends of Ordered Memory.
+
+    They are compared with nn.LSTM, the authors' code and the matrix products that every implementation needs.
+    """
 
     config: tuple[ConfigName, ...] = ("listops",)
     """Sizes and batches: `listops`, `logic` and `sst` as in the paper, `long` has about 1,000 tokens."""
     released_code: Path | None = None
-    """A checkout of the authors' Ordered-Memory repository: time its module on the same batches."""
+    """A checkout of the authors' Ordered-Memory repository, whose module is timed on the same batches."""
     checkpoint: Path | None = None
-    """A ListOps run's best.safetensors: use its weights, sizes, score and cell instead of random weights."""
+    """A ListOps run's best.safetensors, whose weights, sizes, score and cell are used instead of random
+    weights."""
     score: Literal["normalized", "additive"] = "normalized"
-    """Score of the slot attention; a checkpoint brings its own."""
+    """Score function of the slot attention; a checkpoint has its own."""
     num_slots: int | None = None
-    """Number of memory slots, if not that of the configuration or the checkpoint."""
+    """Number of memory slots; by default that of the configuration or the checkpoint."""
     occupancy_threshold: float | None = None
-    """Slot occupancies below this fraction count as empty; by default 1e-5 or the checkpoint's own."""
+    """Slots with an occupancy below this fraction count as empty; by default 1e-5 or that of the
+    checkpoint."""
     single: tuple[int, ...] = ()
-    """Instead of batches, one expression, pair or sentence of each of these numbers of tokens, by itself: the
-    time from call to answer."""
+    """Measure the latency of single examples with these numbers of tokens, instead of batches."""
     batches: int = 4
-    """Batches of each configuration, evenly spread over the lengths of a training epoch."""
+    """Number of batches of each configuration, evenly spaced over the lengths of a training epoch."""
     max_length: int = 100
     """Maximum length of a `listops` expression in tokens."""
 
@@ -93,23 +96,23 @@ class CompareConfig(MemoryConfig):
         check_fraction(self, "occupancy_threshold")
         if any(length < 4 for length in self.single):
             raise UserError(f"--single must be at least 4, got {min(self.single)}")
-        strangers = [name for name in self.config if name not in ("listops", "long")]
-        if self.checkpoint is not None and strangers:
-            raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {strangers[0]}")
+        others = [name for name in self.config if name not in ("listops", "long")]
+        if self.checkpoint is not None and others:
+            raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {others[0]}")
 
 
 @dataclass
 class ScalingConfig(MemoryConfig):
-    """Time and memory as T, B, N and D grow one at a time, with and without recomputation."""
+    """Measure time and memory as T, B, N or D grows, with and without activation checkpointing."""
 
     axes: tuple[Literal["T", "B", "N", "D"], ...] = ("T", "B", "N", "D")
-    """What grows: tokens, sequences, slots, slot size."""
+    """What to vary: number of tokens (T), batch size (B), number of slots (N), slot size (D)."""
     backend: str = "auto"
     """Backend of the layer."""
     out: Path = Path("runs/benchmark")
-    """Directory for scaling.csv and a plot for each of the four."""
+    """Directory for scaling.csv and one plot per axis."""
     nesting: int = 5
-    """Depth of the brackets in the ListOps-style expressions, whatever their length."""
+    """Nesting depth of the ListOps-style expressions, independent of their length."""
 
     def check(self) -> None:
         super().check()

@@ -1,7 +1,6 @@
-"""What is timed: a network on batches, in training and in evaluation.
+"""Contenders: what is timed, in training and in evaluation.
 
-A contender returns closures: setup (modes, clearing gradients, layout) happens before, only the closure is
-timed.
+A contender returns closures. Only the closure is timed; setup, such as clearing gradients, happens before.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Contender(Protocol):
         Args:
             index: of the batch.
         Returns:
-            Takes the step when called.
+            A function that takes the step.
         """
 
     def evaluation(self, index: int) -> Callable[[], None]:
@@ -36,20 +35,20 @@ class Contender(Protocol):
         Args:
             index: of the batch.
         Returns:
-            Runs the forward pass when called.
+            A function that runs the forward pass.
         """
 
 
 class ModuleContender(Generic[Batch]):
-    """A module: its training step is a forward pass, a scalar loss and the backward pass.
+    """A module, whose training step is the forward pass, a scalar loss and the backward pass.
 
     Args:
         module: on its device.
         batches: its input, on the same device.
-        loss: the forward pass and the loss of a batch, a scalar.
-        forward: the forward pass alone.
-        prepare: prepares a batch for a training step, such as by making its inputs require gradients.
-        finish: called after the backward pass, such as an optimizer's step.
+        loss: computes the forward pass and the scalar loss of a batch.
+        forward: computes only the forward pass.
+        prepare: prepares a batch for a training step, for example by making its inputs require gradients.
+        finish: called after the backward pass, for example to take an optimizer step.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Ordered Memory's contenders: every backend of the layer, the authors' module, nn.LSTM, and the floor.
+"""The contenders for Ordered Memory: all backends of the layer, the authors' module, nn.LSTM, and the floor.
 
 A training step is the forward pass, a scalar loss on the summaries, and the backward pass to all parameters
-and to the embedded inputs.
+and to the inputs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tasks.runs.errors import UserError
 
 
 class Entry(NamedTuple):
-    """A contender by name.
+    """The description of a contender.
 
     Args:
-        name: in tables.
-        backend: of our layer; None for the others.
+        name: shown in tables.
+        backend: of our layer; None for other contenders.
         recompute_every: argument of our layer.
         bfloat16: whether to run under autocast.
     """
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that contenders are built from; another process builds the same from it."""
+    """Everything that is needed to build the same contenders, also in another process."""
 
     sizes: Sizes
     seed: int
@@ -56,11 +56,11 @@ class Setup:
 
 
 def entries_of(released_code: Path | None, recompute_every: int | None = None) -> list[Entry]:
-    """All contenders: the backends, the authors' code, LSTM and the floors.
+    """List all contenders: the backends, the authors' code, LSTM and the floors.
 
     Args:
         released_code: checkout of the authors' repository; None to leave it out.
-        recompute_every: if given, every backend also runs with this argument of `OrderedMemory`.
+        recompute_every: if given, also list all backends with this argument of `OrderedMemory`.
     """
     entries = [Entry(name, name) for name in BACKENDS]
     floors = [Entry(FLOOR)]
@@ -75,7 +75,7 @@ def entries_of(released_code: Path | None, recompute_every: int | None = None) -
 
 
 def balanced_checkpoints(steps: int) -> int:
-    """The number of steps between checkpoints that cuts T steps into about √T stretches.
+    """Compute the number of steps between checkpoints that divides T steps into about √T segments.
 
     Args:
         steps: T.
@@ -87,12 +87,12 @@ def balanced_checkpoints(steps: int) -> int:
 
 
 def trained_sizes(checkpoint: Path) -> Sizes:
-    """The sizes of a trained ListOps model.
+    """Read the sizes of a trained ListOps model.
 
     Args:
         checkpoint: a run's best.safetensors.
     Raises:
-        UserError: no such file, not a ListOps checkpoint, or one of an LSTM.
+        UserError: the file does not exist, is not a ListOps checkpoint, or is not a model with slots.
     """
     table, layer = _load(checkpoint)
     options = {name: getattr(layer, name) for name in Sizes._fields if name != "vocabulary"}
@@ -114,7 +114,7 @@ def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
 
 
 def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None = None) -> OrderedMemory:
-    """Our layer; the same setup gives the same weights with every backend.
+    """Build our layer; the same setup gives the same weights with all backends.
 
     Args:
         setup: sizes, seed, device and checkpoint.
@@ -140,7 +140,7 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
     Returns:
         The contender.
     Raises:
-        RuntimeError: the backend cannot run here; says why.
+        RuntimeError: the backend cannot run here; the message says why.
         UserError: the authors' code is not the expected one.
     """
     if entry.name in (FLOOR, FLOOR_BF16):
@@ -166,7 +166,7 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
             found: Tensor = layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
         return found
 
-    # A backend that cannot run raises an error when it is first called, in either mode.
+    # A backend that cannot run raises an error in its first call, in training or evaluation mode.
     probe = batch_contender(layer, [_first_token(batches[0])], summaries)
     probe.training_step(0)()
     probe.evaluation(0)()
@@ -176,7 +176,7 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
 def batch_contender(
     module: nn.Module, batches: Sequence[Batch], forward: Callable[[Batch], Tensor]
 ) -> ModuleContender[Batch]:
-    """A contender whose loss is the sum of its output times the `weights` of the batch.
+    """Make a contender whose loss is the sum of its output times the `weights` of the batch.
 
     Args:
         module: its parameters get gradients.
@@ -210,5 +210,5 @@ def _load(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
     """Embeddings and layer of a trained model."""
     model, _ = load_model(checkpoint)
     if not isinstance(model.encoder, OrderedMemory):
-        raise UserError(f"--checkpoint {checkpoint}: is an LSTM, without slots to compare")
+        raise UserError(f"--checkpoint {checkpoint}: expected an Ordered Memory, got another encoder")
     return model.embedding.weight.detach(), model.encoder

@@ -1,4 +1,4 @@
-"""From times to figures: sums over batches, rates, ratios, and their tables."""
+"""Compute sums over batches, rates and ratios from measured times, and format them as tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KINDS = {"train": "training step", "infer": "evaluation"}
 def contender_figures(
     times: Mapping[str, Times], unit: str, count: int, details: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """What is reported of each contender.
+    """Compute the figures of each contender.
 
     Args:
         times: by name, milliseconds of each batch.
-        unit: what is counted: "tokens", "pairs".
-        count: number of units in all batches together.
+        unit: the unit of rates: "tokens", "pairs".
+        count: number of units in all batches.
         details: further values of each contender, by name.
     Returns:
         JSON values by name: for each of `KINDS` `_ms`, `_ms_per_batch` and `_{unit}_per_s`, then the details.
@@ -38,7 +38,7 @@ def contender_figures(
 
 
 def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | None:
-    """The time of one contender over that of another.
+    """Compute the time of one contender divided by that of another.
 
     Args:
         contenders: from `contender_figures`.
@@ -54,7 +54,7 @@ def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | 
 
 
 def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
-    """The ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON values.
+    """Compute the ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON.
 
     Args:
         contenders: from `contender_figures`.
@@ -69,15 +69,14 @@ def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
 
 
 def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
-    """A table for training and one for evaluation.
+    """Format a table for training and one for evaluation.
 
     Args:
         contenders: from `contender_figures`.
-        unit: as there.
-        lstm: the contender that "× LSTM" is the ratio to.
+        unit: as for `contender_figures`.
+        lstm: the contender in the denominator of "× LSTM".
     Returns:
-        Several lines. "speedup" is the ratio of the authors' time to the row's; columns that no row fills
-        are left out.
+        Several lines. "speedup" is the authors' time divided by the row's; empty columns are left out.
     """
     return "\n".join(_table(contenders, kind, title, unit, lstm) for kind, title in KINDS.items())
 

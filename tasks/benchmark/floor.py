@@ -1,9 +1,9 @@
-"""The floor: only the large matrix products, on the (sequence, step, slot) triples that matter.
+"""The floor, a lower bound of the time: only the large matrix products on necessary triples.
 
-With →π_i = 0 a slot's candidate is exactly x̃, and its composition neither shows in any result nor has a
-gradient; with an occupancy below the threshold a slot is not attended and its key is not needed. What is
-left is work that every implementation of these equations does. The counts come from the attention of a
-run of the layer itself, with its dropout when training.
+A triple is a sequence, a step and a slot. If →π_i = 0, the candidate of a slot is exactly x̃; its composition
+affects neither results nor gradients. If the occupancy is below the threshold, a slot is not attended and its
+key is not needed. Every implementation of these equations has to do the remaining work. The triples are
+counted from the attention of the layer itself, with dropout in training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = 8192
 
 
 class Counts(NamedTuple):
-    """Of one batch.
+    """Counts of one batch.
 
     Args:
         tokens: number of tokens, padding excluded.
@@ -75,12 +75,13 @@ def count(attention: Tensor, lengths: Tensor, threshold: float = OCCUPANCY_THRES
 
 
 def products(layer: OrderedMemory, counts: Counts) -> list[Product]:
-    """The matrix products of a forward pass: projection, query and key, both halves of the cell's first map,
-    its second.
+    """List the matrix products of a forward pass.
+
+    These are projection, query, key, both halves of the first linear layer of the cell, and its second one.
 
     Args:
         layer: its first direction is counted.
-        counts: rows of each product.
+        counts: number of rows of each product.
     """
     direction: Any = layer.directions[0]
     score, cell = direction.score, direction.cell
@@ -97,10 +98,10 @@ def products(layer: OrderedMemory, counts: Counts) -> list[Product]:
 
 
 class Floor:
-    """Computes the products of each batch: those of the forward pass, and in training two more for each.
+    """A contender that computes the products of the forward pass and, in training, two more for each.
 
     Args:
-        layer: its attention and weights are used.
+        layer: the layer whose attention and weights are used.
         batches: its input.
         dtype: of the operands; None for that of the layer.
     """
@@ -139,7 +140,7 @@ class Floor:
         for weight, _ in plan:
             for width in weight.shape:
                 for name in ("value", "gradient"):
-                    # Random numbers: zeros and denormals take other times.
+                    # Random numbers, since the time of products with zeros or denormals may differ.
                     self._buffers.setdefault((name, width), weight.new_empty(CHUNK, width).normal_())
         return plan
 

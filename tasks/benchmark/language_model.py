@@ -1,4 +1,4 @@
-"""The verb `language-model`: a step of the language model with ON-LSTM and with nn.LSTM, and parts of it."""
+"""The verb `language-model`: time a training step of the language model with ON-LSTM and with nn.LSTM."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from tasks.benchmark.measure import interleave
 from tasks.language_model.config import PRESETS
 from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
-from tasks.language_model.task import LanguageModelling, Text
+from tasks.language_model.task import LanguageModelling, TextBatch
 from tasks.runs.options import check_at_least
 
 
 @dataclass
 class LanguageModelBenchmarkConfig(MeasurementConfig):
-    """Time a training step (clipping and optimizer included) and a forward pass of the language model with
-    ON-LSTM and with nn.LSTM, and what both spend outside the recurrent layers."""
+    """Time a training step and a forward pass of the language model, with ON-LSTM and with nn.LSTM.
+
+    A training step includes gradient clipping and the optimizer. The parts outside the recurrent layers are
+    also timed.
+    """
 
     preset: Literal["small", "paper"] = "paper"
-    """Sizes, dropout and batch of this preset of the task."""
+    """The preset of the task whose sizes, dropout and batch size are used."""
     vocabulary: int = 10_000
     """Number of words."""
 
@@ -38,7 +41,7 @@ class LanguageModelBenchmarkConfig(MeasurementConfig):
 
 
 def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
-    """Print the tables, and write the results where asked.
+    """Print the tables; with `--json`, write the results.
 
     Args:
         config: the options.
@@ -52,7 +55,7 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
     torch.manual_seed(config.seed)
     shape = options.bptt, options.batch_size
     tokens, targets = torch.randint(config.vocabulary, (2, *shape), device=config.device)
-    text = Text(tokens, targets, first=True)
+    text = TextBatch(tokens, targets, first=True)
     contenders: dict[str, Contender] = {}
     for name, model in (("ON-LSTM", "onlstm"), (LSTM, "lstm")):
         chosen: Any = model
@@ -73,11 +76,13 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
     config.write({**machine, "preset": config.preset, "contenders": figures})
 
 
-def _step(model: nn.Module, task: LanguageModelling, text: Text, config: Any) -> ModuleContender[Text]:
-    """A step as the task takes it."""
+def _step(
+    model: nn.Module, task: LanguageModelling, text: TextBatch, config: Any
+) -> ModuleContender[TextBatch]:
+    """A training step as in the task."""
     optimizer = AveragedSGD(model, config).optimizer
 
-    def loss(batch: Text) -> Tensor:
+    def loss(batch: TextBatch) -> Tensor:
         found = task.losses(model, batch)
         assert found.penalty is not None
         return found.loss.mean() + found.penalty
@@ -92,7 +97,7 @@ def _step(model: nn.Module, task: LanguageModelling, text: Text, config: Any) ->
 
 
 def _output_layer(size: int, vocabulary: int, targets: Tensor, device: str) -> ModuleContender[Tensor]:
-    """The product with the embedding's weights and the cross-entropy."""
+    """The output layer and the cross-entropy."""
     layer = nn.Linear(size, vocabulary, device=device)
     hidden = torch.randn(targets.numel(), size, device=device)
 

@@ -1,4 +1,4 @@
-"""Where and when numbers were measured."""
+"""Describe the machine, versions and settings of a measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks.runs.machine import commit, device_name
 
 
 def describe(config: MeasurementConfig) -> dict[str, Any]:
-    """Device, versions, commit, date and how it was measured, as JSON values.
+    """Describe device, versions, commit, date and settings as JSON values.
 
     Args:
         config: device and options of the measurement.
@@ -31,7 +31,7 @@ def describe(config: MeasurementConfig) -> dict[str, Any]:
 
 
 def machine_line(machine: dict[str, Any], *notes: str) -> str:
-    """What `describe` found, in one line.
+    """Format what `describe` returned in one line.
 
     Args:
         machine: from `describe`.

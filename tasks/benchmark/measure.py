@@ -1,6 +1,6 @@
-"""Interleaved timing: the contenders take turns on the same batch, repeatedly; medians are reported.
+"""Interleaved timing: contenders take turns on the same batch, repeatedly, and medians are reported.
 
-A temporary disturbance of the machine affects all contenders alike, so their ratios remain valid.
+So a temporary load of the machine affects all contenders alike, and their ratios remain valid.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def interleave(
 
 
 def _clock(run: Callable[[], None], device: str) -> float:
-    """Milliseconds."""
+    """Time a call in milliseconds."""
     _wait(device)
     started = time.perf_counter()
     run()

@@ -1,4 +1,4 @@
-"""Additional peak memory of a training step, measured in a process of its own."""
+"""Measure the peak memory of a training step in a separate process."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MIB = 2**20
 
 
 def peak_mib(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> float | None:
-    """Measure one training step of one contender.
+    """Measure the peak memory of one training step of a contender.
 
     Args:
         setup: what the contender is built from.
         entry: which contender.
         batch: its input.
-        threads: of PyTorch on the CPU.
+        threads: number of CPU threads.
     Returns:
-        MiB in addition to weights, inputs and what a tiny step leaves behind; None if the process died, as
-        when it runs out of memory.
+        MiB in addition to weights, inputs and what a tiny step has allocated; None if the process ran out of
+        memory or was killed.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -59,16 +59,16 @@ def _measure(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> flo
 
 
 def _start_of_peak() -> int:
-    """Resident bytes; also resets the peak to them where the system allows it."""
+    """Reset the peak, where the system allows it, and return it in bytes."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return _peak()
 
 
 def _peak() -> int:
-    """The largest resident set so far, in bytes.
+    """The peak resident set size so far, in bytes.
 
-    Linux hands a parent's peak in getrusage down to its children, so it is read from the memory map's own.
+    On Linux it is read from /proc, since a child inherits its parent's peak in getrusage.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The verb `onlstm`: ON-LSTM's backends beside nn.LSTM, the authors' code and the matrix products."""
+"""The verb `onlstm`: time ON-LSTM's backends, nn.LSTM, the authors' code and the matrix products."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FILE = "ON_LSTM.py"
 
 @dataclass
 class OnlstmConfig(MeasurementConfig):
-    """Time a training step and a forward pass of ON-LSTM beside nn.LSTM of the same size."""
+    """Time a training step and a forward pass of ON-LSTM and of nn.LSTM with the same sizes."""
 
     sizes: tuple[str, ...] = ("70x20x400x1150", "35x256x128x400", "35x32x200x650")
-    """Sizes to compare at: tokens x sequences x input features x hidden units."""
+    """Sizes: tokens x batch size x input size x hidden size."""
     chunk_size: int = 10
-    """Units per entry of a master gate."""
+    """Chunk size of ON-LSTM: hidden units per master-gate entry."""
     released_code: Path | None = None
-    """A checkout of the authors' Ordered-Neurons repository: time its module on the same batches."""
+    """A checkout of the authors' Ordered-Neurons repository, whose module is timed on the same batches."""
 
     def check(self) -> None:
         super().check()
@@ -49,7 +49,7 @@ class OnlstmConfig(MeasurementConfig):
 
 
 class _Size(NamedTuple):
-    """T tokens, B sequences, F features of a token, H hidden units."""
+    """T tokens, batch size B, input size F, hidden size H."""
 
     T: int
     B: int
@@ -58,7 +58,7 @@ class _Size(NamedTuple):
 
 
 def run_onlstm(config: OnlstmConfig) -> None:
-    """Print the tables of each size, and write the results where asked.
+    """Print the tables of each size; with `--json`, write the results.
 
     Args:
         config: the options.
@@ -139,8 +139,11 @@ def _contender(lstm: nn.Module, batches: list[Batch]) -> Contender:
 
 
 class _Products:
-    """Only the matrix products of an ON-LSTM: one for the input, a recurrent one per step and, in training,
-    another per step, two for the gradients of the weights and one for that of the input."""
+    """The floor: only the matrix products of an ON-LSTM.
+
+    There is one for the input and one per step. Training adds one per step, one for the gradient of the input
+    and two for those of the weights.
+    """
 
     def __init__(self, layer: ONLSTM, x: Tensor) -> None:
         self.weight_i = layer.weight_ih_l0.detach()
@@ -172,15 +175,15 @@ class _Products:
 
 
 def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
-    """The authors' module with the weights of ours.
+    """Build the authors' module with the weights of our layer.
 
     Args:
-        directory: of a checkout of yikangshen/Ordered-Neurons; nothing is written to it.
-        layer: of one layer and direction.
+        directory: a checkout of yikangshen/Ordered-Neurons; nothing is written to it.
+        layer: with one layer and direction.
     Returns:
         Their module, on the device of the layer.
     Raises:
-        UserError: the checkout does not hold the file, or it is not the module that is known here.
+        UserError: the checkout does not contain the file, or its module is not the expected one.
     """
     released = build_module(
         directory,
@@ -193,10 +196,10 @@ def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
 
 
 def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
-    """The parameters of our layer under the authors' names and in their order: ĩ, f̃, o, ĉ, i, f.
+    """Convert the parameters of our layer to the authors' names and order of gates: ĩ, f̃, o, ĉ, i, f.
 
     Args:
-        layer: of one layer and one direction.
+        layer: with one layer and direction.
     """
     size, masters = layer.hidden_size, layer.hidden_size // layer.chunk_size
     state = layer.state_dict()
@@ -209,16 +212,16 @@ def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
 
 
 def largest_difference(released: nn.Module, layer: ONLSTM, x: Tensor) -> float:
-    """The largest difference between the outputs of the two in float64, on a few steps of a few sequences.
+    """Compute the largest difference between the outputs of both modules in float64, on a small batch.
 
     Args:
         released: the authors' module with the weights of `layer`.
         layer: ours.
         x: (T, B, F).
     Returns:
-        The largest difference of an entry.
+        The largest absolute difference.
     Raises:
-        UserError: it is beyond the tolerance.
+        UserError: it exceeds the tolerance.
     """
     few = x[:5, :2].double()
     theirs, ours = copy.deepcopy(released).double().eval(), copy.deepcopy(layer).double().eval()
@@ -231,6 +234,6 @@ def largest_difference(released: nn.Module, layer: ONLSTM, x: Tensor) -> float:
 
 def _run_released(module: Any, x: Tensor) -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of 2019
+        warnings.simplefilter("ignore")  # their code is from 2019
         output: Tensor = module(x, module.init_hidden(x.shape[1]))[0]
     return output

@@ -1,11 +1,11 @@
-"""The authors' module, from a checkout that the user names, as another contender.
+"""The authors' module as a contender, from a checkout that the user names.
 
-Its file has the name of this library's package, so it is executed from its source under a private name;
-nothing is written to the checkout. Its one file needs no change for current PyTorch. Its training code
-builds the boolean mask (tokens True) that the module takes, and so does this. Sequences are padded on the
-side on which its own tasks pad them: ListOps on the left, with the output of the last step; the others
-on the right, with the output at each sequence's last token. With padding on the left its results depend on
-how much of it there is, so agreement is checked on sequences of one length.
+Its file has the same name as this library's package, so it is executed under a private name; nothing is
+written to the checkout. It runs on current PyTorch without changes. The module takes a boolean mask (True at
+tokens). Sequences are padded on the same side as in the authors' tasks: for ListOps on the left, with the
+output of the last step; for the others on the right, with the output at the last token of each sequence. With
+left padding, its results depend on the amount of padding, so it is compared with ours on sequences of the
+same length.
 """
 
 from __future__ import annotations
@@ -27,29 +27,31 @@ from tasks.runs.errors import UserError
 
 FILE, REPOSITORY = "ordered_memory.py", "yikangshen/Ordered-Memory"
 TOLERANCE = 1e-9
-"""The largest difference between outputs in float64 that counts as agreement."""
+"""Maximum allowed difference between outputs in float64."""
 
 
 def execute(directory: Path, file: str, repository: str) -> ModuleType:
     """Execute one file of a checkout under a private name.
 
     Args:
-        directory: of the checkout, which the file may import its neighbours from; nothing is written to it.
-        file: its name there.
-        repository: the expected repository, for the error.
+        directory: the checkout, from which the file may import other files; nothing is written to it.
+        file: name of the file.
+        repository: the expected repository, for error messages.
     Returns:
-        The module, which is not in `sys.modules`; nor are the neighbours that it imported.
+        The module. Neither this module nor those that it imports from the checkout are left in `sys.modules`.
     Raises:
-        UserError: the checkout does not hold the file, or it cannot be executed.
+        UserError: the checkout does not contain the file, or the file cannot be executed.
     """
     path = directory / file
     if not path.is_file():
-        raise UserError(f"--released-code {directory}: holds no {file}; expected a checkout of {repository}")
+        raise UserError(
+            f"--released-code {directory}: contains no {file}; expected a checkout of {repository}"
+        )
     module = ModuleType(f"_released_{path.stem}")
     before = set(sys.modules)
     sys.path.insert(0, str(directory.resolve()))
     try:
-        with _refusing(path):
+        with _reporting_errors(path):
             exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     finally:
         sys.path.pop(0)
@@ -67,19 +69,19 @@ def build_module(
     build: Callable[[ModuleType], nn.Module],
     weights: dict[str, Tensor] | None,
 ) -> nn.Module:
-    """A network of the authors' code.
+    """Build a network of the authors' code.
 
     Args:
         directory, file, repository: see `execute`.
         build: builds the network from the executed file.
-        weights: its state dict; None for its own initial weights.
+        weights: the state dict to load; None to keep its initial weights.
     Returns:
         The network, on the CPU.
     Raises:
         UserError: the file is missing, or it is not the expected one.
     """
     module = execute(directory, file, repository)
-    with _refusing(directory / file):
+    with _reporting_errors(directory / file):
         network = build(module)
         if weights is not None:
             network.load_state_dict(weights)
@@ -87,14 +89,12 @@ def build_module(
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _reporting_errors(path: Path) -> Iterator[None]:
     """Report any error of the authors' file in one line."""
     try:
         yield
     except Exception as error:
-        raise UserError(
-            f"{path}: not the module that is known here: {type(error).__name__}: {error}"
-        ) from None
+        raise UserError(f"{path}: not the expected module: {type(error).__name__}: {error}") from None
 
 
 def check_difference(difference: float) -> None:
@@ -107,22 +107,22 @@ def check_difference(difference: float) -> None:
     """
     if not difference <= TOLERANCE:
         raise UserError(
-            f"--released-code: its outputs differ from ours by {difference:.2g} with the same weights, "
-            f"more than {TOLERANCE:g}: this is not the code that the comparison is with"
+            f"--released-code: with the same weights, its outputs differ from ours by {difference:.2g}, more "
+            f"than {TOLERANCE:g}: not the expected code"
         )
 
 
 def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Module:
-    """The authors' module at these sizes, with the weights of our layer where it can have them.
+    """Build the authors' module, with the weights of our layer if they fit; see `comparable`.
 
     Args:
-        directory: of the checkout.
+        directory: the checkout.
         sizes: of the module.
-        layer: ours; see `comparable`.
+        layer: our layer.
     Returns:
         Their module, on the device of the layer.
     Raises:
-        UserError: it is not the module that is known here.
+        UserError: it is not the expected module.
     """
     released = build_module(
         directory,
@@ -141,7 +141,7 @@ def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Mo
 
 
 def comparable(sizes: Sizes) -> bool:
-    """Whether the authors' module computes the same function: it has one score and one cell.
+    """Whether the authors' module can compute the same function: it has only one score and one cell.
 
     Args:
         sizes: of our layer.
@@ -150,10 +150,10 @@ def comparable(sizes: Sizes) -> bool:
 
 
 def released_weights(layer: OrderedMemory) -> dict[str, Tensor]:
-    """The parameters of our layer under the authors' names and in their order.
+    """Convert the parameters of our layer to the authors' names and layout.
 
-    Their cell reads [M̂_{i-1}; M_i] through one matrix, ours has a matrix for each half; their gates are
-    those of M̂_{i-1}, M_i, u, ours those of M_i, M̂_{i-1}, u.
+    Their cell has one matrix for [M̂_{i-1}; M_i], ours has one for each half. The order of their gates is
+    M̂_{i-1}, M_i, u; that of ours is M_i, M̂_{i-1}, u.
 
     Args:
         layer: unidirectional, with the normalized score and the gated cell.
@@ -191,16 +191,16 @@ _SAME = {
 
 
 def largest_difference(released: nn.Module, layer: OrderedMemory, batch: Batch) -> float:
-    """The largest difference between the outputs of the two in float64, on sequences of one length.
+    """Compute the largest difference between the outputs of both modules in float64, without padding.
 
     Args:
-        released: with the weights of `layer`.
-        layer: ours.
-        batch: its longer half, cut to the length that all of these have.
+        released: the authors' module with the weights of `layer`.
+        layer: our layer.
+        batch: the longer half of its sequences is used, truncated to the same length.
     Returns:
-        The largest difference of an entry of a summary.
+        The largest absolute difference.
     Raises:
-        UserError: it is beyond the tolerance.
+        UserError: it exceeds the tolerance.
     """
     length = int(batch.lengths.median())
     chosen = (batch.lengths >= length).to(batch.inputs.device)

@@ -1,4 +1,4 @@
-"""The verb `scaling`: time and memory of our layer as T, B, N and D grow one at a time."""
+"""The verb `scaling`: time and memory of our layer as T, B, N or D grows."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def run_scaling(config: ScalingConfig) -> None:
         write_atomically(config.out / "scaling.csv", _csv(rows))
         write_atomically(config.out / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
     config.write(rows)
-    print(f"\n{config.out / 'scaling.csv'}, and plots beside it")
+    print(f"\n{config.out / 'scaling.csv'}, and plots in the same directory")
 
 
 def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Row]:
-    """One point of a sweep, with and without recomputation."""
+    """Measure one point of a sweep, with and without activation checkpointing."""
     T, B, N, D = (sizes[name] for name in "TBND")
     rng = np.random.default_rng(config.seed)
     batch = pad([nested_expression(rng, T, config.nesting) for _ in range(B)])
@@ -122,7 +122,7 @@ def _csv(rows: Sequence[Row]) -> str:
 
 
 def _figure(axis: str, rows: Sequence[Row]) -> Figure:
-    """Time per token, and peak memory where it was measured."""
+    """Plot time per token and, if it was measured, peak memory."""
     columns = {
         "training step (µs per token)": "train_us_per_token",
         "evaluation (µs per token)": "infer_us_per_token",

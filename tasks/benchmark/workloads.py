@@ -1,4 +1,4 @@
-"""The data of each configuration: sizes as in the papers, and batches of tokens as in training.
+"""The sizes and data of each configuration: sizes as in the papers, batches of tokens as in training.
 
 Axes: B batch, T time. Token ids start at 1; 0 is padding, on the right.
 """
@@ -36,10 +36,10 @@ class Sizes(NamedTuple):
 
 
 class TokenBatch(NamedTuple):
-    """Sequences padded on the right.
+    """A batch of sequences, padded on the right.
 
     Args:
-        tokens: (T, B) int64.
+        tokens: token ids, (T, B) int64.
         lengths: (B,) int64.
     """
 
@@ -48,14 +48,14 @@ class TokenBatch(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """One configuration.
+    """A configuration to measure.
 
     Args:
         name: as on the command line.
         sizes: of the layer.
         batches: from short to long.
-        left_padded: the authors' code pads this task's sequences on the left.
-        checkpoints: also measure with recomputation.
+        left_padded: whether the authors' code pads the sequences of this task on the left.
+        checkpoints: whether to measure also with activation checkpointing.
     """
 
     name: str
@@ -77,7 +77,7 @@ _WITHOUT_BATCHES = {
 def build_workload(
     name: str, *, batches: int = 4, seed: int = 1, max_length: int = 100, quick: bool = False
 ) -> Workload:
-    """The sizes and batches of a configuration.
+    """Build the sizes and batches of a configuration.
 
     Args:
         name: "listops", "logic", "sst" or "long".
@@ -93,11 +93,11 @@ def build_workload(
 
 
 def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) -> Workload:
-    """The sizes of a configuration with one example by itself: an expression, a pair of clauses, a sentence.
+    """Build a configuration with a single example: an expression, a pair of formulas or a sentence.
 
     Args:
         name: "listops", "logic", "sst" or "long".
-        length: tokens, at least 4; clauses are those of many that come closest to it.
+        length: number of tokens, at least 4; the lengths of formulas are only close to it.
         seed: random seed.
         quick: whether to use tiny sizes, for tests.
     Returns:
@@ -123,10 +123,10 @@ def _empty(name: str, quick: bool) -> Workload:
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
-    """Sequences side by side, padded with 0 on the right.
+    """Collate sequences to a batch, padded with 0 on the right.
 
     Args:
-        sequences: tokens, at least one in each.
+        sequences: token ids, at least one in each sequence.
     Example:
         >>> pad([[3], [1, 2]]).tokens.T.tolist()
         [[3, 0], [1, 2]]
@@ -139,14 +139,14 @@ def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
 
 
 def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list[int]:
-    """A ListOps-style expression of a given length, with a bound on how deep its brackets nest.
+    """Generate a ListOps-style expression with a given length and a maximum nesting depth.
 
-    Longer expressions of the same depth have more arguments, where real ListOps has more depth.
+    Longer expressions have more arguments, and not more depth as in ListOps.
 
     Args:
         rng: random generator.
-        length: tokens, not 2: an operator and its bracket enclose at least one argument.
-        depth: maximum depth of brackets; 0 allows only digits.
+        length: number of tokens; not 2, since an operator needs at least one argument and a bracket.
+        depth: maximum nesting depth; 0 allows only digits.
     Returns:
         Token ids of `tasks.listops.expressions`.
     Example:
@@ -165,7 +165,7 @@ def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list
 
 
 def _argument_sizes(rng: np.random.Generator, room: int, depth: int) -> list[int]:
-    """Cut `room` tokens into arguments, about equally many on each remaining level."""
+    """Divide `room` tokens among arguments, about equally many on each remaining level."""
     if depth == 0:
         return [1] * room
     count = max(2, round(room ** (1 / (depth + 1))))
@@ -177,7 +177,7 @@ def _argument_sizes(rng: np.random.Generator, room: int, depth: int) -> list[int
 
 
 def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
-    """A random clause of propositional logic in the spelling of the task's files, as token ids.
+    """Generate a random formula of propositional logic, as token ids.
 
     `( not a )` has 1 + 3 tokens and `( a ( and b ) )` has 2 + 5, parentheses being tokens.
 
@@ -185,7 +185,7 @@ def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
         rng: random generator.
         operators: number of operators, `not` included.
     Returns:
-        Ids of `tasks.logic.formulas`; they parse.
+        Ids of `tasks.logic.formulas`.
     """
     opening, closing = formulas.IDS[formulas.OPEN], formulas.IDS[formulas.CLOSE]
     if operators == 0:
@@ -199,11 +199,11 @@ def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
 
 
 def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: int) -> list[NDArray[np.int64]]:
-    """Batches of a training epoch, evenly spread over their lengths.
+    """Choose batches of a training epoch, evenly spaced over their lengths.
 
     Args:
-        lengths: of all examples, in tokens.
-        batch_size: examples in a batch.
+        lengths: number of tokens of all examples.
+        batch_size: number of examples in a batch.
         count: number of batches.
         seed: of the epoch.
     Returns:
@@ -251,7 +251,7 @@ def _logic(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenB
 
 
 def _sst(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
-    """Sentences of 5 to 50 words, 19 on average as in the treebank; which words they are does not matter."""
+    """Sentences of 5 to 50 random words, 19 on average as in the treebank."""
     batch_size, vocabulary = (4 if quick else 128), _WITHOUT_BATCHES["sst"].sizes.vocabulary
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.normal(19, 9, size=batch_size * 50).round(), 5, 50).astype(int)

@@ -1,6 +1,6 @@
-"""Which examples go into which batch, given their lengths alone: any task with sequences can use it.
+"""Cut a data set into batches of sequences of similar length.
 
-Batches of like lengths carry little padding, and a padded step costs as much as a real one.
+Such batches have little padding, and a padded step costs as much as a real one.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int64]
 
 BATCHES_PER_BUCKET = 50
-"""Batches of shuffled examples that are sorted together: little padding, and still a random order."""
+"""Number of batches that are sorted by length together. More give less padding, fewer a more random order."""
 
 
 def bucketed_batches(
     lengths: Sequence[int] | NDArray[np.integer], batch_size: int, *, seed: int, epoch: int
 ) -> list[Indices]:
-    """Cut one training epoch into batches of like lengths, in random order.
+    """Cut one training epoch into batches of similar lengths, in random order.
 
     The examples are shuffled, cut into buckets of ``BATCHES_PER_BUCKET`` batches, sorted by length within
     each bucket and cut into batches; then the batches are shuffled. One batch may be smaller.
@@ -51,15 +51,15 @@ def bucketed_batches(
 def evaluation_batches(
     lengths: Sequence[int] | NDArray[np.integer], batch_size: int, max_tokens: int | None = None
 ) -> list[Indices]:
-    """Cut a data set into batches by falling length, with nothing random.
+    """Cut a data set into batches by decreasing length.
 
-    The longest come first, so that what does not fit into memory fails at once.
+    The longest examples come first, so that running out of memory happens at once.
 
     Args:
         lengths: (n,) length of each example.
-        batch_size: the most examples in a batch.
-        max_tokens: the most tokens in a batch with its padding; None for no limit. An example longer than
-            that has a batch of its own.
+        batch_size: maximum number of examples in a batch.
+        max_tokens: maximum number of tokens in a batch, padding included; None for no limit. A longer example
+            has a batch of its own.
     Returns:
         Arrays of indices; every index 0..n-1 is in exactly one.
     Raises:

@@ -1,4 +1,4 @@
-"""Classifying sequences, as the training loop wants it: any task with a data set of examples and labels."""
+"""The `Task` of a sequence classifier: batches, losses and metrics for any data set of labelled sequences."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from ordered_memory.trees import Span, Tree
 from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import progress_bar
-from tasks.runs.task import Losses, Scores, Share, digest
+from tasks.runs.task import Losses, Scores, Shard, digest
 
 TOKENS_PER_BATCH = 25_600
-"""The most tokens of an evaluation batch, with padding."""
+"""Maximum number of tokens in an evaluation batch, padding included."""
 
 
 class Prediction(NamedTuple):
-    """What a model says of a batch of B examples with k sentences each.
+    """The output of a model for a batch of B examples with k sentences each.
+
+    Sentences are ordered by their place in the example: the first sentences of all examples, then the second.
 
     Args:
-        logits: (B, C), of the classes.
-        attention: p of every token, (k B, T, N), the first sentences of all examples first; None for a model
-            without slots.
-        merges: which neighbours the model joined, step after step, (k B, T - 1) int64: i joins nodes i and
-            i + 1 of those that are left. A sequence of n tokens has n - 1 such steps, and what follows has no
-            meaning. None for a model that joins no neighbours.
-        penalty: of each sentence, (k B,), whose mean training adds to the loss; None for nothing.
+        logits: of the C classes, (B, C).
+        attention: attention over the N slots at each token, (k B, T, N); None for a model without slots.
+        merges: which neighbours the model merged in each step, (k B, T - 1) int64: i merges nodes i and i + 1
+            of the remaining ones. A sentence of n tokens has n - 1 steps; later entries are meaningless. None
+            for a model that merges no neighbours.
+        penalty: a penalty for each sentence, (k B,), whose mean is added to the training loss; None for none.
     """
 
     logits: Tensor
@@ -39,16 +40,16 @@ class Prediction(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sequence that a model reads.
+    """An input sequence and its true tree.
 
     Args:
-        tokens: all that is read.
-        positions: of the words among the tokens. The words are the leaves of the trees; parentheses, for
-            instance, are read but are no words.
+        tokens: all tokens that the model reads.
+        positions: positions of the words among the tokens. Words are the leaves of the trees; the parentheses
+            of a formula, for instance, are tokens but not words.
         tree: the true tree, over the words.
-        name: tells it from the other sentences of an example.
-        values: a number in [-1, 1] for each node of the true tree, words (i, i) among them, such as its
-            sentiment; None where the task has no such thing.
+        name: distinguishes the sentences of an example.
+        values: a number in [-1, 1], such as its sentiment, for each node of the true tree, single words (i,
+            i) included; None if the task has no labels of nodes.
     """
 
     tokens: list[str]
@@ -68,44 +69,45 @@ class LabelledData(Protocol):
 
     labels: Indices
     """(n,) int64."""
-    part: str
-    """What results on it are called: "test", or "validation" where there is no test data."""
+    split: str
+    """What results on this data are called: "test", or "validation" if the task has no test data."""
     labelled: bool
-    """Whether labels and trees are known; those of a typed sentence, for instance, only stand in."""
+    """Whether labels and trees are known; those of a sentence that a user typed, for instance, are
+    dummies."""
 
     @property
     def sentence_lengths(self) -> Indices:
-        """(n, k) int64: tokens of each sentence."""
+        """Number of tokens of each sentence, (n, k) int64."""
 
     def batch(self, indices: ArrayLike) -> Any:
-        """Examples as padded tensors.
+        """Collate examples to padded tensors.
 
         Args:
-            indices: of the examples, (B,).
+            indices: (B,) int64.
         Returns:
-            A named tuple with `labels`, (B,) int64, and `lengths`, (k B,) int64, on the CPU.
+            A named tuple with at least `labels`, (B,) int64, and `lengths`, (k B,) int64, on the CPU.
         """
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
-        """The k sentences of an example.
+        """Return the k sentences of an example.
 
         Args:
             index: of the example, in [0, n).
         """
 
     def word_trees(self, trees: list[Tree], batch: Any) -> list[Tree]:
-        """The trees over words that trees over tokens leave.
+        """Remove the tokens that are not words from trees.
 
         Args:
-            trees: over all tokens, one for each of the k B sentences.
-            batch: from `batch`, that they are of.
+            trees: over all tokens, one for each of the k B sentences of `batch`.
+            batch: returned by `batch`.
         Returns:
-            As many trees over the words alone.
+            The same number of trees, over the words.
         """
 
 
 class Splits(NamedTuple):
-    """The data of a run."""
+    """The data sets of a run."""
 
     train: LabelledData
     validation: LabelledData
@@ -113,7 +115,7 @@ class Splits(NamedTuple):
 
 
 class Classification:
-    """Batches and losses; see `tasks.runs.task.Task`. The model takes a batch and returns `logits`.
+    """Implements `tasks.runs.task.Task` for models that take a batch and return a `Prediction`.
 
     Args:
         config: batch sizes and seed.
@@ -136,19 +138,19 @@ class Classification:
         )
 
     def training_batch(self, indices: Indices) -> Any:
-        """A batch of training examples.
+        """Collate training examples to a batch.
 
         Args:
-            indices: of the examples, (B,).
+            indices: (B,) int64.
         """
         return self.train.batch(indices)
 
-    def share(self, batch: Indices, rank: int, world: int) -> Share:
-        part = batch[rank::world]
-        counted = len(part) > 0  # a last batch smaller than the number of processes
-        return Share(self.training_batch(part if counted else batch[:1]), len(batch), counted)
+    def shard(self, batch: Indices, rank: int, world_size: int) -> Shard:
+        part = batch[rank::world_size]
+        has_examples = len(part) > 0  # the last batch may be smaller than the number of processes
+        return Shard(self.training_batch(part if has_examples else batch[:1]), len(batch), has_examples)
 
-    def validation_batches(self, world: int) -> Iterator[Any]:
+    def validation_batches(self, world_size: int) -> Iterator[Any]:
         batches = _evaluation_indices(self.validation, self.config.evaluation_batch_size)
         for indices in progress_bar(batches, desc="validating", unit="batch"):
             yield self.validation.batch(indices)
@@ -169,18 +171,18 @@ class Classification:
         return scores.accuracy
 
     def state(self) -> dict[str, Tensor]:
-        return {}  # every batch stands for itself
+        return {}  # nothing is carried from one batch to the next
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         pass
 
 
-def batches_of(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
-    """A data set in batches of similar lengths, the longest first.
+def iterate_batches(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
+    """Iterate over a data set in batches of similar lengths, the longest first.
 
     Args:
-        dataset: every example is in one batch.
-        batch_size: the most examples in a batch.
+        dataset: the data set.
+        batch_size: maximum number of examples in a batch.
     Yields:
         Indices of the examples, (B,), and their batch.
     """

@@ -1,4 +1,4 @@
-"""The verbs of a classification task that do not train: evaluating a data set, reading one example."""
+"""The verbs that classification tasks share: evaluate, predict or parse, trace, export."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from torch import Tensor, nn
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
 from tasks.classifiers.classification import LabelledData
-from tasks.classifiers.evaluation import Reading, read
+from tasks.classifiers.evaluation import ExamplePrediction, predict_example
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
-from tasks.classifiers.traces import traces_of
+from tasks.classifiers.traces import example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.hub import ExportConfig, card_values, results_of
+from tasks.runs.hub import ExportConfig, model_card_values, results_of_run
 from tasks.runs.options import check_at_least, check_fraction, check_only_one
-from tasks.runs.trained import text_of_saved
+from tasks.runs.trained import saved_results_text
 
 Presets = Callable[[str | None], Mapping[str, Any]]
-"""Presets by name, given the value of `--model`."""
+"""Returns the presets by name, given the value of `--model`."""
 
 
 @dataclass
 class CheckpointConfig:
-    """The trained model."""
+    """Trained model."""
 
     checkpoint: Path | None = None
-    """A run's best.safetensors, a directory that `export` wrote, or the name of such a model on the Hugging
-    Face Hub; None for the model that comes with the project."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
+    Hub; None for the model that comes with the project."""
     num_slots: int | None = None
-    """Memory slots, for a model that has any; None for as many as in the final test of its run."""
+    """Number of memory slots, for a model that has any; None for as many as in the final test of its run."""
 
     def check(self) -> None:
-        """Raise a UserError for an option out of range."""
+        """Raise a UserError if an option is out of range."""
         check_at_least(1, self, "num_slots")
 
 
 @dataclass
 class EvaluateConfig(CheckpointConfig, ResultsConfig):
-    """The data and the evaluation."""
+    """Test data and evaluation."""
 
     file: Path | None = None
-    """Evaluate on this file in the official format."""
+    """Evaluate on this file, in the official format."""
     data_dir: Path | None = None
-    """Directory with the official files, if it is not that of the model's run."""
+    """Directory with the official files, if it has moved since training."""
     occupancy_threshold: float | None = None
-    """Slot occupancies below this fraction count as empty; None for the threshold of training."""
+    """Slots with an occupancy below this fraction count as empty; None for the training value."""
     batch_size: int = 256
-    """The most examples in a batch."""
+    """Maximum number of examples in a batch."""
 
     def check(self) -> None:
         super().check()
@@ -69,7 +69,7 @@ class GeneratedConfig(EvaluateConfig):
     """Generated test data."""
 
     test: str = "standard"
-    """`standard` is the test data of the model's own run; the others are generated and harder."""
+    """`standard` is the test data of the model's run; the other tests are generated and harder."""
     size: int = 2_000
     """Number of examples in a generated test."""
     seed: int = 1
@@ -80,20 +80,20 @@ class GeneratedConfig(EvaluateConfig):
         check_at_least(1, self, "size")
         check_at_least(0, self, "seed")
         if self.test != "standard" and (self.file or self.data_dir):
-            raise UserError(f"--test {self.test} draws its data: leave out --file and --data-dir")
+            raise UserError(f"--test {self.test} generates its data: leave out --file and --data-dir")
 
 
 @dataclass
 class ReadConfig(CheckpointConfig):
-    """The trained model and the picture."""
+    """Trained model and output file."""
 
     heat_map: Path | None = None
-    """Draw the attention p_t of each token over the slots into this PNG file."""
+    """Write a heat map of the attention over the slots at each token to this PNG file."""
 
 
 @dataclass
 class TraceConfig(CheckpointConfig, FilesConfig):
-    """The trained model and the files."""
+    """Trained model and output files."""
 
     def check(self) -> None:
         super().check()
@@ -101,10 +101,10 @@ class TraceConfig(CheckpointConfig, FilesConfig):
 
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
-    """Print the results of a trained model on test data, and write them where asked.
+    """Evaluate a trained model on test data; print the results and, with `--json`, write them.
 
     Args:
-        task: that the model belongs to.
+        task: the task of the model.
         config: the options.
     Raises:
         UserError: bad options, checkpoint or data.
@@ -116,12 +116,12 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         trained.data_dir = config.data_dir
     if config.file is not None:
         data = task.read_file(trained, config.file)
-    elif task.draw is not None and isinstance(config, GeneratedConfig) and config.test != "standard":
-        data = task.draw(trained, config.test, config.size, config.seed)
+    elif task.generate_test is not None and isinstance(config, GeneratedConfig) and config.test != "standard":
+        data = task.generate_test(trained, config.test, config.size, config.seed)
     else:
-        data = task.load(trained).test
-    if task.adapt is not None:
-        task.adapt(trained, model, data)
+        data = task.load_splits(trained).test
+    if task.adapt_to_data is not None:
+        task.adapt_to_data(trained, model, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     _, results = task.test(
         trained,
@@ -136,11 +136,11 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
 
 
 def run_export(task: ClassifierTask[Any], presets: Presets, config: ExportConfig) -> None:
-    """Write a trained model as a directory, and say how it is loaded.
+    """Export a trained model to a directory, and print how to load it.
 
     Args:
-        task: that the model belongs to.
-        presets: of the task, given the value of `--model`.
+        task: the task of the model.
+        presets: returns the presets of the task.
         config: the options.
     Raises:
         UserError: bad options or checkpoint.
@@ -148,26 +148,28 @@ def run_export(task: ClassifierTask[Any], presets: Presets, config: ExportConfig
     config.check()
     checkpoint = config.checkpoint or task.pretrained
     model, trained = task.load_model(checkpoint)
-    results = text_of_saved(results_of(checkpoint), results_text)
+    results = saved_results_text(results_of_run(checkpoint), results_text)
     name = type(model).__module__.split(".")[1]
-    values = card_values(f"python -m tasks.{name}", trained, presets(trained.model)[trained.preset], results)
+    values = model_card_values(
+        f"python -m tasks.{name}", trained, presets(trained.model)[trained.preset], results
+    )
     model.save_pretrained(config.directory, model_card_kwargs=values)
     print(f"{config.directory}: {type(model).__name__}.from_pretrained({str(config.directory)!r}) loads it")
 
 
-def read_example(
+def load_and_predict(
     task: ClassifierTask[Any], config: ReadConfig, data: LabelledData
-) -> tuple[Reading, nn.Module, Any]:
-    """What a trained model makes of the only example of a data set.
+) -> tuple[ExamplePrediction, nn.Module, Any]:
+    """Load a trained model and apply it to one example.
 
     Args:
-        task: of the model.
-        config: which model, and whether there will be a picture.
-        data: one example.
+        task: the task of the model.
+        config: the options.
+        data: a data set with one example.
     Returns:
-        Answer, trees and attention; the model; the configuration of its run.
+        The prediction, the model and its training configuration.
     Raises:
-        UserError: an option out of range, or a picture of the attention of a model that has none.
+        UserError: an option is out of range, or a heat map is asked for and the model has no attention.
     """
     config.check()
     if config.heat_map is not None:
@@ -178,70 +180,70 @@ def read_example(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
             )
     model, trained = _load_for(task, config, data)
-    reading = read(model, data, 0, config.num_slots or trained.test_num_slots)
-    if config.heat_map is not None and reading.attention is None:
+    prediction = predict_example(model, data, 0, config.num_slots or trained.test_num_slots)
+    if config.heat_map is not None and prediction.attention is None:
         raise UserError(f"--heat-map draws attention over slots, and {trained.model} has none")
-    return reading, model, trained
+    return prediction, model, trained
 
 
 def run_trace(task: ClassifierTask[Any], config: TraceConfig, data: LabelledData) -> None:
-    """Tell step by step what a trained model does with the only example of a data set.
+    """Show step by step what a trained model does with one example.
 
     Args:
-        task: of the model.
+        task: the task of the model.
         config: the options.
-        data: one example.
+        data: a data set with one example.
     Raises:
         UserError: bad options or checkpoint.
     """
     config.check()
     model, trained = _load_for(task, config, data)
     num_slots = config.num_slots or trained.test_num_slots
-    traces = traces_of(model, data, 0, task.classes(trained), num_slots, task.node_values)
+    traces = example_traces(model, data, 0, task.classes(trained), num_slots, task.node_values)
     config.write(traces, task.title(trained), task.about)
 
 
 def _load_for(
     task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData
 ) -> tuple[nn.Module, Any]:
-    """The model that the options name, which knows the words of the data, and the options of its run."""
+    """Load the model that the options name, with its training configuration, and adapt it to the data."""
     model, trained = task.load_model(config.checkpoint or task.pretrained)
-    if task.adapt is not None:
-        task.adapt(trained, model, data)
+    if task.adapt_to_data is not None:
+        task.adapt_to_data(trained, model, data)
     return model, trained
 
 
-def show_trees(config: ReadConfig, data: LabelledData, reading: Reading) -> None:
-    """Print the induced trees of an example, the true ones where they differ, and draw the heat maps.
+def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePrediction) -> None:
+    """Print the induced trees of an example, and the true trees if they differ; write the heat maps.
 
     Args:
-        config: where to draw.
-        data: one example.
-        reading: what a model makes of it.
+        config: the options.
+        data: a data set with one example.
+        prediction: for this example.
     """
-    if reading.trees is None:
+    if prediction.trees is None:
         print("this model induces no trees")
         return
-    for place, (sentence, tree) in enumerate(zip(data.sentences(0), reading.trees, strict=True)):
+    for place, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
         of = f" of the {sentence.name}" if sentence.name else ""
         same = set(spans(tree)) == set(spans(sentence.tree))
         print(f"\n{_drawn(tree, sentence.words)}")
         print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
         if not same:
             print(f"\n{_drawn(sentence.tree, sentence.words)}")
-        if config.heat_map is not None and reading.attention is not None:
+        if config.heat_map is not None and prediction.attention is not None:
             suffix = f"-{sentence.name.split()[0]}" if place else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)
-            draw_heat_map(path, reading.attention[place], sentence.tokens)
+            draw_heat_map(path, prediction.attention[place], sentence.tokens)
 
 
 def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
-    """Write the attention of a sentence as a picture, and say where.
+    """Write a heat map of the attention and print its path.
 
     Args:
         path: of the PNG file.
-        attention: p of each token, (T, N).
-        tokens: T words.
+        attention: attention over the slots at each token, (T, N).
+        tokens: T tokens.
     """
     save_attention(path, attention, tokens)
     print(f"heat map: {path}")
@@ -249,5 +251,5 @@ def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
 
 def _drawn(tree: Tree, words: list[str]) -> str:
     if len(words) > LONGEST_DRAWN:
-        return f"a tree of {len(words):,} words, not drawn: at most {LONGEST_DRAWN} are"
+        return f"a tree of {len(words):,} words: not drawn, since it has more than {LONGEST_DRAWN}"
     return tree_text(tree, words)

@@ -1,11 +1,11 @@
 """CRvNN, the Continuous Recursive Neural Network of Chowdhury and Caragea (2021), arXiv 2106.06038.
 
-A recursive network replaces two neighbours by their parent, again and again. Here the parent takes the place
-of the right one, and the left one ceases to exist, both with a probability: so everything is differentiable,
-and many parents are composed in one step.
+A recursive network repeatedly replaces two neighbours by their parent. In CRvNN the parent takes the place of
+the right neighbour, and the left one ceases to exist, both with a probability. So everything is
+differentiable, and many parents are composed in one step.
 
-B is the batch, T its longest sequence, S = T + 2 with START and END around it, E the features of an embedded
-token, D those of a node.
+B is the batch size, T the length of the longest sequence, S = T + 2 with START and END around it, E the
+embedding size, D the size of a node.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 FEATURES = 64
-"""Features that tell whether the left neighbour was composed in the step before."""
+"""Size of the feature vectors f and g, which say whether the last step composed a node."""
 STOP_BELOW = 0.01
-"""What exists with less than this probability does not count for halting."""
+"""A node that exists with a smaller probability counts as gone when a sequence decides whether to halt."""
 HALT_PENALTY = 0.01
-"""Weight in the loss of sequences that do not halt by themselves."""
+"""Weight of the penalty for sequences that do not halt by themselves."""
 
 
 class Nodes(NamedTuple):
-    """The nodes of a batch after some steps.
+    """The nodes of a batch.
 
     Args:
         values: r, (B, S, D).
-        existence: e, (B, S), in [0, 1]; 0 for padding.
-        composed: l, (B, S): how likely the last step composed a node with its left neighbour.
+        existence: e, the existential probability, (B, S); 0 for padding.
+        composed: l, the probability that the last step composed a node with its left neighbour, (B, S).
     """
 
     values: Tensor
@@ -97,25 +97,25 @@ class CRvNN(nn.Module):
             running = _unfinished(nodes.existence, is_token) & (step < lengths)
             if not running.any():
                 break
-            stepped = self.step(nodes, is_token, is_token & (places < end - 1))
+            stepped = self.step(nodes, is_token, is_token & (places < end - 1))  # the last token stays
             nodes = Nodes(
                 torch.where(running[:, None, None], stepped.values, nodes.values),
                 torch.where(running[:, None], stepped.existence, nodes.existence),
                 torch.where(running[:, None], stepped.composed, nodes.composed),
             )
         rows = torch.arange(len(lengths), device=embedded.device)
-        of_tokens = (nodes.existence * is_token).sum(1)
-        too_much = (of_tokens / nodes.existence[rows, lengths]).log()
+        total_existence = (nodes.existence * is_token).sum(1)
+        penalty = (total_existence / nodes.existence[rows, lengths]).log()
         unfinished = _unfinished(nodes.existence, is_token)
-        return nodes.values[rows, lengths], HALT_PENALTY * too_much * unfinished
+        return nodes.values[rows, lengths], HALT_PENALTY * penalty * unfinished
 
-    def step(self, nodes: Nodes, is_token: Tensor, may_go: Tensor) -> Nodes:
-        """One step of all sequences, halted ones included.
+    def step(self, nodes: Nodes, is_token: Tensor, may_vanish: Tensor) -> Nodes:
+        """Compute one step of all sequences, halted ones included.
 
         Args:
             nodes: before the step.
-            is_token: (B, S) bool: neither START, END nor padding.
-            may_go: (B, S) bool: tokens but the last.
+            is_token: False for START, END and padding, (B, S) bool.
+            may_vanish: all tokens except the last of each sequence, (B, S) bool.
         """
         values, existence, composed = nodes
         right = right_neighbours(existence)
@@ -124,7 +124,7 @@ class CRvNN(nn.Module):
         history = torch.lerp(self.after_staying, self.after_composing, composed.unsqueeze(-1))
         window = [left @ on_left, on_left, values, on_right, right @ on_right, history]
         decisions = self.decision(torch.cat(window, dim=-1)).squeeze(-1).to(existence.dtype)
-        chosen = _modulated_sigmoid(decisions.masked_fill(~may_go, -torch.inf), left, right)
+        chosen = _modulated_sigmoid(decisions.masked_fill(~may_vanish, -torch.inf), left, right)
         composing = _of_neighbours(left, chosen) * is_token
         parents = self.norm(self.cell(on_left, values))
         return Nodes(
@@ -134,7 +134,7 @@ class CRvNN(nn.Module):
         )
 
     def cell(self, left: Tensor, right: Tensor) -> Tensor:
-        """The parents of pairs of nodes, not yet normalised.
+        """Compute parents, before the LayerNorm.
 
         Args:
             left, right: children, (..., D).
@@ -146,19 +146,19 @@ class CRvNN(nn.Module):
         return parents
 
     def _augment(self, embedded: Tensor, is_end: Tensor) -> Tensor:
-        """START before the tokens and END right after them, (B, S, E)."""
+        """Add START before the tokens and END after them, (B, S, E)."""
         start = self.start.expand(len(embedded), 1, -1)
         tokens = torch.cat([start, embedded, torch.zeros_like(start)], dim=1)
         return torch.where(is_end.unsqueeze(-1), self.end, tokens)
 
 
 def right_neighbours(existence: Tensor) -> Tensor:
-    """R: to the right of a node, others count as far as they exist, the nearest first, up to 1 in all.
+    """Compute R, the soft right neighbours: R_ik is the probability that k is the right neighbour of i.
 
     Args:
         existence: e, (B, S).
     Returns:
-        (B, S, S), rows of at most 1.
+        (B, S, S); each row sums to at most 1.
     Example:
         >>> right_neighbours(torch.tensor([[1.0, 0.25, 0.5, 1.0]]))[0, 0]
         tensor([0.0000, 0.2500, 0.5000, 0.2500])
@@ -170,12 +170,12 @@ def right_neighbours(existence: Tensor) -> Tensor:
 
 
 def _modulated_sigmoid(decisions: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """c of u, (B, S): a node is less likely to go if one of its neighbours goes; -inf stays."""
-    # A factor of all four terms cancels: with the largest, nothing overflows.
+    """Compute c from u, (B, S): a node is less likely to vanish if a neighbour does; for -inf, c = 0."""
+    # Dividing all four terms by the largest changes nothing, and nothing overflows.
     shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
-    go = (decisions - shift).exp()
+    vanish = (decisions - shift).exp()
     stay = (-shift).exp().clamp(min=torch.finfo(shift.dtype).tiny)
-    return go / (stay + go + _of_neighbours(left, go) + _of_neighbours(right, go))
+    return vanish / (stay + vanish + _of_neighbours(left, vanish) + _of_neighbours(right, vanish))
 
 
 def _of_neighbours(weights: Tensor, numbers: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def _of_neighbours(weights: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _unfinished(existence: Tensor, is_token: Tensor) -> Tensor:
-    """Whether more than one token is left, (B,)."""
+    """Whether more than one token still exists, (B,)."""
     return ((existence > STOP_BELOW) & is_token).sum(1) > 1
 
 

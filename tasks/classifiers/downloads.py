@@ -1,4 +1,4 @@
-"""Data from their public homes, checked and cached."""
+"""Download data, check them and cache them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from tasks.runs.errors import UserError
 
 
 def cache_directory(name: str) -> Path:
-    """A directory in the user's cache, which may not exist yet.
+    """A subdirectory of this project's cache directory; it may not exist yet.
 
     Args:
-        name: of what it holds.
+        name: of the subdirectory.
     """
     return Path(pooch.os_cache("ordered_memory")) / name
 
 
-def download(url: str, checksum: str, directory: Path, otherwise: str) -> Path:
-    """Download a file unless the directory has it.
+def download(url: str, checksum: str, directory: Path, alternative: str) -> Path:
+    """Download a file unless it is already in the directory.
 
     Args:
-        url: of the file, which keeps its name.
+        url: of the file; it is saved under its own name.
         checksum: "sha256:" and 64 hexadecimal digits.
-        directory: made if need be.
-        otherwise: what else works, for the error.
+        directory: created if it does not exist.
+        alternative: what the user can do instead, for the error message.
     Returns:
-        The file.
+        The path of the file.
     Raises:
-        UserError: no connection, or a file that is not the one known by its checksum.
+        UserError: the download failed, or the checksum is wrong.
     """
     pooch.get_logger().setLevel("WARNING")
     name = url.rpartition("/")[2]
     try:
         return Path(pooch.retrieve(url, checksum, name, directory, progressbar=True))
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot fetch {url} ({error}): {otherwise}") from None
+        raise UserError(f"cannot download {url} ({error}): {alternative}") from None

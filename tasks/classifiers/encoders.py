@@ -1,6 +1,6 @@
-"""Encoders of sequences that tasks share: their options, how they are built and what they are given.
+"""The sequence encoders of the classification tasks: their options, how to build them and how to call them.
 
-B is the batch, T the longest sequence in it, E the features of an embedded token, H those of a summary.
+B is the batch size, T the length of the longest sequence, E the embedding size, H the size of a summary.
 """
 
 from __future__ import annotations
@@ -36,58 +36,58 @@ ModelName = Literal[
     "gold-tree-rnn",
     "gold-tree-cell",
 ]
-"""Encoders that every task offers."""
-GIVEN_TREES = tuple(TREE_MODELS)
-"""Encoders that are given the true tree."""
+"""Values of `--model`."""
+GOLD_TREE_MODELS = tuple(TREE_MODELS)
+"""Encoders that get the true tree as input."""
 BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
-"""Encoders that can read in both directions."""
+"""Encoders that accept `--bidirectional`."""
 TRANSFORMERS = ("transformer", "universal-transformer")
-"""Encoders with layers and attention heads."""
+"""Encoders that use `--layers` and `--heads`."""
 
 
 @dataclass
 class EncoderConfig(AdamConfig):
-    """The model: sizes, dropout, and how it is computed."""
+    """Model: sizes, dropout and backend."""
 
     model: ModelName = "ordered-memory"
-    """Encoder of the sequences; `gold-tree-` encoders are given the true trees, `mean` is the mean of the
-    embedded tokens."""
+    """Sequence encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the embeddings."""
     bidirectional: bool = False
-    """Read in both directions: ordered-memory, lstm and onlstm."""
+    """Read in both directions (ordered-memory, lstm and onlstm)."""
     embedding_size: int = 128
     """Embedding size."""
     slot_size: int = 128
-    """Slot size (hidden size for other encoders)."""
+    """Size of a memory slot; the hidden size of other encoders."""
     num_slots: int = 21
     """Number of memory slots in training."""
     test_num_slots: int | None = None
-    """Number of memory slots in the final test, where nesting is deeper; None for as many as in training."""
+    """Number of memory slots in the final test, whose trees may be deeper; None for as many as in
+    training."""
     score: Literal["normalized", "additive"] = "normalized"
     """Score function of the slot attention."""
     cell: Literal["gated", "tree-rnn"] = "gated"
     """Cell that composes two slots."""
     chunk_size: int = 10
-    """Chunk size of ON-LSTM: units per master-gate entry."""
+    """Chunk size of ON-LSTM: hidden units per master-gate entry."""
     layers: int = 6
-    """Layers of a transformer, or steps of the universal one."""
+    """Layers of a transformer; steps of the universal transformer."""
     heads: int = 8
     """Attention heads of a transformer."""
     cell_dropout: float = 0.1
-    """Dropout before each linear map of the cell (crvnn: the second alone), or in the layers of a
+    """Dropout before each linear layer of the cell (crvnn: only before the second), or inside the layers of a
     transformer."""
     attention_dropout: float = 0.3
-    """Dropout before each linear map of the attention score."""
+    """Dropout before each linear layer of the attention score."""
     input_dropout: float = 0.1
-    """Dropout on embedded tokens."""
+    """Dropout on the embeddings."""
     output_dropout: float = 0.2
-    """Dropout before each linear map after the encoder."""
+    """Dropout before each linear layer of the classifier on top of the encoder."""
     occupancy_threshold: float = 1e-5
-    """A slot whose occupancy is below this fraction counts as empty; larger is faster and less exact."""
+    """Slots with an occupancy below this fraction count as empty; a larger value is faster and less exact."""
     recompute_every: int | None = None
-    """Keep the state only once in this many tokens and recompute the rest in the backward pass, which saves
-    memory and costs time; None to keep everything."""
+    """Activation checkpointing: keep the state of every k-th token and recompute the rest in the backward
+    pass, which saves memory and costs time; None to keep everything."""
     backend: str = "auto"
-    """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest that can run."""
+    """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest available one."""
 
     def check(self) -> None:
         super().check()
@@ -103,7 +103,7 @@ class EncoderConfig(AdamConfig):
         )
         if self.bidirectional and self.model not in BIDIRECTIONAL:
             raise UserError(
-                f"--bidirectional is for --model {', '.join(BIDIRECTIONAL)}, got --model {self.model}"
+                f"--bidirectional needs --model {', '.join(BIDIRECTIONAL)}, got --model {self.model}"
             )
         if self.model == "onlstm" and self.slot_size % self.chunk_size:
             raise UserError(
@@ -117,14 +117,14 @@ class EncoderConfig(AdamConfig):
 
     @property
     def model_name(self) -> str:
-        """The model with what sets it apart from others of its kind, for the names of runs."""
+        """The model with its cell and direction, if they are not the default, for the name of a run."""
         cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""
         return self.model + cell + ("-bidirectional" if self.bidirectional else "")
 
 
 DEMO: dict[str, Any] = {
     "preset": "demo",
-    "epochs": 1_000,  # the minutes end it
+    "epochs": 1_000,  # max_minutes ends training first
     "embedding_size": 64,
     "slot_size": 64,
     "chunk_size": 8,
@@ -136,17 +136,18 @@ DEMO: dict[str, Any] = {
     "input_dropout": 0.0,
     "output_dropout": 0.0,
 }
-"""Options of a demonstration: a small model without dropout."""
+"""Options of the `demo` presets: a small model without dropout."""
 
 
 class Encoded(NamedTuple):
-    """What an encoder makes of a batch.
+    """The output of an encoder.
 
     Args:
-        summary: (B, H), one vector for each sequence.
-        attention: p of every token, (B, T, N), of the forward direction; None without slots.
-        merges: which neighbours were joined, (B, T - 1) int64, as in `Prediction`; None without such steps.
-        penalty: of each sequence, (B,), for the loss; None for nothing.
+        summary: one vector for each sequence, (B, H).
+        attention: attention over the slots at each token, (B, T, N), in the forward direction; None without
+            slots.
+        merges: which neighbours were merged, (B, T - 1) int64; see `Prediction`.
+        penalty: a penalty for each sequence, (B,); see `Prediction`.
     """
 
     summary: Tensor
@@ -156,7 +157,7 @@ class Encoded(NamedTuple):
 
 
 class MeanOfTokens(nn.Module):
-    """The mean of the embedded tokens of each sequence: a bag of words."""
+    """The mean of the embeddings of each sequence: a bag of words."""
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Average over time.
@@ -173,13 +174,13 @@ class MeanOfTokens(nn.Module):
 
 
 def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
-    """The encoder that `--model` names, with `batch_first`.
+    """Build the encoder that `--model` names, with `batch_first=True`.
 
     Args:
         config: model, sizes, dropout and backend.
-        input_size: E, features of an embedded token.
+        input_size: E.
     Raises:
-        UserError: an option that the encoder refuses.
+        UserError: the encoder does not accept an option.
     """
     size = config.slot_size
     if config.model in TREE_MODELS:
@@ -224,7 +225,7 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
 
 
 def summary_size(config: EncoderConfig, input_size: int) -> int:
-    """H of the encoder that `build_encoder` makes.
+    """H of the encoder that `build_encoder` returns.
 
     Args:
         config: model and slot size.
@@ -243,16 +244,16 @@ def encode(
     num_slots: int | None = None,
     trees: TreeBatch | None = None,
 ) -> Encoded:
-    """Read a batch of sequences with any encoder of `build_encoder`.
+    """Encode a batch of sequences.
 
     Args:
         encoder: from `build_encoder`.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64.
-        num_slots: for this call, where the encoder has slots; None for its own.
-        trees: the true trees, for an encoder that is given them.
+        num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
+        trees: the true trees, for an encoder of `GOLD_TREE_MODELS`.
     Raises:
-        ValueError: an encoder that is given the trees got none.
+        ValueError: an encoder of `GOLD_TREE_MODELS` got no trees.
     """
     if isinstance(encoder, OrderedMemory):
         out = encoder(embedded, lengths=lengths.cpu(), num_slots=num_slots)

@@ -1,4 +1,4 @@
-"""What a trained classifier does on a data set: answers, accuracy by group, span F1 of its trees."""
+"""Evaluate a trained classifier: predictions, accuracy by group, span F1 of the induced trees."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Sentence, batches_of
+from tasks.classifiers.classification import LabelledData, Sentence, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import Scores, score_trees, valid_fractions
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 
 Masks = Mapping[str, NDArray[np.bool_]]
-"""Which examples are in each group, (n,), by name."""
+"""Groups of examples: by name, a mask (n,) of the examples in the group."""
 
 ValidSpans = Callable[[Sentence], set[Span]]
-"""The constituents that a tree over a sentence may have if it is to compute what the true tree does."""
+"""Returns the constituents of all valid trees; see `Evaluation.valid_trees`."""
 
 CROSS = " × "
-"""Groups named `a × b` are shown as a table with a row for each a and a column for each b."""
+"""Groups with names such as `a × b` are shown as a table with a row for each a and a column for each b."""
 
 
 def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Masks:
@@ -34,7 +34,7 @@ def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Masks:
 
     Args:
         lengths: (n,).
-        bounds: the greatest length of each group but the last, rising.
+        bounds: the maximum length of each group except the last, in increasing order.
     Returns:
         Masks (n,) of the groups, the shortest first.
     Example:
@@ -47,12 +47,12 @@ def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Masks:
 
 @dataclass
 class Evaluation:
-    """A model's answers on a data set, one for each example.
+    """A model's predictions on a data set.
 
     Args:
         data: n examples.
-        predicted: the classes that were answered, (n,) int64.
-        trees: induced trees of the sentences of each example; None for a model that induces none.
+        predicted: the predicted class of each example, (n,) int64.
+        trees: the induced trees of the sentences of each example; None for a model that induces none.
     """
 
     data: LabelledData
@@ -61,17 +61,17 @@ class Evaluation:
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """(n,): whether each answer is right."""
+        """Whether each prediction is correct, (n,)."""
         right: NDArray[np.bool_] = self.predicted == self.data.labels
         return right
 
     def accuracy_by(self, masks: Masks) -> dict[str, list[float]]:
-        """Accuracy in groups of examples.
+        """Compute the accuracy on groups of examples.
 
         Args:
-            masks: which examples are in each group, (n,).
+            masks: the groups.
         Returns:
-            Accuracy and number of examples of each group that has any.
+            Accuracy and number of examples of each group that is not empty.
         """
         correct = self.correct
         return {
@@ -91,52 +91,54 @@ class Evaluation:
         rows: list[list[int]] = counts.tolist()
         return rows
 
-    def span_f1(self, shortest: int) -> Scores:
-        """F1 of the induced trees and of the baselines against the true trees.
+    def span_f1(self, min_words: int) -> Scores:
+        """Compute the F1 of the induced trees, and of baselines, against the true trees.
 
         Args:
-            shortest: sentences of fewer words are left out.
+            min_words: shorter sentences are left out.
         Returns:
             Scores by convention; empty if the model induces no trees, or all sentences are left out.
         """
-        scored = self._scored_trees(shortest)
+        scored = self._scored_trees(min_words)
         if not scored:
             return {}
         return score_trees([tree for _, tree in scored], [sentence.tree for sentence, _ in scored])
 
-    def valid_trees(self, shortest: int, valid_spans: ValidSpans | None) -> dict[str, float]:
-        """How many of the induced trees, and of the baselines, compute what the true ones do.
+    def valid_trees(self, min_words: int, valid_spans: ValidSpans | None) -> dict[str, float]:
+        """Compute the fraction of the induced trees, and of baselines, that are valid.
+
+        A tree is valid if it applies every operator to its own operands, as the true tree does.
 
         Args:
-            shortest: sentences of fewer words are left out.
-            valid_spans: the constituents that such a tree may have; None for no such report.
+            min_words: shorter sentences are left out.
+            valid_spans: returns the constituents that a valid tree may have; None to skip this metric.
         Returns:
-            Fractions by name; empty where `span_f1` is, or without `valid_spans`.
+            Fractions by name; empty if `span_f1` is, or without `valid_spans`.
         """
         if valid_spans is None:
             return {}
-        scored = self._scored_trees(shortest)
+        scored = self._scored_trees(min_words)
         valid = [valid_spans(sentence) for sentence, _ in scored]
         return valid_fractions([tree for _, tree in scored], valid)
 
-    def _scored_trees(self, shortest: int) -> list[tuple[Sentence, Tree]]:
-        """The sentences of at least so many words, each with its induced tree."""
+    def _scored_trees(self, min_words: int) -> list[tuple[Sentence, Tree]]:
+        """The sentences with at least `min_words` words, each with its induced tree."""
         return [
             (sentence, tree)
             for index, trees in enumerate(self.trees or ())
             for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
-            if len(sentence.words) >= shortest
+            if len(sentence.words) >= min_words
         ]
 
 
-class Reading(NamedTuple):
-    """What a model makes of one example.
+class ExamplePrediction(NamedTuple):
+    """The output of a model for one example.
 
     Args:
         probabilities: of the classes, (C,).
-        trees: induced, over the words of each sentence; None for a model that induces none.
-        token_trees: the same over all tokens.
-        attention: p of each sentence, (T, N); None for a model without slots.
+        trees: the induced trees over the words of each sentence; None for a model that induces none.
+        token_trees: the same, over all tokens.
+        attention: attention over the slots at each token of each sentence, (T, N); None without slots.
     """
 
     probabilities: Tensor
@@ -154,44 +156,47 @@ def evaluate(
     num_slots: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Evaluation:
-    """Read a data set in evaluation mode, with a progress bar in a terminal.
+    """Evaluate a model on a data set, with a progress bar in a terminal.
 
     Args:
-        model: takes a batch and `num_slots`; returns a `Prediction`. On `device`.
+        model: takes a batch and `num_slots` and returns a `Prediction`; on `device`.
         data: examples of any length.
-        batch_size: the most examples in a batch.
-        num_slots: slots for this call; None for the model's own.
-        device: where to compute.
+        batch_size: maximum number of examples in a batch.
+        num_slots: number of slots for this evaluation; None for the model's own.
+        device: the device to compute on.
     Returns:
-        Answers and trees in the order of the data.
+        Predictions and trees in the order of the data.
     """
     model.eval()
     predicted = np.zeros(len(data.labels), dtype=np.int64)
     trees: dict[int, tuple[Tree, ...]] = {}
     with progress_bar(total=len(predicted), desc="evaluating", unit="example") as bar:
-        for indices, batch in batches_of(data, batch_size):
+        for indices, batch in iterate_batches(data, batch_size):
             prediction = model(to_device(batch, device), num_slots)
             predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
             induced = read_trees(prediction, batch.lengths)
             if induced is not None:
-                read = data.word_trees(induced, batch)
-                sides = (read[start : start + len(indices)] for start in range(0, len(read), len(indices)))
-                trees.update(zip(indices.tolist(), zip(*sides, strict=True), strict=True))
+                of_words = data.word_trees(induced, batch)
+                starts = range(0, len(of_words), len(indices))
+                by_place = (of_words[start : start + len(indices)] for start in starts)
+                trees.update(zip(indices.tolist(), zip(*by_place, strict=True), strict=True))
             bar.update(len(indices))
     return Evaluation(data, predicted, [trees[i] for i in range(len(predicted))] if trees else None)
 
 
 @torch.inference_mode()
-def read(model: nn.Module, data: LabelledData, index: int, num_slots: int | None = None) -> Reading:
-    """Read one example in evaluation mode.
+def predict_example(
+    model: nn.Module, data: LabelledData, index: int, num_slots: int | None = None
+) -> ExamplePrediction:
+    """Apply a model to one example, in evaluation mode.
 
     Args:
         model: on the CPU.
-        data: has the example.
+        data: contains the example.
         index: of the example.
-        num_slots: slots for this call; None for the model's own.
+        num_slots: number of slots for this call; None for the model's own.
     Returns:
-        Answer, trees and attention.
+        Probabilities, trees and attention.
     """
     batch = data.batch([index])
     prediction = model.eval()(batch, num_slots)
@@ -199,7 +204,7 @@ def read(model: nn.Module, data: LabelledData, index: int, num_slots: int | None
     induced, attention = read_trees(prediction, batch.lengths), None
     if prediction.attention is not None:
         rows = zip(prediction.attention.float(), batch.lengths.tolist(), strict=True)
-        attention = [of_tokens[:length] for of_tokens, length in rows]
+        attention = [row[:length] for row, length in rows]
     if induced is None:
-        return Reading(probabilities, None, None, attention)
-    return Reading(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)
+        return ExamplePrediction(probabilities, None, None, attention)
+    return ExamplePrediction(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)

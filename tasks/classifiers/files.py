@@ -1,4 +1,4 @@
-"""Data files with an example to a line."""
+"""Read data files with one example per line."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ Example = TypeVar("Example")
 
 
 class DataError(UserError):
-    """Says in one line what is wrong with a data file, and where."""
+    """A bad data file. The message says in one line what is wrong, and where."""
 
 
-def read_lines(path: Path, parse: Callable[[str], Example], *, empty: bool = False) -> list[Example]:
-    """Read a text file, an example from each line; blank lines at the end are no examples.
+def read_lines(path: Path, parse: Callable[[str], Example], *, allow_empty: bool = False) -> list[Example]:
+    """Read a text file with one example per line; blank lines at the end are ignored.
 
     Args:
         path: of the file.
-        parse: makes an example of a line, or raises a ValueError.
-        empty: whether there may be no line.
+        parse: parses a line, or raises a ValueError.
+        allow_empty: whether the file may have no lines.
     Returns:
         The examples in order.
     Raises:
-        DataError: no such file, not text, empty, or a line that `parse` refuses; names the line.
+        DataError: the file does not exist, is not UTF-8 text or is empty, or `parse` raises a ValueError; the
+            message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip("\n").splitlines()
@@ -33,7 +34,7 @@ def read_lines(path: Path, parse: Callable[[str], Example], *, empty: bool = Fal
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text, at byte {error.start}") from None
-    if not lines and not empty:
+    if not lines and not allow_empty:
         raise DataError(f"{path}: the file is empty")
     examples = []
     for number, line in enumerate(lines, start=1):

@@ -1,7 +1,7 @@
-"""Gumbel Tree-LSTM: a Tree-LSTM that learns from the task alone which neighbours to join.
+"""Gumbel Tree-LSTM: a Tree-LSTM that learns from the task which neighbours to merge.
 
-B is the batch, T the longest sequence in it, E the features of an embedded token, D those of a summary, M the
-nodes that are left.
+B is the batch size, T the length of the longest sequence, E the embedding size, D the size of a summary, M
+the number of remaining nodes.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ class GumbelTreeLSTM(nn.Module):
 
         r_i = LSTM(x_i, r_{i-1}),  r_0 = 0                                    (13)
 
-    Then, until one node is left, the parents of all neighbours are candidates, a query vector q scores them,
-    and one of them replaces its children:
+    Until one node is left, the candidates are the parents of all pairs of neighbours. A query vector q scores
+    them, and one of them replaces its children:
 
         r̃_i = Tree-LSTM(r_i, r_{i+1})                                         (1–3)
         v_i = exp(q · h̃_i) / Σ_j exp(q · h̃_j)                                (12)
         r_j ← r_j (j < i),  r̃_j (j = i),  r_{j+1} (j > i)                      (11)
 
     In evaluation i = argmax v. In training i is sampled: y = softmax((log v + g) / τ) with Gumbel noise g and
-    τ = 1 (8), i = argmax y (9), and gradients are those of y in place of the one-hot vector of i
-    (straight-through). The h of the last node is the summary.
+    τ = 1 (8), i = argmax y (9). The backward pass uses y in place of the one-hot vector of i (straight-
+    through estimator). The summary is the h of the last node.
 
-    A sequence with one node left keeps it while others are joined. Each of the T - 1 steps computes all M - 1
-    candidates, so the cost grows with T².
+    A sequence with one node left keeps it while longer sequences continue. Each of the T - 1 steps computes
+    all M - 1 candidates, so the cost grows with T².
 
     Args:
         input_size: E.
         slot_size: D.
-        dropout: before the linear map of the Tree-LSTM.
+        dropout: before the linear layer of the Tree-LSTM.
     """
 
     def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
@@ -49,14 +49,14 @@ class GumbelTreeLSTM(nn.Module):
         nn.init.normal_(self.query, std=0.01)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Read a batch of sequences.
+        """Encode a batch of sequences.
 
         Args:
             embedded: (B, T, E), padded on the right.
             lengths: (B,) int64, at least 1.
         Returns:
             Summaries, (B, D), and merges, (B, T - 1) int64: i of each step. A sequence of n tokens has n - 1
-            steps, and what follows has no meaning.
+            steps; later entries are meaningless.
         """
         nodes = self._leaves(embedded)
         steps = embedded.shape[1] - 1
@@ -82,15 +82,15 @@ class GumbelTreeLSTM(nn.Module):
         return torch.stack(nodes, dim=1)
 
     def _choose(self, hidden: Tensor, exists: Tensor) -> Tensor:
-        """One of the candidates, one-hot.
+        """Choose one of the candidates.
 
         Args:
             hidden: h̃, (B, M - 1, D).
             exists: which candidates have both children, (B, M - 1) bool.
         Returns:
-            (B, M - 1), zero where no candidate exists.
+            One-hot, (B, M - 1); all zeros for a sequence without candidates.
         """
-        # log v is this but for a constant, which changes neither softmax nor argmax.
+        # These scores differ from log v by a constant, which changes neither softmax nor argmax.
         scores = (hidden * self.query).sum(-1)
         scores = scores.masked_fill(~exists, torch.finfo(scores.dtype).min)
         if self.training:

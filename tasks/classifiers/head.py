@@ -1,4 +1,4 @@
-"""What classifiers put on the summary of what they have read."""
+"""The classification head: an MLP on top of the encoder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tasks.classifiers.encoders import EncoderConfig
 
 
 def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Sequential:
-    """Linear → ELU → linear, with dropout before each linear map.
+    """Linear → ELU → linear, with dropout before each linear layer.
 
     Args:
-        config: hidden size (`slot_size`) and dropout.
-        input_size: features of a summary.
+        config: hidden size (`slot_size`) and `output_dropout`.
+        input_size: size of the input.
         classes: C, number of classes.
     Returns:
-        A module from (B, input_size) to logits (B, C).
+        A module that maps (B, input_size) to logits (B, C).
     """
     return nn.Sequential(
         nn.Dropout(config.output_dropout),

@@ -1,4 +1,4 @@
-"""Trained classifiers in a line: loaded by name, given text, they answer."""
+"""Classifiers with `from_pretrained`, and with an `answer` method that takes text."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.encoders import EncoderConfig
-from tasks.classifiers.evaluation import read
+from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import write_directory
 from tasks.runs.hub import find_checkpoint
 from tasks.runs.run_directory import config_to_dict
 
 
 class Answer(NamedTuple):
-    """What a model makes of a text.
+    """A model's prediction for a text.
 
     Args:
         answer: the most probable class.
-        probabilities: of every class, by name.
-        trees: induced trees, one for each sentence; None for a model that induces none.
+        probabilities: probability of each class, by name.
+        trees: the induced trees, one for each sentence; None for a model that induces none.
     """
 
     answer: str
@@ -32,14 +32,14 @@ class Answer(NamedTuple):
 
 
 class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
-    """What the models of classification tasks share.
+    """Base class of the models of classification tasks.
 
     Args:
-        config: of the training.
+        config: the training configuration.
     """
 
     classes: tuple[str, ...]
-    """Names of the answers, in the order of the labels."""
+    """Names of the classes, in the order of the labels."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -47,59 +47,60 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
 
     @staticmethod
     def read_text(*texts: str) -> LabelledData:
-        """An example as its words.
+        """Parse the text of one example.
 
         Args:
-            texts: of its sentences.
+            texts: one for each sentence of the example.
         Returns:
-            A data set of one example.
+            A data set with one example.
         Raises:
-            UserError: the text is not one of the task.
+            UserError: the text is not well-formed.
         """
         raise NotImplementedError
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The model of a checkpoint, in evaluation mode.
+        """Load a model from a checkpoint, in evaluation mode.
 
         Args:
-            path: a best.safetensors or a directory.
+            path: a best.safetensors or an exported directory.
         Raises:
-            UserError: no such file, or not a checkpoint of this task.
+            UserError: the file does not exist or is not a checkpoint of this task.
         """
         raise NotImplementedError
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Self:
-        """A saved model, in evaluation mode.
+        """Load a pretrained model, in evaluation mode.
 
         Args:
             pretrained_model_name_or_path: a directory that `save_pretrained` or the verb `export` wrote, a
-                run's best.safetensors, or a name on the Hugging Face Hub, "owner/name".
-            options: of `huggingface_hub.snapshot_download`, such as `revision` and `token`.
+                run's best.safetensors, or the name of a model on the Hugging Face Hub, "owner/name".
+            options: passed to `huggingface_hub.snapshot_download`, such as `revision` and `token`.
         Raises:
-            UserError: no such model, or one of another task.
+            UserError: the model does not exist or belongs to another task.
         """
         return cls.load(find_checkpoint(pretrained_model_name_or_path, **options))
 
     def answer(self, *texts: str) -> Answer:
-        """Read one example, on the CPU and in evaluation mode.
+        """Predict the class of one example, on the CPU and in evaluation mode.
 
         Args:
-            texts: as the task writes them: one expression or sentence, or two formulas.
+            texts: one expression or sentence, or two formulas, as the task writes them.
         Raises:
-            UserError: not such a text.
+            UserError: the text is not well-formed.
         """
-        reading = read(self, self.read_text(*texts), 0, self.config.test_num_slots)
-        probabilities = dict(zip(self.classes, reading.probabilities.tolist(), strict=True))
-        return Answer(max(probabilities, key=lambda name: probabilities[name]), probabilities, reading.trees)
+        prediction = predict_example(self, self.read_text(*texts), 0, self.config.test_num_slots)
+        probabilities = dict(zip(self.classes, prediction.probabilities.tolist(), strict=True))
+        best = max(probabilities, key=lambda name: probabilities[name])
+        return Answer(best, probabilities, prediction.trees)
 
     def metadata(self) -> dict[str, Any]:
-        """What a checkpoint says of the model beside its weights, as JSON values."""
+        """The content of config.json in an exported directory."""
         return config_to_dict(self.config)
 
     def weights(self) -> dict[str, Tensor]:
-        """What a checkpoint has of the model, whole."""
+        """The content of model.safetensors in an exported directory."""
         return self.state_dict()
 
     def _save_pretrained(self, save_directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""The final report of a classifier: tables in the terminal, the page to look at."""
+"""The final report of a classifier: tables in the terminal, and an HTML page."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from torch import nn
 
 from ordered_memory.trees import depth
 from tasks.classifiers.classification import LabelledData
-from tasks.classifiers.encoders import GIVEN_TREES, EncoderConfig
+from tasks.classifiers.encoders import GOLD_TREE_MODELS, EncoderConfig
 from tasks.classifiers.evaluation import CROSS, Evaluation
-from tasks.classifiers.traces import NodeValues, traces_of
+from tasks.classifiers.traces import NodeValues, example_traces
 from tasks.reporting.curves import Curve
-from tasks.reporting.examples import choose
+from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import number, table
-from tasks.runs.record import facts_of
+from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory, config_to_dict
 
-CONFUSION = "true class (rows) and answer (columns)"
+CONFUSION = "true class (rows) and predicted class (columns)"
 """The title of a confusion matrix."""
 
 
 def results_text(results: Mapping[str, Any]) -> str:
-    """The results of an evaluation as plain text.
+    """Format the results of an evaluation as plain text.
 
     Args:
         results: from `ClassifierTask.summary`.
@@ -62,21 +62,21 @@ def write_run_report(
     """Write report.html: learning curves, tables, and some test examples to step through.
 
     Args:
-        run: holds metrics.jsonl.
+        run: the run directory.
         title: of the page.
-        about: what the task is.
-        config: of the run.
-        results: of the evaluation.
+        about: explains the task.
+        config: configuration of the run.
+        results: from `ClassifierTask.summary`.
         evaluation: of the best weights on the test data.
         model: with these weights, on the CPU.
         node_values: see `ClassifierTask`.
     """
     rows = run.read_metrics()
     data = evaluation.data
-    chosen = choose(data.sentence_lengths.max(1), depths_of(data), evaluation.correct)
+    chosen = choose_examples(data.sentence_lengths.max(1), depths_of(data), evaluation.correct)
     report = Report(
         title=title,
-        about=f"{about} {_what_it_is_shown(config)}",
+        about=f"{about} {_supervision(config)}",
         subtitle=(
             f"{results['part'].capitalize()} accuracy {results['accuracy']:.4f} on "
             f"{results['examples']:,} {results['unit']} {best_epoch(rows)}."
@@ -87,18 +87,18 @@ def write_run_report(
         traces=[
             trace
             for number, index in enumerate(chosen)
-            for trace in traces_of(
+            for trace in example_traces(
                 model, data, index, results["classes"], config.test_num_slots, node_values, example=number
             )
         ],
-        facts=facts_of(run),
+        facts=run_facts(run),
         config=config_to_dict(config),
     )
     write_report(run.report, report)
 
 
 def depths_of(data: LabelledData) -> list[int]:
-    """The depth of the true tree of each example, the deepest of its sentences.
+    """Compute the depth of the true tree of each example: the maximum over its sentences.
 
     Args:
         data: n examples.
@@ -108,15 +108,17 @@ def depths_of(data: LabelledData) -> list[int]:
     ]
 
 
-def _what_it_is_shown(config: EncoderConfig) -> str:
-    return "It is given the true trees." if config.model in GIVEN_TREES else "It is never shown a tree."
+def _supervision(config: EncoderConfig) -> str:
+    if config.model in GOLD_TREE_MODELS:
+        return "It is given the true trees."
+    return "It is never shown a tree."
 
 
 def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
-    """Accuracy over every group whose names are numbers, a line for each result.
+    """Plot the accuracy by group if the names of the groups are numbers, with one line for each model.
 
     Args:
-        results: of evaluations, by name.
+        results: from `ClassifierTask.summary`, by name of the model.
     """
     groups = next(iter(results.values()))["accuracy_by"]
     return [
@@ -136,16 +138,16 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
 
 
 def _are_numbers(groups: Mapping[str, Any]) -> bool:
-    """Whether the groups are places on an axis."""
+    """Whether the names of the groups are numbers, and so can be plotted on an axis."""
     return all(name.isdecimal() for name in groups)
 
 
 def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
-    """How often each class was taken for which.
+    """Make a table of the confusion matrix.
 
     Args:
-        results: of an evaluation, with `confusion`.
-        name: of the model.
+        results: from `ClassifierTask.summary`, with `confusion`.
+        name: of the model, for the title.
     """
     classes = results["classes"]
     return Table(
@@ -164,7 +166,7 @@ def _tables(results: Mapping[str, Any]) -> list[Table]:
 
 
 def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
-    """Accuracy and number of examples by group, two ways at once where the names say so; see `CROSS`."""
+    """Accuracy and number of examples by group; two-dimensional if the names contain `CROSS`."""
     if not all(CROSS in name for name in rows):
         columns, cells = ["accuracy"], {name: {"accuracy": found} for name, found in rows.items()}
     else:

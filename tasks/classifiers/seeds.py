@@ -1,4 +1,4 @@
-"""Several runs of a classifier that differ in their seed."""
+"""Train a classifier with several seeds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tasks.runs.run_directory import RunDirectory, changed_options, read_json
 
 @dataclass
 class ClassifierConfig(EncoderConfig):
-    """Several runs."""
+    """Several seeds."""
 
     seeds: int = 1
-    """Number of runs, with consecutive seeds from --seed on; several report mean and standard deviation."""
+    """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed."""
 
     def check(self) -> None:
         super().check()
@@ -31,12 +31,12 @@ Config = TypeVar("Config", bound=ClassifierConfig)
 
 
 def train_seeds(train: Callable[[Config], None], config: Config) -> None:
-    """Train once for each seed; print mean and standard deviation of the results of several seeds.
+    """Train once for each seed; for several seeds, print the mean and standard deviation of the results.
 
     Args:
-        train: one run.
-        config: `seeds` runs with the seeds from `seed` on; `run_dir`, if given, holds a directory for each of
-            several. With `resume`, finished runs are not trained again.
+        train: trains one run.
+        config: the first run has the seed `seed`, the next `seed` + 1, and so on. Several runs are saved in
+            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped.
     """
     if config.seeds == 1:
         train(config)
@@ -59,7 +59,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
 
 
 def _seeds_text(runs: Sequence[Path]) -> str:
-    """Mean and sample standard deviation of several runs, as text."""
+    """Format the mean and sample standard deviation of the results of several runs."""
     results = [read_json(RunDirectory(run).results) for run in runs]
     lines = [f"{len(results)} seeds: mean ± sample standard deviation ({results[0]['part']} results of each)"]
 

@@ -1,4 +1,4 @@
-"""A classification task from its configuration to its report; a `ClassifierTask` is what differs."""
+"""A classification task from its configuration to its report: an instance of `ClassifierTask`."""
 
 from __future__ import annotations
 
@@ -18,84 +18,86 @@ from tasks.classifiers.traces import NodeValues
 from tasks.runs.errors import UserError
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.task import Prepared
+from tasks.runs.task import Experiment
 from tasks.runs.trained import load_trained
 
 Config = TypeVar("Config", bound=EncoderConfig)
 Accuracies = dict[str, dict[str, list[float]]]
-MoreAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
+ExtraAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
 
 EMBEDDING = "embedding"
-"""The key of what `describe_embedding` says in the metadata of a checkpoint."""
+"""The key of `embedding_metadata` in the metadata of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class ClassifierTask(Generic[Config]):
-    """What a task consists of.
+    """What a classification task has to provide. Fields with a default are optional.
 
     Args:
-        title: of a run, in a few words.
-        about: what a model reads and answers, in a sentence or two, for who does not know the task.
-        unit: what its examples are called, in the plural.
-        classes: names of the answers, in the order of the labels.
-        config: its configuration.
-        build: makes a model of a configuration and, where there is `describe_embedding`, of what that said;
-            the model takes a batch and `num_slots` and returns a `Prediction`.
-        load: reads or draws the data of a run.
-        groups: which test examples to report the accuracy of together: by title, masks by name; see
-            `CROSS` for two ways at once.
-        read_file: reads test data in the task's own format.
-        pretrained: the model that comes with the project.
-        punctuation: which tokens are leaves of the scored trees, in a sentence.
-        shortest_tree: the fewest words of a sentence whose tree is scored.
-        draw: draws a harder test, given its name, a size and a seed.
-        valid_spans: the constituents of trees that compute what the true one does; None for no such report.
-        confusion: whether to report which classes are taken for which.
-        initial: makes the model to train from the data of the run, where the options alone do not tell.
-        describe_embedding: what a checkpoint says of a model's embedding beside options and weights, as JSON.
-        rates: learning rates of submodules that are not that of the configuration, by name.
-        adapt: called with a model from a checkpoint before it reads other data than its run had.
-        more_accuracies: accuracies by group that need other answers than those on the test data, as
-            `Evaluation.accuracy_by` has them, by title; given what evaluates the model on a data set.
-        node_values: what the model makes of each node of a tree over a sentence, in [-1, 1], for pictures.
+        title: short description of a run, given its configuration.
+        about: explains the task to a reader of the report in one or two sentences.
+        unit: what examples are called, in the plural: "expressions".
+        classes: names of the classes, in the order of the labels.
+        config_class: the configuration class.
+        build_model: builds the model from a configuration (and from its `embedding_metadata`, if the task has
+            any). The model takes a batch and `num_slots` and returns a `Prediction`.
+        load_splits: reads or generates the data of a run.
+        accuracy_groups: groups of test examples to report the accuracy of: by title of a table, masks by name
+            of a group; see `CROSS` for tables with two dimensions.
+        read_file: reads test data in the task's file format.
+        pretrained: checkpoint of the model that comes with the project.
+        punctuation: says in one sentence which tokens are leaves of the scored trees.
+        min_words: trees of sentences with fewer words are not scored.
+        generate_test: generates a harder test, given its name, size and seed.
+        valid_spans: returns the constituents of all valid trees; see `Evaluation.valid_trees`.
+        report_confusion: whether the report has a confusion matrix.
+        build_initial_model: builds the model to train from the configuration and the data, if `build_model`
+            cannot, for example because the vocabulary depends on the data.
+        embedding_metadata: what is needed to rebuild a model's embedding from a checkpoint, as JSON values.
+        learning_rates: learning rates of submodules, by name, if they differ from `config.learning_rate`.
+        adapt_to_data: called before a trained model is applied to new data, for example to add word vectors.
+        extra_accuracies: computes accuracies that need predictions on other data than the test examples;
+            returns them as `accuracy_by` of the results. Gets a function that evaluates the model on a data
+            set.
+        node_values: returns the model's value in [-1, 1] for each node of a tree, for the viewer.
     """
 
     title: Callable[[Config], str]
     about: str
     unit: str
     classes: Callable[[Config], tuple[str, ...]]
-    config: type[Config]
-    build: Callable[..., nn.Module]
-    load: Callable[[Config], Splits]
-    groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
+    config_class: type[Config]
+    build_model: Callable[..., nn.Module]
+    load_splits: Callable[[Config], Splits]
+    accuracy_groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
     read_file: Callable[[Config, Path], LabelledData]
     pretrained: Path
     punctuation: str
-    shortest_tree: int = 1
-    draw: Callable[[Config, str, int, int], LabelledData] | None = None
+    min_words: int = 1
+    generate_test: Callable[[Config, str, int, int], LabelledData] | None = None
     valid_spans: ValidSpans | None = None
-    confusion: bool = False
-    initial: Callable[[Config, Splits], nn.Module] | None = None
-    describe_embedding: Callable[[Any], Any] | None = None
-    rates: Callable[[Config], Mapping[str, float]] | None = None
-    adapt: Callable[[Config, Any, LabelledData], None] | None = None
-    more_accuracies: MoreAccuracies[Config] | None = None
+    report_confusion: bool = False
+    build_initial_model: Callable[[Config, Splits], nn.Module] | None = None
+    embedding_metadata: Callable[[Any], Any] | None = None
+    learning_rates: Callable[[Config], Mapping[str, float]] | None = None
+    adapt_to_data: Callable[[Config, Any, LabelledData], None] | None = None
+    extra_accuracies: ExtraAccuracies[Config] | None = None
     node_values: NodeValues | None = None
 
     def load_model(self, path: Path, occupancy_threshold: float | None = None) -> tuple[Any, Config]:
-        """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
+        """Load a trained model, in evaluation mode, and its training configuration.
 
         Args:
-            path: of the file.
-            occupancy_threshold: to use in place of the one that it was trained with.
+            path: a best.safetensors, an exported directory, or a name on the Hugging Face Hub.
+            occupancy_threshold: replaces the training value; None keeps it.
         Raises:
-            UserError: no such file, or not a checkpoint of this task.
+            UserError: the file does not exist or is not a checkpoint of this task.
         """
         return load_trained(
             path,
-            self.config,
-            self.build,
-            beside=None if self.describe_embedding is None else EMBEDDING,
+            self.config_class,
+            self.build_model,
+            metadata_key=None if self.embedding_metadata is None else EMBEDDING,
             occupancy_threshold=occupancy_threshold,
         )
 
@@ -112,46 +114,46 @@ class ClassifierTask(Generic[Config]):
         """Evaluate a model.
 
         Args:
-            config: of its run.
+            config: its training configuration.
             model: on `device`.
             data: test data.
-            batch_size: the most examples in a batch.
-            num_slots: for this evaluation; None for the model's own.
-            device: where to compute.
+            batch_size: maximum number of examples in a batch.
+            num_slots: number of slots for this evaluation; None for the model's own.
+            device: the device to compute on.
         Returns:
-            The evaluation, and its results as `summary` has them.
+            The evaluation, and its results as JSON values; see `summary`.
         """
 
-        def answers(part: LabelledData) -> Evaluation:
+        def evaluate_on(part: LabelledData) -> Evaluation:
             return evaluate(model, part, batch_size=batch_size, num_slots=num_slots, device=device)
 
-        evaluation = answers(data)
+        evaluation = evaluate_on(data)
         results = self.summary(config, evaluation)
-        if self.more_accuracies is not None:
-            results["accuracy_by"] |= self.more_accuracies(config, data, answers)
+        if self.extra_accuracies is not None:
+            results["accuracy_by"] |= self.extra_accuracies(config, data, evaluate_on)
         return evaluation, results
 
     def summary(self, config: Config, evaluation: Evaluation) -> dict[str, Any]:
-        """The results of an evaluation as JSON values.
+        """Compute the results of an evaluation, as JSON values.
 
         Args:
-            config: of the run.
+            config: configuration of the run.
             evaluation: of the best weights.
         """
         classes = self.classes(config)
         return {
-            "part": evaluation.data.part,
+            "part": evaluation.data.split,
             "unit": self.unit,
             "examples": len(evaluation.predicted),
             "accuracy": float(evaluation.correct.mean()),
             "accuracy_by": {
                 title: evaluation.accuracy_by(masks)
-                for title, masks in self.groups(config, evaluation.data).items()
+                for title, masks in self.accuracy_groups(config, evaluation.data).items()
             },
             "classes": list(classes),
-            "confusion": evaluation.confusion(len(classes)) if self.confusion else None,
-            "span_f1": evaluation.span_f1(self.shortest_tree),
-            "valid_trees": evaluation.valid_trees(self.shortest_tree, self.valid_spans),
+            "confusion": evaluation.confusion(len(classes)) if self.report_confusion else None,
+            "span_f1": evaluation.span_f1(self.min_words),
+            "valid_trees": evaluation.valid_trees(self.min_words, self.valid_spans),
             "punctuation": self.punctuation,
         }
 
@@ -159,7 +161,7 @@ class ClassifierTask(Generic[Config]):
         """Train, then test the best weights once and write the report.
 
         Args:
-            config: of the run.
+            config: configuration of the run.
         Raises:
             UserError: see `run_experiment` and `prepare`.
         """
@@ -169,40 +171,41 @@ class ClassifierTask(Generic[Config]):
 
         run_experiment(config, lambda: self.prepare(config))
 
-    def prepare(self, config: Config) -> Prepared:
+    def prepare(self, config: Config) -> Experiment:
         """Load the data of a run and build its model.
 
         Args:
-            config: of the run.
+            config: configuration of the run.
         Returns:
-            What `run_experiment` trains and tests.
+            The argument of `run_experiment`.
         Raises:
-            UserError: bad data, a part of the data is empty, or an option that the model refuses.
+            UserError: bad or empty data, or an option that the model does not accept.
         """
-        splits = self.load(config)
+        splits = self.load_splits(config)
         for name, part in zip(("training", "validation", "test"), splits, strict=True):
             if not len(part.labels):
                 raise UserError(
                     f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                 )
-        model = self.build(config) if self.initial is None else self.initial(config, splits)
+        build = self.build_initial_model
+        model = self.build_model(config) if build is None else build(config, splits)
         train, validation, test = (f"{len(part.labels):,}" for part in splits)
-        return Prepared(
+        return Experiment(
             task=Classification(config, splits.train, splits.validation),
             model=model,
-            optimization=PlateauAdam(model, config, self.rates and self.rates(config)),
+            optimization=PlateauAdam(model, config, self.learning_rates and self.learning_rates(config)),
             description=(
                 f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
             ),
             test=lambda run, device: self._test(config, run, splits.test, device),
             results_text=results_text,
-            metadata=self.describe_embedding and {EMBEDDING: self.describe_embedding(model)},
+            metadata=self.embedding_metadata and {EMBEDDING: self.embedding_metadata(model)},
         )
 
     def _test(
         self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
     ) -> dict[str, Any]:
-        """Results of the best weights; writes the report."""
+        """Test the best weights and write the report."""
         model, _ = self.load_model(run.best)
         evaluation, results = self.test(
             config,

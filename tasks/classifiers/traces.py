@@ -1,4 +1,4 @@
-"""The traces of a classifier's examples."""
+"""Traces of a classifier: what it does with an example, step by step, for the viewer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from ordered_memory.trace import (
 )
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Sentence
-from tasks.classifiers.evaluation import Reading, read
+from tasks.classifiers.evaluation import ExamplePrediction, predict_example
 
 NodeValues = Callable[[nn.Module, Sentence, Tree], Mapping[Span, float]]
-"""What a model makes of each node of a tree over a sentence, in [-1, 1], words (i, i) among them."""
+"""Returns the model's value in [-1, 1] for each node of a tree over a sentence, single words (i, i)
+included."""
 
 
-def traces_of(
+def example_traces(
     model: nn.Module,
     data: LabelledData,
     index: int,
@@ -35,71 +36,72 @@ def traces_of(
     model_name: str = "",
     example: int = 0,
 ) -> list[Trace]:
-    """What a model does with an example.
+    """Make the traces of an example.
 
     Args:
         model: on the CPU.
-        data: has the example.
+        data: contains the example.
         index: of the example.
-        classes: names of the answers.
-        num_slots: for this call; None for the model's own.
+        classes: names of the classes.
+        num_slots: number of slots for this call; None for the model's own.
         node_values: see `ClassifierTask`.
-        model_name: the caption, in place of the name of the sentence.
-        example: number that the traces have in common.
+        model_name: the caption; by default the name of the sentence.
+        example: traces with the same number are shown together.
     Returns:
-        A trace of each sentence: its attention, or else the tree that the
-        model induces, if any. What is not known of the data, such as the label of a typed sentence, is
-        missing.
+        One trace for each sentence: its attention or, for a model without slots, the tree that it induces, if
+        any. Labels and true trees are left out if they are not known.
     """
-    reading = read(model, data, index, num_slots)
+    prediction = predict_example(model, data, index, num_slots)
     traces = []
     for place, sentence in enumerate(data.sentences(index)):
-        trace = _induced(reading, place, sentence)
+        trace = _model_trace(prediction, place, sentence)
         trace["caption"] = model_name or sentence.name
         trace["example"] = example
         trace["words"] = list(sentence.positions)
-        trace["answer"] = answer_of(reading, data, index, classes)
+        trace["answer"] = answer_of(prediction, data, index, classes)
         if data.labelled:
             add_true_tree(trace, sentence.tree, sentence.positions)
         if sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
         if node_values is not None:
-            if reading.trees is None:
+            if prediction.trees is None:
                 values = node_values(model, sentence, sentence.tree)
                 add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
             else:
-                values = node_values(model, sentence, reading.trees[place])
+                values = node_values(model, sentence, prediction.trees[place])
                 add_values(trace["nodes"], values, sentence.positions)
             trace["token_values"] = _values_of_tokens(values, sentence)
         traces.append(trace)
     return traces
 
 
-def answer_of(reading: Reading, data: LabelledData, index: int, classes: Sequence[str]) -> Answer:
-    """What a model answers, and the true answer where it is known.
+def answer_of(
+    prediction: ExamplePrediction, data: LabelledData, index: int, classes: Sequence[str]
+) -> Answer:
+    """The predicted probabilities of an example, and its true class if it is known.
 
     Args:
-        reading: of the example.
-        data: has the example.
+        prediction: for the example.
+        data: contains the example.
         index: of the example.
-        classes: names of the answers.
+        classes: names of the classes.
     """
     return {
         "classes": list(classes),
-        "probabilities": [round(probability, 6) for probability in reading.probabilities.tolist()],
+        "probabilities": [round(probability, 6) for probability in prediction.probabilities.tolist()],
         "true": int(data.labels[index]) if data.labelled else None,
     }
 
 
-def _induced(reading: Reading, place: int, sentence: Sentence) -> Trace:
-    if reading.attention is not None:
-        return read_attention(reading.attention[place], sentence.tokens)
-    if reading.token_trees is not None:
-        return read_tree(reading.token_trees[place], sentence.tokens)
+def _model_trace(prediction: ExamplePrediction, place: int, sentence: Sentence) -> Trace:
+    if prediction.attention is not None:
+        return read_attention(prediction.attention[place], sentence.tokens)
+    if prediction.token_trees is not None:
+        return read_tree(prediction.token_trees[place], sentence.tokens)
     return empty_trace(sentence.tokens)
 
 
 def _values_of_tokens(values: Mapping[Span, float], sentence: Sentence) -> list[float]:
-    """Every token is a word where nodes have values."""
+    """The values of single tokens; in tasks with values, every token is a word."""
     return [round(values[place, place], DIGITS) for place in range(len(sentence.tokens))]

@@ -1,6 +1,6 @@
-"""Transformers that summarise sequences: one by one, or two at once.
+"""Transformer encoders that summarise a sequence, or a pair of sequences, in one vector.
 
-B is the batch, T the longest sequence in it, E the features of an embedded token, D those inside the layers.
+B is the batch size, T the length of the longest sequence, E the embedding size, D the hidden size.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from torch import Tensor, nn
 
 
 class _SummaryTransformer(nn.Module):
-    """A Transformer encoder over [summary; tokens], whose summary is a learnt vector that attends to all.
-
-    Layers normalise first.
+    """A pre-LN Transformer encoder over [summary; tokens] with a learnt summary vector, like BERT's [CLS].
 
     Args:
         size: D, even.
-        layers: how many; or steps, if they share their weights.
-        heads: that D is divided among.
+        layers: number of layers or, if `shared`, of steps.
+        heads: number of attention heads.
         dropout: inside the layers.
-        shared: one layer for all steps, told the step by a sinusoidal encoding: the Universal Transformer
+        shared: use one layer for all steps, with a sinusoidal encoding of the step: the Universal Transformer
             of Dehghani et al. (2019) with a fixed number of steps.
     """
 
@@ -36,12 +34,12 @@ class _SummaryTransformer(nn.Module):
         self.summary = nn.Parameter(torch.empty(size).normal_(std=size**-0.5))
 
     def summarise(self, tokens: Tensor, positions: Tensor, padded: Tensor) -> Tensor:
-        """The summary after the last layer.
+        """Compute the summary: the first output of the last layer.
 
         Args:
-            tokens: with their positions, (B, S, D).
-            positions: sinusoids of the tokens, (S, D), which shared layers add again before each step.
-            padded: which tokens are padding, (B, S).
+            tokens: embeddings plus positional encodings, (B, S, D).
+            positions: positional encodings, (S, D), which a shared layer adds again before each step.
+            padded: which tokens are padding, (B, S) bool.
         Returns:
             (B, D).
         """
@@ -59,17 +57,17 @@ class _SummaryTransformer(nn.Module):
 
 
 class Transformer(_SummaryTransformer):
-    """A Transformer encoder of single sequences, over [summary; sequence].
+    """A Transformer encoder over [summary; sequence].
 
-    A token is W x + b of its embedding, plus a sinusoidal encoding of its position.
+    Its input is W x + b of each embedding x, plus a sinusoidal encoding of the position.
 
     Args:
         input_size: E.
         size: D, even.
-        layers: how many; or steps, if they share their weights.
-        heads: that D is divided among.
+        layers: number of layers or, if `shared`, of steps.
+        heads: number of attention heads.
         dropout: inside the layers.
-        shared: one layer for all steps: the Universal Transformer.
+        shared: use one layer for all steps: the Universal Transformer.
     """
 
     def __init__(
@@ -79,31 +77,31 @@ class Transformer(_SummaryTransformer):
         self.projection = nn.Linear(input_size, size)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """Read a batch of sequences.
+        """Encode a batch of sequences.
 
         Args:
-            embedded: tokens, (B, T, E).
+            embedded: (B, T, E), padded on the right.
             lengths: (B,) int64.
         Returns:
             Summaries, (B, D).
         """
         tokens = self.projection(embedded)
-        positions, padded = _places(tokens, lengths)
+        positions, padded = _positions_and_padding(tokens, lengths)
         return self.summarise(tokens + positions, positions, padded)
 
 
 class PairTransformer(_SummaryTransformer):
-    """A Transformer encoder over [summary; left; right], so that each formula may attend to the other.
+    """A Transformer encoder over [summary; left; right], in which each formula can attend to the other.
 
-    A token is its embedding, a sinusoidal encoding of its position in its own formula, and a vector for the
-    formula it stands in.
+    Its input is the sum of the embedding, a sinusoidal encoding of the position in its own formula, and a
+    segment embedding (left or right).
 
     Args:
-        size: D, even.
-        layers: how many; or steps, if they share their weights.
-        heads: that D is divided among.
+        size: D, even; also the embedding size.
+        layers: number of layers or, if `shared`, of steps.
+        heads: number of attention heads.
         dropout: inside the layers.
-        shared: one layer for all steps: the Universal Transformer.
+        shared: use one layer for all steps: the Universal Transformer.
     """
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float, *, shared: bool) -> None:
@@ -111,28 +109,28 @@ class PairTransformer(_SummaryTransformer):
         self.formulas = nn.Parameter(torch.empty(2, size).normal_(std=size**-0.5))
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """Read a batch of pairs.
+        """Encode a batch of pairs.
 
         Args:
-            embedded: tokens, (2B, T, D): left formulas, then right ones.
+            embedded: (2B, T, D), padded on the right: the left formulas, then the right ones.
             lengths: (2B,) int64.
         Returns:
             Summaries of the pairs, (B, D).
         """
-        positions, padded = _places(embedded, lengths)
+        positions, padded = _positions_and_padding(embedded, lengths)
         left, right = (embedded + positions).chunk(2)
         tokens = torch.cat([left + self.formulas[0], right + self.formulas[1]], dim=1)
         return self.summarise(tokens, positions.repeat(2, 1), torch.cat(padded.chunk(2), dim=1))
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:
-    """Vaswani et al. (2017), §3.5.
+    """Compute the sinusoidal positional encoding of Vaswani et al. (2017), §3.5.
 
     Args:
         positions: (T,).
         size: D, even.
     Returns:
-        (T, D): sines, then cosines.
+        (T, D): first the sines, then the cosines.
     Example:
         >>> sinusoids(torch.tensor([0]), 4)
         tensor([[0., 0., 1., 1.]])
@@ -142,8 +140,8 @@ def sinusoids(positions: Tensor, size: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
-def _places(tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Sinusoids of the positions, (T, D), and which tokens are padding, (B, T)."""
+def _positions_and_padding(tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Positional encodings, (T, D), and which tokens are padding, (B, T)."""
     steps = torch.arange(tokens.shape[1], device=tokens.device)
     padded = steps >= lengths.to(tokens.device).unsqueeze(1)
     return sinusoids(steps, tokens.shape[-1]).to(tokens.dtype), padded

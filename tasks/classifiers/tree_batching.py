@@ -1,4 +1,4 @@
-"""True trees of many sentences as levels: everything of one height is composed at once."""
+"""Batches of trees for tree encoders: all nodes of the same height are composed at once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ordered_memory.trees import Tree, fold
 
 
 class TreeBatch(NamedTuple):
-    """The trees of a batch of B sentences. Nodes are numbered: the words of all sentences one sentence after
-    another, then all nodes of height 1, of height 2, and so on.
+    """The trees of a batch of B sentences.
+
+    Nodes are numbered: first the words of all sentences, then all nodes of height 1, of height 2, and so on.
 
     Args:
-        words: (W,) int64, the place of each word among the B × T tokens of the padded batch.
+        words: the index of each word in the flattened padded batch of B × T tokens, (W,) int64.
         left, right: for each height from 1, the numbers of the children, (n_h,) int64 each.
-        roots: (B,) int64, the node that is the whole sentence.
+        roots: the number of the root of each sentence, (B,) int64.
     """
 
     words: Tensor
@@ -30,11 +31,13 @@ class TreeBatch(NamedTuple):
 
 
 class TreeNodes(NamedTuple):
-    """One tree: its inner nodes, children before parents.
+    """One tree as arrays; children come before their parents.
+
+    Node k < w is word k, and node w + k is inner node k.
 
     Args:
-        words: (w,) the tokens that are words; node k < w is word k, node w + k inner node k.
-        heights, left, right: (w - 1,) each.
+        words: the positions of the words among the tokens, (w,).
+        heights, left, right: height and children of each inner node, (w - 1,) each.
     """
 
     words: NDArray[np.int64]
@@ -44,11 +47,11 @@ class TreeNodes(NamedTuple):
 
 
 def tree_nodes(tree: Tree, words: Sequence[int]) -> TreeNodes:
-    """A tree as arrays.
+    """Convert a tree to arrays.
 
     Args:
         tree: binary, over w words.
-        words: the positions of the words in their sentence, (w,); other tokens are no leaves.
+        words: the positions of the words among the tokens of the sentence, (w,).
     """
     found: list[tuple[int, int, int]] = []  # height, left, right
 
@@ -64,15 +67,15 @@ def tree_nodes(tree: Tree, words: Sequence[int]) -> TreeNodes:
 
 
 def subtree_nodes(nodes: TreeNodes, first: int, count: int, end: int) -> TreeNodes:
-    """A subtree as arrays: its inner nodes stand side by side in those of the whole tree.
+    """Cut out a subtree, whose inner nodes are contiguous in those of the whole tree.
 
     Args:
         nodes: the whole tree.
         first: the first word of the subtree.
-        count: how many words it has, c.
-        end: the place after its root among the inner nodes of the whole tree; of no meaning for one word.
+        count: its number of words, c.
+        end: one more than the index of its root among the inner nodes of the whole tree; ignored if c = 1.
     Returns:
-        The subtree, its words counted from 0.
+        The subtree, with words numbered from 0.
     """
     inner = slice(end - count + 1, end) if count > 1 else slice(0)
     shift = len(nodes.words) + end - 2 * count + 1  # inner node `end - count + 1` becomes node c
@@ -89,11 +92,11 @@ def subtree_nodes(nodes: TreeNodes, first: int, count: int, end: int) -> TreeNod
 
 
 def batch_trees(chosen: Sequence[TreeNodes], longest: int) -> TreeBatch:
-    """Put the trees of a batch together.
+    """Collate the trees of a batch.
 
     Args:
-        chosen: of the B sentences.
-        longest: T, tokens of a row of the padded batch.
+        chosen: the trees of B sentences.
+        longest: T, the length of the padded batch.
     """
     sizes = np.array([len(nodes.words) for nodes in chosen])
     inner = sizes - 1
@@ -106,7 +109,7 @@ def batch_trees(chosen: Sequence[TreeNodes], longest: int) -> TreeBatch:
     word_starts, inner_starts = np.cumsum(sizes) - sizes, np.cumsum(inner) - inner
 
     def number(local: NDArray[np.int64], sentence: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of nodes, from their place in their own sentence."""
+        """The numbers of nodes in the batch, given their numbers in their own sentence."""
         is_word = local < sizes[sentence]
         numbers: NDArray[np.int64] = word_starts[sentence] + local
         place = inner_starts[sentence] + local - sizes[sentence]

@@ -1,6 +1,6 @@
-"""Encoders that are given the true tree, batched level by level.
+"""Encoders that get the true tree as input; all nodes of the same height are computed at once.
 
-W is the number of words in a batch, D the features of a node, n the nodes of a level.
+W is the number of words in a batch, D the size of a node, n the number of nodes of one height.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from tasks.classifiers.tree_batching import TreeBatch
 
 
 class TreeModel(nn.Module):
-    """Composes words into sentences along given trees; a subclass says how."""
+    """Base class: composes words to sentences along given trees. Subclasses define `leaf` and `compose`."""
 
     def leaf(self, words: Tensor) -> Tensor:
-        """The nodes of words.
+        """Compute the leaves of the trees.
 
         Args:
-            words: embedded, (W, E).
+            words: embeddings, (W, E).
         Returns:
-            (W, ·); the last size is the subclass's.
+            (W, ·); the subclass determines the last size.
         """
         raise NotImplementedError
 
     def compose(self, left: Tensor, right: Tensor) -> Tensor:
-        """The parents of pairs of nodes.
+        """Compute parents from their children.
 
         Args:
-            left: children, (n, ·).
-            right: children, (n, ·).
+            left: left children, (n, ·).
+            right: right children, (n, ·).
         Returns:
             (n, ·).
         """
         raise NotImplementedError
 
     def summary(self, nodes: Tensor) -> Tensor:
-        """The representations of sentences.
+        """Compute the summaries of sentences from their roots.
 
         Args:
             nodes: the roots, (B, ·).
@@ -49,10 +49,10 @@ class TreeModel(nn.Module):
         return nodes
 
     def forward(self, words: Tensor, trees: TreeBatch) -> Tensor:
-        """Summaries of sentences, from their words up, every height at once.
+        """Compute the summaries of sentences, bottom-up.
 
         Args:
-            words: embedded, (W, E), in the order of `trees.words`.
+            words: embeddings, (W, E), in the order of `trees.words`.
             trees: of B sentences.
         Returns:
             (B, D).
@@ -67,12 +67,13 @@ class TreeModel(nn.Module):
 class TreeCell(TreeModel):
     """The Gated Recursive Cell on given trees, with Ordered Memory's input projection and shared LayerNorm.
 
-    OM, Table 1, "Tree-cell". A word is LN(W x + b), a node LN(cell(left, right)).
+    This is "Tree-cell" in Table 1 of the Ordered Memory paper. A leaf is LN(W x + b), an inner node
+    LN(cell(left, right)).
 
     Args:
-        input_size: features of an embedded word.
+        input_size: embedding size.
         slot_size: D.
-        dropout: in the cell, before each linear map.
+        dropout: in the cell, before each linear layer.
     """
 
     def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
@@ -91,12 +92,12 @@ class TreeCell(TreeModel):
 
 
 class TreeRNN(TreeModel):
-    """Bowman et al. (2015): a node is tanh(W [left; right] + b), a word tanh(V x + c).
+    """The TreeRNN of Bowman et al. (2015): a leaf is tanh(V x + c), an inner node tanh(W [left; right] + b).
 
     Args:
-        input_size: features of an embedded word.
+        input_size: embedding size.
         slot_size: D.
-        dropout: before the linear map of a node.
+        dropout: before the linear layer of inner nodes.
     """
 
     def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
@@ -113,15 +114,15 @@ class TreeRNN(TreeModel):
 
 
 class TreeLSTM(TreeModel):
-    """The binary Tree-LSTM of Tai et al. (2015), §3.2, with N = 2 and words at the leaves alone.
+    """The N-ary Tree-LSTM of Tai et al. (2015), §3.2, with N = 2 and words only at the leaves.
 
-    A node is [h; c], and one with children is that of `compose_tree_lstm`. At a word, which has no children,
-    c = i u and h = o tanh c with i, o, u of W x + b.
+    A node is [h; c]. Inner nodes are computed by `compose_tree_lstm`. At a leaf, c = i u and h = o tanh c,
+    where the gates i, o and the update u come from W x + b.
 
     Args:
-        input_size: features of an embedded word.
+        input_size: embedding size.
         slot_size: D.
-        dropout: before the linear map of a node.
+        dropout: before the linear layer of inner nodes.
     """
 
     def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
@@ -144,14 +145,15 @@ class TreeLSTM(TreeModel):
 
 
 def compose_tree_lstm(left: Tensor, right: Tensor, units: Callable[[Tensor], Tensor]) -> Tensor:
-    """The parents of pairs of nodes [h; c] in a binary Tree-LSTM.
+    """Compute the parents of pairs of nodes [h; c] in a binary Tree-LSTM.
 
     i, f_l, f_r, o = σ(…), u = tanh(…) of U [h_l; h_r] + b; c = i u + f_l c_l + f_r c_r; h = o tanh c.
 
     Args:
-        left: children, (…, 2D).
-        right: children, (…, 2D).
-        units: the linear map of [h_l; h_r] to the five units in this order, (…, 2D) → (…, 5D).
+        left: left children, (…, 2D).
+        right: right children, (…, 2D).
+        units: the linear map from [h_l; h_r] to i, f_l, f_r, o, u before their nonlinearities,
+            (…, 2D) → (…, 5D).
     Returns:
         (…, 2D).
     """

@@ -1,4 +1,4 @@
-"""The trees over tokens that a model's prediction stands for."""
+"""Recover the induced trees from a model's output."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tasks.classifiers.classification import Prediction
 
 
 def read_trees(prediction: Prediction, lengths: Tensor) -> list[Tree] | None:
-    """The induced trees of a batch: by Algorithm 2 off the attention, or by joining what the model joined.
+    """Recover the induced trees of a batch: from the merges or, with Algorithm 2, from the attention.
 
     Args:
-        prediction: of a batch with S sequences.
-        lengths: in tokens, (S,) int64.
+        prediction: for a batch with S sequences.
+        lengths: their numbers of tokens, (S,) int64.
     Returns:
         S trees over all tokens; None for a model that induces none.
     """
     if prediction.merges is not None:
         rows = zip(prediction.merges.tolist(), lengths.tolist(), strict=True)
-        return [joined(merges[: length - 1]) for merges, length in rows]
+        return [tree_from_merges(merges[: length - 1]) for merges, length in rows]
     if prediction.attention is not None:
         return from_attention(prediction.attention.float().cpu(), lengths, batch_first=True)
     return None
 
 
-def joined(merges: Sequence[int]) -> Tree:
-    """The tree that comes of joining neighbours until one node is left.
+def tree_from_merges(merges: Sequence[int]) -> Tree:
+    """Build a tree by merging neighbours until one node is left.
 
     Args:
-        merges: T - 1 numbers: i joins nodes i and i + 1 of those that are left, counted from 0.
+        merges: T - 1 numbers: i merges nodes i and i + 1 of the remaining ones, counted from 0.
     Returns:
         A binary tree over T leaves.
     Example:
-        >>> joined([1, 1, 0])
+        >>> tree_from_merges([1, 1, 0])
         (0, ((1, 2), 3))
     """
     nodes: list[Tree] = list(range(len(merges) + 1))

@@ -1,1 +1,1 @@
-"""A page on this machine: type an expression, two formulas or a sentence, and see a trained model read it."""
+"""A local web page: type an expression, two formulas or a sentence, and see how a trained model reads it."""

@@ -1,4 +1,4 @@
-"""The verb of the command line: serve."""
+"""The verb of the explorer: serve."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HOST = "127.0.0.1"
 
 @dataclass
 class ServeConfig:
-    """Open a page on this machine in which trained models read what is typed; Ctrl-C ends it."""
+    """Serve a local web page in which trained models read what you type; Ctrl-C stops it."""
 
     checkpoint: tuple[Path, ...] = ()
-    """Models to show beside those that come with the project: a run's best.safetensors, a directory that
-    `export` wrote, or the name of such a model on the Hugging Face Hub; of any task."""
+    """Further models of any task: a run's best.safetensors, a directory that `export` wrote, or the name of a
+    model on the Hugging Face Hub. The models that come with the project are always there."""
     port: int = 0
-    """Port on this machine; 0 for any that is free."""
+    """Local port; 0 for any free port."""
 
 
 def run_serve(config: ServeConfig) -> None:
@@ -41,7 +41,7 @@ def run_serve(config: ServeConfig) -> None:
         raise UserError(f"the page needs {name}: pip install 'ordered-memory[explore]'") from None
     with _listen(config.port) as listener:
         server = make_server(make_app(load_models(config.checkpoint)))
-        print(f"http://{HOST}:{listener.getsockname()[1]}/ (Ctrl-C ends it)", flush=True)
+        print(f"http://{HOST}:{listener.getsockname()[1]}/ (Ctrl-C to stop)", flush=True)
         server.run(sockets=[listener])
 
 

@@ -1,4 +1,4 @@
-"""The models that the page can ask: those that come with the project, and checkpoints of any task."""
+"""The models of the page: those that come with the project, and checkpoints of any task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ordered_memory.trace import Trace
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.task import ClassifierTask
-from tasks.classifiers.traces import traces_of
+from tasks.classifiers.traces import example_traces
 from tasks.explore.texts import LANGUAGES, Texts
 from tasks.language_model.reading import layers_of, load_with_distances, split_sentence, trace_sentence
 from tasks.listops.task import LISTOPS
@@ -32,16 +32,16 @@ SHIPPED = {
 }
 """Task and checkpoint of the models that come with the project."""
 MARKS = {"expressions": "listops", "split": "logic", "phrases": "sst", "vocabulary": "language_model"}
-"""What the checkpoints of a task have, and no others."""
+"""The task of a checkpoint, by a key that only the metadata of this task have."""
 MOST_SLOTS = 100
 
 
-class Reading(NamedTuple):
-    """What a model does with an example.
+class Answer(NamedTuple):
+    """The response to an example.
 
     Args:
         traces: one for each text.
-        note: what there is to know of the words, such as which the model does not have.
+        note: a note about the words, for example which words are unknown to the model.
     """
 
     traces: list[Trace]
@@ -49,12 +49,12 @@ class Reading(NamedTuple):
 
 
 class Model(ABC):
-    """A trained model, and what it reads.
+    """A trained model on the page.
 
     Args:
-        name: how the page calls it.
+        name: shown on the page.
         task: a key of `LANGUAGES`.
-        num_slots: with which it reads unless told otherwise; None for a model without slots.
+        num_slots: default number of slots; None for a model without slots.
     """
 
     def __init__(self, name: str, task: str, num_slots: int | None) -> None:
@@ -66,18 +66,18 @@ class Model(ABC):
         """Raise a UserError unless the model can read an example.
 
         Args:
-            texts: as many as the language has boxes.
+            texts: one for each text box of the task.
         """
 
     @abstractmethod
-    def read(self, texts: Texts, num_slots: int | None) -> Reading:
-        """Read an example.
+    def read(self, texts: Texts, num_slots: int | None) -> Answer:
+        """Apply the model to an example.
 
         Args:
-            texts: as many as the language has boxes.
-            num_slots: for this call; None for the model's own.
+            texts: one for each text box of the task.
+            num_slots: number of slots for this call; None for the model's own.
         Raises:
-            UserError: not such texts, too long ones, or a number of slots that cannot be.
+            UserError: a text is malformed or too long, or the number of slots is out of range.
         """
 
 
@@ -85,7 +85,7 @@ class ClassifierModel(Model):
     """A model of ListOps, logic or sentiment.
 
     Args:
-        name: how the page calls it.
+        name: shown on the page.
         task: a key of `CLASSIFIERS`.
         checkpoint: a file or directory.
     Raises:
@@ -103,24 +103,24 @@ class ClassifierModel(Model):
     def check(self, texts: Texts) -> None:
         self._data(texts)
 
-    def read(self, texts: Texts, num_slots: int | None) -> Reading:
+    def read(self, texts: Texts, num_slots: int | None) -> Answer:
         data = self._data(texts)
         if num_slots is not None and not 1 <= num_slots <= MOST_SLOTS:
             raise UserError(f"the number of slots must lie in 1..{MOST_SLOTS}, got {num_slots}")
         note = io.StringIO()
-        if self.classifier.adapt is not None:
+        if self.classifier.adapt_to_data is not None:
             with contextlib.redirect_stderr(note):
-                self.classifier.adapt(self.config, self.model, data)
+                self.classifier.adapt_to_data(self.config, self.model, data)
         classes = self.classifier.classes(self.config)
         slots = num_slots or self.num_slots
-        traces = traces_of(self.model, data, 0, classes, slots, self.classifier.node_values)
-        return Reading(traces, note.getvalue())
+        traces = example_traces(self.model, data, 0, classes, slots, self.classifier.node_values)
+        return Answer(traces, note.getvalue())
 
     def _data(self, texts: Texts) -> LabelledData:
         data: LabelledData = self.model.read_text(*texts)
         tokens = int(data.sentence_lengths.max())
         if tokens > self.language.longest:
-            raise UserError(f"at most {self.language.longest:,} tokens are read, got {tokens:,}")
+            raise UserError(f"expected at most {self.language.longest:,} tokens, got {tokens:,}")
         return data
 
 
@@ -128,10 +128,10 @@ class DistanceModel(Model):
     """A language model with distances.
 
     Args:
-        name: how the page calls it.
+        name: shown on the page.
         checkpoint: a file or directory.
     Raises:
-        UserError: not a checkpoint of a language model, or of one without distances.
+        UserError: not a checkpoint of a language model, or the model has no distances.
     """
 
     def __init__(self, name: str, checkpoint: Path) -> None:
@@ -141,20 +141,20 @@ class DistanceModel(Model):
     def check(self, texts: Texts) -> None:
         split_sentence(texts[0], self.language.longest)
 
-    def read(self, texts: Texts, num_slots: int | None) -> Reading:
+    def read(self, texts: Texts, num_slots: int | None) -> Answer:
         words = split_sentence(texts[0], self.language.longest)
-        return Reading([trace_sentence(self.trained, words, layers_of(self.trained))])
+        return Answer([trace_sentence(self.trained, words, layers_of(self.trained))])
 
 
 def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:
-    """The models that come with the project, and others.
+    """Load the models that come with the project, and others.
 
     Args:
         checkpoints: files, directories that `export` wrote, or names on the Hugging Face Hub.
     Returns:
-        Models by name; the others are named by their paths.
+        Models by name; the name of a checkpoint is its path.
     Raises:
-        UserError: not a checkpoint of these tasks, or of a language model without distances.
+        UserError: not a checkpoint of these tasks, or a language model without distances.
     """
     models: dict[str, Model] = {
         name: ClassifierModel(name, task, checkpoint) for name, (task, checkpoint) in SHIPPED.items()

@@ -1,6 +1,7 @@
-"""The page, and what it asks for: a model's traces of a text, a random text, a longer one.
+"""The web server: serves the page and answers its requests for traces, random examples and longer examples.
 
-Only this machine can ask, only for the models that the server was started with, and no file is served.
+It accepts requests only from this machine, and only for the models that it was started with; it serves no
+files.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from tasks.runs.command_line import EXIT_INTERRUPTED
 from tasks.runs.errors import UserError
 
 HOSTS = ("127.0.0.1", "localhost")
-"""What the address of a request may begin with: another name could be led here by its owner."""
+"""Allowed values of the Host header; others are refused to prevent DNS rebinding."""
 MOST_BYTES = 2**16
-"""Of a request."""
+"""Maximum size of a request."""
 PARTS = Path(__file__).with_name("page")
 HEADERS = {
     "Cache-Control": "no-store",
@@ -60,7 +61,7 @@ class Explorer:
         self._policy = {"Content-Security-Policy": policy}
 
     async def page(self, request: Request) -> Response:
-        """The page itself.
+        """Serve the page.
 
         Args:
             request: without a body.
@@ -68,7 +69,7 @@ class Explorer:
         return HTMLResponse(self._page, headers=HEADERS | self._policy)
 
     async def read(self, request: Request) -> Response:
-        """What a model does with texts: `{"traces": […], "note": …}`.
+        """Apply a model to texts: `{"traces": […], "note": …}`.
 
         Args:
             request: `{"model": name, "texts": […], "num_slots": number or null}`.
@@ -80,13 +81,13 @@ class Explorer:
         def answer() -> Response:
             return JSONResponse(model.read(texts, num_slots)._asdict(), headers=HEADERS)
 
-        async with self._reading:  # a model is for one thread at a time
-            if await request.is_disconnected():  # it asks for something else by now
+        async with self._reading:  # models are not thread-safe
+            if await request.is_disconnected():  # the page has sent another request since
                 return Response(headers=HEADERS)
             return await run_in_threadpool(answer)
 
     async def draw(self, request: Request) -> Response:
-        """A random example: `{"texts": […]}`.
+        """Generate a random example: `{"texts": […]}`.
 
         Args:
             request: `{"model": name, "length": number or null}`.
@@ -96,7 +97,7 @@ class Explorer:
         return await self._texts(lambda: language.draw(self._random, length))
 
     async def lengthen(self, request: Request) -> Response:
-        """An example that has the given one in it: `{"texts": […]}`.
+        """Generate an example that contains the given one: `{"texts": […]}`.
 
         Args:
             request: `{"model": name, "texts": […]}`.
@@ -126,7 +127,7 @@ class Explorer:
 
 
 def make_app(models: Mapping[str, Model]) -> Starlette:
-    """The application.
+    """Make the ASGI application.
 
     Args:
         models: by name.
@@ -146,10 +147,10 @@ def make_app(models: Mapping[str, Model]) -> Starlette:
 
 
 class Server(uvicorn.Server):
-    """A server that Ctrl-C ends at once."""
+    """A server that Ctrl-C stops at once."""
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """End the process: there is nothing to save, and what a thread computes cannot be stopped.
+        """End the process: there is nothing to save, and a thread that computes cannot be interrupted.
 
         Args:
             sig, frame: of the signal.
@@ -158,7 +159,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: Starlette) -> Server:
-    """What answers over HTTP; `run(sockets=[…])` starts it.
+    """Make the HTTP server; `run(sockets=[…])` starts it.
 
     Args:
         app: the application.
@@ -171,7 +172,7 @@ def make_server(app: Starlette) -> Server:
 
 
 def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
-    """The page, and the policy with which it is served: nothing runs in it but its own script.
+    """Render the page and its content security policy, which allows only the page's own script.
 
     Args:
         models: by name.
@@ -212,7 +213,7 @@ def _hash(text: str) -> str:
 
 
 async def _asked(request: Request) -> dict[str, Any]:
-    """The JSON object of a request; other pages can only send forms and plain text."""
+    """Parse the JSON object of a request; forms and plain text, which other sites could send, are refused."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "expected the content type application/json")
@@ -234,7 +235,7 @@ def _texts(asked: Mapping[str, Any], model: Model) -> Texts:
 
 def _number(asked: Mapping[str, Any], key: str, name: str) -> int | None:
     number = asked.get(key)
-    if isinstance(number, float):  # what one may type
+    if isinstance(number, float):  # users may type one
         raise UserError(f"{name} must be a whole number, got {number:g}")
     if number is not None and type(number) is not int:
         raise HTTPException(400, f"expected {key} to be a number or null")
@@ -242,8 +243,9 @@ def _number(asked: Mapping[str, Any], key: str, name: str) -> int | None:
 
 
 def _refuse(request: Request, error: Exception) -> Response:
-    """What is wrong, `{"error": …}`; what is wrong with a text, in the words of the command line."""
+    """Respond with an error message: `{"error": …}`."""
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, HEADERS)
-    # An answer like another: a browser's console calls every other status a failure of the page.
+    # Status 200 for a malformed text: a browser's console would report another status as a failure of the
+    # page.
     return JSONResponse({"error": " ".join(str(error).split())}, headers=HEADERS)

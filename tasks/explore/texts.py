@@ -1,4 +1,4 @@
-"""What the page can type by itself: random examples of each task, and longer ones made from what is typed."""
+"""Generate random examples of each task for the page, and longer examples that contain the current one."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tasks.language_model.grammar import draw_sentences
+from tasks.language_model.grammar import generate_sentences
 from tasks.language_model.reading import LONGEST_TRACED
 from tasks.listops import expressions
 from tasks.listops.expressions import CLOSE, OPERATORS
 from tasks.listops.generator import Limits, generate
 from tasks.logic import formulas
 from tasks.logic.formulas import AND, EVERYWHERE, OR
-from tasks.logic.generator import generate as draw_pairs
+from tasks.logic.generator import generate as generate_pairs
 from tasks.logic.model import LogicModel
 from tasks.runs.errors import UserError
-from tasks.sst.grammar import draw as draw_film_sentences
+from tasks.sst.grammar import generate as generate_film_sentences
 
 Texts = tuple[str, ...]
-"""What the boxes of the page hold: one text, or two formulas."""
+"""The content of the text boxes of the page: one text, or two formulas."""
 
 Draw = Callable[[random.Random, int | None], Texts]
-"""Draws an example, of about so many tokens; None for any length."""
+"""Generates an example with about the given number of tokens; None for any length."""
 Lengthen = Callable[[random.Random, Texts], Texts]
-"""Makes a longer example that has the given one in it."""
+"""Generates a longer example that contains the given one."""
 
 LONGEST = 2_000
-"""Tokens of the longest expression or formula that is read."""
+"""Maximum number of tokens of an expression or formula."""
 LONGEST_RANDOM = 1_000
-"""Tokens of the longest expression that is drawn: longer ones are too rare to be found."""
+"""Maximum number of tokens of a random expression; longer ones are too rare to be found."""
 SEEDS = 2**32
-"""How many seeds the generators are given to choose from."""
+"""Number of different seeds for the generators."""
 ATTEMPTS = 100
-"""So many joined pairs are drawn until both formulas can be true and can be false."""
+"""Maximum number of attempts to generate formulas that are neither tautologies nor contradictions."""
 
 
 class Language(NamedTuple):
-    """What is typed for the models of a task.
+    """The input of the models of a task.
 
     Args:
-        boxes: a label for each text.
-        hint: what a text may be.
-        start: what the boxes hold at first.
-        longest: tokens of a text that may be read, so that an answer takes seconds.
+        boxes: the label of each text box.
+        hint: describes the input.
+        start: the initial content of the text boxes.
+        longest: maximum number of tokens of a text, so that a model answers within seconds.
         draw: see `Draw`.
-        lengthen: see `Lengthen`; it is given texts that a model can read.
+        lengthen: see `Lengthen`; its texts must be valid.
         sized: whether the length of a random example can be chosen.
     """
 
@@ -63,14 +63,14 @@ def _draw_expression(rng: random.Random, length: int | None) -> Texts:
     if length is not None:
         if not 1 <= length <= LONGEST_RANDOM:
             raise UserError(f"the length must lie in 1..{LONGEST_RANDOM}, got {length}")
-        # No expression has 2 or 3 tokens, and one of exactly so many is rare where they are long.
+        # No expression has 2 or 3 tokens, and long expressions of a given length are rare.
         limits = Limits(min_length=length, max_length=4 if 1 < length < 4 else length + length // 10)
     [drawn] = generate(1, seed=rng.randrange(SEEDS), **limits._asdict())
     return (" ".join(expressions.decode(drawn.tokens)),)
 
 
 def _nest(rng: random.Random, texts: Texts) -> Texts:
-    """The expression and a random one of about its length, as far as there is room, under an operator."""
+    """Apply an operator to the expression and a random one, of about the same length if the limit allows."""
     tokens = expressions.tokenize(*texts)
     room = (LONGEST - len(tokens) - 2) * 10 // 11
     length = max(1, min(len(tokens), room, LONGEST_RANDOM))
@@ -80,14 +80,14 @@ def _nest(rng: random.Random, texts: Texts) -> Texts:
 
 
 def _draw_formulas(rng: random.Random, length: int | None) -> Texts:
-    groups = draw_pairs(1, seed=rng.randrange(SEEDS))
+    groups = generate_pairs(1, seed=rng.randrange(SEEDS))
     [pair] = [pair for part in groups for group in part for pair in group]
     left, right = (" ".join(formulas.decode(clause)) for clause in (pair.left, pair.right))
     return left, right
 
 
 def _join_formulas(rng: random.Random, texts: Texts) -> Texts:
-    """Both formulas, each joined with a random one; never true or always only where chance finds no other."""
+    """Combine both formulas with random ones; tautologies and contradictions are avoided if possible."""
     typed = [" ".join(sentence.tokens) for sentence in LogicModel.read_text(*texts).sentences(0)]
     for _ in range(ATTEMPTS):
         drawn = _draw_formulas(rng, None)
@@ -101,17 +101,17 @@ def _join_formulas(rng: random.Random, texts: Texts) -> Texts:
 
 
 def _draw_opinion(rng: random.Random, length: int | None) -> Texts:
-    [tree] = draw_film_sentences(1, rng.randrange(SEEDS))
+    [tree] = generate_film_sentences(1, rng.randrange(SEEDS))
     return (" ".join(tree.words),)
 
 
 def _draw_sentence(rng: random.Random, length: int | None) -> Texts:
-    [sentence] = draw_sentences(1, rng.randrange(SEEDS))
+    [sentence] = generate_sentences(1, rng.randrange(SEEDS))
     return (" ".join(sentence.words),)
 
 
 def _and(draw: Draw) -> Lengthen:
-    """Joins a sentence and a random one by `and`."""
+    """Append `and` and a random sentence to a sentence."""
 
     def join(rng: random.Random, texts: Texts) -> Texts:
         [other] = draw(rng, None)
@@ -148,11 +148,11 @@ LANGUAGES = {
     ),
     "language_model": Language(
         boxes=("Sentence",),
-        hint="Words between spaces, without punctuation",
+        hint="Words separated by spaces, without punctuation",
         start=("the cat that the dogs follow sleeps",),
         longest=LONGEST_TRACED,
         draw=_draw_sentence,
         lengthen=_and(_draw_sentence),
     ),
 }
-"""By the task whose models read it."""
+"""By task."""

@@ -1,4 +1,4 @@
-"""`python -m tasks.language_model [train|evaluate|export] --option value`; see `--help` of each."""
+"""`python -m tasks.language_model [VERB] --option value`; the default verb is train."""
 
 import sys
 

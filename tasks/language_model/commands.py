@@ -1,4 +1,4 @@
-"""The verbs of language modelling beside training: evaluate, export."""
+"""The verbs of language modelling except train: evaluate, export."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.hub import ExportConfig, card_values, results_of
+from tasks.runs.hub import ExportConfig, model_card_values, results_of_run
 from tasks.runs.options import check_at_least, check_only_one
-from tasks.runs.trained import text_of_saved
+from tasks.runs.trained import saved_results_text
 
 
 @dataclass
 class EvaluateConfig(ResultsConfig):
-    """Perplexity of a trained model on a text."""
+    """Compute the perplexity of a trained model on a text."""
 
     checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors, a directory that `export` wrote, or the name of such a model on the Hugging
-    Face Hub."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
+    Hub."""
     text: Path | None = None
-    """A file with one sentence per line, words separated by spaces; by default the run's own test text."""
+    """A file with one sentence per line, words separated by spaces; by default the test text of the run."""
     data_dir: Path | None = None
-    """Directory with the text, if it is not that of the model's run."""
+    """Directory with the text of the run, if it has moved since training."""
     columns: int = 1
-    """Read the text in this many parts side by side: faster, but every part except the first starts without
-    context."""
+    """Split the text into this many parts and evaluate them in one batch. This is faster, but all parts
+    except the first start without context."""
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
@@ -55,7 +55,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     else:
         corpus = load_corpus(trained)
         if corpus.vocabulary.words != vocabulary.words:
-            raise UserError(f"{config.checkpoint}: the sentences that are drawn now have other words")
+            raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         known, text = 1.0, corpus.test
     loss = evaluate(model, text, trained, config.columns)
     results = {
@@ -82,8 +82,8 @@ def run_export(config: ExportConfig) -> None:
     checkpoint = config.checkpoint or DEMO_CHECKPOINT
     trained = load_model(checkpoint)
     preset = presets_of(trained.config.model)[trained.config.preset]
-    results = text_of_saved(results_of(checkpoint), results_text)
-    values = card_values("python -m tasks.language_model", trained.config, preset, results)
+    results = saved_results_text(results_of_run(checkpoint), results_text)
+    values = model_card_values("python -m tasks.language_model", trained.config, preset, results)
     trained.save_pretrained(config.directory, **values)
     name = type(trained.model).__name__
     print(f"{config.directory}: {name}.from_pretrained({str(config.directory)!r}) loads it")

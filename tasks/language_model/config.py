@@ -13,59 +13,64 @@ from tasks.runs.options import check_at_least, check_fraction, flag
 
 @dataclass
 class LanguageModelConfig(TrainingConfig):
-    """Train a word language model: ON-LSTM and LSTM by the recipe of AWD-LSTM, PRPN by Adam. Defaults are the
-    ON-LSTM paper's, or with --model prpn those of PRPN's."""
+    """Train a word language model: an ON-LSTM or LSTM with the recipe of AWD-LSTM, or PRPN with Adam.
+
+    Default values are those of the ON-LSTM paper or, with --model prpn, of the PRPN paper.
+    """
 
     preset: Literal["demo", "small", "paper"] = "paper"
-    """Where the defaults come from: `demo` learns drawn sentences in minutes, `small` is for a laptop CPU and
-    an hour or two, `paper` is the paper's; those two need --data-dir."""
+    """Default values of the other options: `demo` trains in minutes on generated sentences, `small` in an
+    hour or two on a laptop CPU, `paper` has the paper's. The last two need --data-dir."""
     model: Literal["onlstm", "lstm", "prpn"] = "onlstm"
     """ON-LSTM or LSTM layers, or the Parsing-Reading-Predict Network of Shen et al. (2018)."""
     data_dir: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, one sentence per line, words separated by spaces,
-    such as the Penn Treebank text that language models are compared on."""
+    such as Mikolov's Penn Treebank."""
     sentences: int = 0
-    """Number of sentences to generate if there is no --data-dir; a tenth of them is for validation and
-    another for testing."""
+    """Without --data-dir: number of sentences to generate. One tenth is validation data, one tenth test
+    data."""
     embedding_size: int = 400
-    """Size of a word's embedding."""
+    """Embedding size."""
     hidden_size: int = 1150
-    """Units of every layer; with tied weights the last layer of ON-LSTM and LSTM has --embedding-size units.
-    The small presets give every kind of model as many parameters as the ON-LSTM."""
+    """Hidden size. With tied weights, the last layer of ON-LSTM and LSTM has --embedding-size units. In the
+    small and demo presets, all models have about as many parameters as the ON-LSTM."""
     num_layers: int = 3
     """Number of recurrent layers."""
     chunk_size: int = 10
-    """ON-LSTM: units per entry of a master gate; must divide the units of every layer."""
+    """ON-LSTM: chunk size, hidden units per master-gate entry; must divide the size of every layer."""
     num_slots: int = 15
-    """PRPN: words before a word that its attention can reach."""
+    """PRPN: number of previous words that attention can reach."""
     look_back: int = 5
-    """PRPN: words before a word that its syntactic distance depends on."""
+    """PRPN: number of previous words that a syntactic distance depends on."""
     tied: bool = True
     """Share the weights of the embedding and the output layer."""
     bptt: int = 70
-    """Mean length of a training step in tokens. Lengths are random; the learning rate of a step is
-    proportional to its length, except with PRPN."""
+    """Mean sequence length for truncated backpropagation through time. Lengths are random; except for PRPN,
+    the learning rate of a training step is proportional to its length."""
     embedding_dropout: float = 0.1
-    """Probability of dropping a word's embedding throughout a step."""
+    """Embedding dropout: probability of dropping all occurrences of a word in a training step."""
     input_dropout: float = 0.5
-    """Dropout on embedded words; this and the next two drop the same units at all tokens of a step."""
+    """Dropout on embeddings. This dropout and the next two use the same mask at all tokens of a training
+    step."""
     hidden_dropout: float = 0.3
     """Dropout between layers."""
     output_dropout: float = 0.45
     """Dropout before the output layer."""
     weight_dropout: float = 0.45
-    """DropConnect: probability of dropping a recurrent weight; with PRPN, of dropping a unit of the recurrent
-    state throughout a step."""
+    """DropConnect: probability of dropping a recurrent weight. PRPN: dropout on the recurrent state, with the
+    same mask at all tokens."""
     activation_regularization: float = 2.0
-    """Coefficient of the mean squared output of the last layer, after dropout, in the loss."""
+    """Coefficient of activation regularization (AR): the mean square of the last layer's output, after
+    dropout."""
     temporal_regularization: float = 1.0
-    """Coefficient of the mean squared difference of its outputs at consecutive tokens in the loss."""
+    """Coefficient of temporal activation regularization (TAR): the mean squared difference of the last
+    layer's outputs at consecutive tokens."""
     patience: int = 5
-    """Averaging of the weights starts after the first epoch whose validation loss is above the lowest of all
-    epochs more than this many before it. PRPN: epochs without a better validation loss after which the
+    """Weight averaging starts after the first epoch whose validation loss is above the lowest of all epochs
+    more than this many before it. PRPN: epochs without better validation loss that are allowed before the
     learning rate is halved."""
     backend: str = "auto"
-    """ON-LSTM: the backend that computes it; `auto` takes the fastest that can run."""
+    """ON-LSTM: backend of the recurrence; `auto` is the fastest available one."""
 
     def check(self) -> None:
         super().check()
@@ -73,8 +78,8 @@ class LanguageModelConfig(TrainingConfig):
         check_at_least(1, self, "num_slots", "look_back")
         if self.data_dir is None and self.sentences < 10:
             raise UserError(
-                "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences at "
-                f"least 10 to draw, got {self.sentences}"
+                "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences "
+                f"must be at least 10, got {self.sentences}"
             )
         check_fraction(self, "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
         check_fraction(self, "weight_dropout")
@@ -90,7 +95,7 @@ class LanguageModelConfig(TrainingConfig):
 
     @property
     def directory(self) -> Path:
-        """Where the run goes: the same place for the same experiment."""
+        """The run directory; by default the same for the same preset, model and seed."""
         return self.run_dir or Path("runs", "language_model", f"{self.preset}-{self.model}-{self.seed}")
 
 
@@ -135,7 +140,7 @@ DEMO_CHECKPOINT = PRESETS["demo"].directory / "best.safetensors"
 
 
 def _prpn(preset: str, hidden_size: int) -> LanguageModelConfig:
-    """A preset with PRPN and its optimizer."""
+    """A preset for PRPN and its optimizer."""
     return replace(
         PRESETS[preset],
         model="prpn",
@@ -169,15 +174,16 @@ PRPN_PRESETS = {
 
 
 def presets_of(model: str | None) -> dict[str, LanguageModelConfig]:
-    """The presets for a kind of model.
+    """Return the presets for a model.
 
-    The small models have as many parameters as the ON-LSTMs. The paper's LSTM has as many units, which makes
-    it AWD-LSTM's; the paper's PRPN is that of its own paper, on the Penn Treebank.
+    In `small` and `demo`, LSTM and PRPN have about as many parameters as the ON-LSTM. In `paper`, the LSTM
+    has as many units as the ON-LSTM, which makes it AWD-LSTM's, and PRPN is that of its own paper, on the
+    Penn Treebank.
 
     Args:
         model: value of `--model`; None if it is not given.
     Returns:
-        Configurations by name, the default first.
+        Configurations by name of the preset, the default first.
     """
     if model == "prpn":
         return PRPN_PRESETS

@@ -1,4 +1,4 @@
-"""Text as one long row of word ids."""
+"""Text corpora: each split is a single sequence of word ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.grammar import Sentence, draw_sentences
+from tasks.language_model.grammar import Sentence, generate_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 
@@ -18,11 +18,11 @@ FILES = ("train.txt", "valid.txt", "test.txt")
 
 
 class Corpus(NamedTuple):
-    """A text in three parts, each a row of word ids, (N,) int64, every sentence followed by `<eos>`.
+    """A text corpus.
 
     Args:
-        vocabulary: the words of the training part.
-        train, validation, test: the parts.
+        vocabulary: the words of the training split.
+        train, validation, test: word ids of each split, (N,) int64; every sentence is followed by `<eos>`.
     """
 
     vocabulary: Vocabulary
@@ -32,32 +32,32 @@ class Corpus(NamedTuple):
 
 
 def load_corpus(config: LanguageModelConfig) -> Corpus:
-    """The text of a run: read from its directory, or drawn.
+    """Read or generate the text of a run.
 
     Args:
-        config: names the directory, or says how many sentences to draw and with which seed.
+        config: configuration of the run.
     Raises:
-        UserError: a file is missing or empty, or has words that are not in the training part, which has no
-            `<unk>`.
+        UserError: a file is missing or empty, or has words that are not in the training split, and that split
+            has no `<unk>`.
     """
     if config.data_dir is not None:
         return read_corpus(config.data_dir)
-    parts = [[sentence.words for sentence in part] for part in draw_parts(config)]
+    parts = [[sentence.words for sentence in part] for part in generate_splits(config)]
     try:
         return _encode(dict(zip(FILES, parts, strict=True)))
     except UserError as error:
-        raise UserError(f"--sentences {config.sentences} are too few: drawn {error}") from None
+        raise UserError(f"--sentences {config.sentences} are too few: generated {error}") from None
 
 
-def draw_parts(config: LanguageModelConfig) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
-    """The sentences of a run that draws its text, with their trees.
+def generate_splits(config: LanguageModelConfig) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
+    """Generate the sentences of a run without `data_dir`, with their trees.
 
     Args:
-        config: says how many and with which seed.
+        config: number of sentences and seed.
     Returns:
-        Those for training, validation and testing.
+        Training, validation and test sentences.
     """
-    sentences = draw_sentences(config.sentences, config.seed)
+    sentences = generate_sentences(config.sentences, config.seed)
     held_out = config.sentences // 10
     return sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]
 
@@ -66,7 +66,7 @@ def read_corpus(directory: Path) -> Corpus:
     """Read train.txt, valid.txt and test.txt.
 
     Args:
-        directory: has the three files, one sentence per line.
+        directory: contains the three files, with one sentence per line.
     Raises:
         UserError: see `load_corpus`.
     """
@@ -74,18 +74,18 @@ def read_corpus(directory: Path) -> Corpus:
 
 
 def _encode(parts: dict[str, list[list[str]]]) -> Corpus:
-    """The three parts by name, training first."""
-    vocabulary = Vocabulary.of(next(iter(parts.values())))
+    """Encode the splits, given by name, the training split first."""
+    vocabulary = Vocabulary.from_sentences(next(iter(parts.values())))
     return Corpus(vocabulary, *(encode_text(text, vocabulary, name) for name, text in parts.items()))
 
 
 def read_sentences(path: Path) -> list[list[str]]:
-    """The words of each line; an empty line is a sentence without words.
+    """Read the words of each line; an empty line is a sentence without words.
 
     Args:
-        path: of a UTF-8 text, words between spaces.
+        path: of a UTF-8 text file with words separated by spaces.
     Raises:
-        UserError: no such file, it has no words, or it is not UTF-8.
+        UserError: the file does not exist, has no words or is not UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -100,10 +100,10 @@ def read_sentences(path: Path) -> list[list[str]]:
 
 
 def split_text(text: Tensor, vocabulary: Vocabulary) -> list[list[str]]:
-    """The sentences of a text; the inverse of `encode_text` for known words.
+    """Decode a text to sentences; the inverse of `encode_text` for known words.
 
     Args:
-        text: (N,) int64, every sentence followed by `<eos>`.
+        text: word ids, (N,) int64; every sentence is followed by `<eos>`.
         vocabulary: of the model.
     """
     sentences: list[list[str]] = [[]]
@@ -116,12 +116,12 @@ def split_text(text: Tensor, vocabulary: Vocabulary) -> list[list[str]]:
 
 
 def encode_text(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary, where: str) -> Tensor:
-    """The word ids of a text, every sentence followed by `<eos>`.
+    """Convert sentences to word ids; every sentence is followed by `<eos>`.
 
     Args:
-        sentences: words.
+        sentences: the words of each sentence.
         vocabulary: of the model.
-        where: name of the text, for errors.
+        where: name of the text, for error messages.
     Returns:
         (N,) int64.
     Raises:

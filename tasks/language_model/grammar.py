@@ -1,4 +1,4 @@
-"""Sentences of a small English-like grammar, with their trees, for the demonstration.
+"""Generate sentences of a small English-like grammar, with their trees, for the `demo` preset.
 
     S    → NP[n] VP[n]
     NP   → D N[n] | D A N[n] | NP[n] PP | NP[n] SBAR
@@ -46,7 +46,7 @@ TRANSITIVE = (
 )
 SENTENTIAL = (("says", "thinks", "knows"), ("say", "think", "know"))
 DEEPEST = 4
-"""Largest depth of nested clauses and phrases."""
+"""Maximum depth of nested clauses and phrases."""
 
 Node = tuple[str, list["Node | str"]]
 
@@ -55,9 +55,9 @@ class Sentence(NamedTuple):
     """A sentence with its constituents.
 
     Args:
-        words: its n words.
+        words: the words.
         tree: over the words.
-        labelled_spans: label, first and last word of every constituent of two words or more.
+        labelled_spans: label, first and last word of every constituent of two or more words.
     """
 
     words: list[str]
@@ -69,8 +69,8 @@ class Pair(NamedTuple):
     """A grammatical sentence and one that violates subject-verb agreement.
 
     Args:
-        construction: what separates the subject from its verb.
-        good, bad: words of both sentences, which differ in the verb.
+        construction: name of the construction between subject and verb.
+        good, bad: words of the sentences, which differ only in the verb.
     """
 
     construction: str
@@ -78,8 +78,8 @@ class Pair(NamedTuple):
     bad: list[str]
 
 
-def draw_sentences(count: int, seed: int) -> list[Sentence]:
-    """Draw sentences from the grammar; the same seed gives the same ones.
+def generate_sentences(count: int, seed: int) -> list[Sentence]:
+    """Generate sentences.
 
     Args:
         count: number of sentences; some may be equal.
@@ -89,11 +89,11 @@ def draw_sentences(count: int, seed: int) -> list[Sentence]:
     return [_flatten(_clause(rng, int(rng.integers(2)), 0)) for _ in range(count)]
 
 
-def draw_pairs(count: int, seed: int) -> list[Pair]:
-    """Draw minimal pairs: two sentences, of which only one agrees in number.
+def generate_pairs(count: int, seed: int) -> list[Pair]:
+    """Generate minimal pairs: two sentences, of which only one has subject-verb agreement.
 
     Args:
-        count: pairs of each construction.
+        count: number of pairs for each construction.
         seed: not negative.
     """
     rng = np.random.default_rng(seed)
@@ -123,7 +123,7 @@ def _prepositional_phrase(rng: np.random.Generator, number: int, depth: int) -> 
 
 
 def _relative_clause(rng: np.random.Generator, number: int, depth: int) -> Node:
-    """A clause that modifies a noun of this number, which is its subject or its object."""
+    """A relative clause; the noun that it modifies, in this number, is its subject or object."""
     if rng.random() < 0.5:
         return "SBAR", ["that", _verb_phrase(rng, number, depth)]
     other = int(rng.integers(2))
@@ -184,7 +184,7 @@ def _between_object_clause(rng: np.random.Generator, number: int) -> Node:
 
 
 def _distractor(rng: np.random.Generator, number: int) -> Node:
-    """A noun phrase of the number that the subject does not have."""
+    """A noun phrase in the other number than the subject."""
     return _simple_phrase(rng, 1 - number)
 
 

@@ -1,4 +1,4 @@
-"""A language model from its options, and back from its checkpoint."""
+"""Build a language model from its configuration, and load it from a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.runs.run_directory import config_to_dict
 from tasks.runs.trained import read_config
 
 _ARGUMENTS = ("vocabulary_size", "recurrent", "recurrent_dropout")
-"""Arguments of the models, in the config.json of a directory, that are no options of the task."""
+"""Arguments of the models that a config.json contains but that are not options of the task."""
 
 
 class Trained(NamedTuple):
@@ -26,8 +26,8 @@ class Trained(NamedTuple):
 
     Args:
         model: in evaluation mode, on the GPU if there is one.
-        vocabulary: its words.
-        config: what it was trained with.
+        vocabulary: its vocabulary.
+        config: its training configuration.
     """
 
     model: LanguageModelBase
@@ -35,10 +35,10 @@ class Trained(NamedTuple):
     config: LanguageModelConfig
 
     def save_pretrained(self, directory: Path, **card: Any) -> None:
-        """Write a directory that `from_pretrained` of the model's class reads, and `load_model`.
+        """Write a directory that `load_model` and `from_pretrained` of the model's class can read.
 
         Args:
-            directory: made if need be.
+            directory: created if it does not exist.
             card: values of the model card; see `ordered_memory.hub.HubMixin.generate_model_card`.
         """
         arguments = self.model.arguments | {"vocabulary": self.vocabulary.words}
@@ -47,13 +47,13 @@ class Trained(NamedTuple):
 
 
 def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageModelBase:
-    """A language model with its initial weights, drawn from PyTorch's global generator.
+    """Build a language model with random initial weights.
 
     Args:
-        config: kind of model, sizes and dropout.
+        config: model, sizes and dropout.
         vocabulary_size: number of words, `<eos>` included.
     Raises:
-        UserError: an option that the model refuses.
+        UserError: the model does not accept an option.
     """
     sizes = (vocabulary_size, config.embedding_size, config.hidden_size, config.num_layers)
     shared: dict[str, Any] = {
@@ -85,13 +85,13 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageMo
 
 
 def load_model(path: Path) -> Trained:
-    """The model in a checkpoint, on the GPU if there is one.
+    """Load a model from a checkpoint, onto the GPU if there is one.
 
     Args:
-        path: a run's best.safetensors, a directory that `Trained.save_pretrained` wrote, or a name on the
-            Hugging Face Hub.
+        path: a run's best.safetensors, a directory that `Trained.save_pretrained` wrote, or the name of a
+            model on the Hugging Face Hub.
     Raises:
-        UserError: no such file, or not a checkpoint of a language model.
+        UserError: the file does not exist or is not a checkpoint of a language model.
     """
     path = find_checkpoint(path)
     metadata = read_metadata(path)
@@ -99,9 +99,11 @@ def load_model(path: Path) -> Trained:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError(f"{path}: not a checkpoint of a language model")
     if words[:1] != [END] or len(set(words)) != len(words):
-        raise UserError(f"{path}: its vocabulary must begin with {END} and have no word twice")
+        raise UserError(f"{path}: its vocabulary must begin with {END} and have no duplicates")
     if "preset" not in metadata:  # a LanguageModel that was saved by itself
-        raise UserError(f"{path}: has no options of a run; python -m tasks.language_model export writes them")
+        raise UserError(
+            f"{path}: lacks the options of its run, which python -m tasks.language_model export writes"
+        )
     for name in _ARGUMENTS:
         metadata.pop(name, None)
     config = read_config(LanguageModelConfig, metadata, path)

@@ -1,4 +1,4 @@
-"""How a language model is trained: SGD with averaged weights (NT-ASGD of AWD-LSTM), or Adam for PRPN."""
+"""Optimizers of language models: NT-ASGD (SGD with weight averaging, as in AWD-LSTM), and Adam for PRPN."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import nn
 from tasks.language_model.config import LanguageModelConfig
 from tasks.runs.config import AdamConfig
 from tasks.runs.optimization import Optimization, PlateauAdam, WeightAverage
-from tasks.runs.task import Share
+from tasks.runs.task import Shard
 
 FINE_TUNING = 500
-"""Epochs after which an average starts afresh, as in the authors' code."""
+"""Number of epochs after which an average is restarted, as in the authors' code."""
 
 
 def build_optimization(model: nn.Module, config: LanguageModelConfig) -> Optimization:
-    """The optimizer of the paper of the model.
+    """Build the optimizer of the model's paper.
 
-    PRPN's is Adam without an average of the gradient (β1 = 0). The learning rate is halved after `patience`
-    epochs without a better validation loss, as in the authors' code; in the paper it is divided by 10.
+    For PRPN it is Adam with β1 = 0. Its learning rate is halved after more than `patience` epochs without
+    better validation loss, as in the authors' code; in the paper it is divided by 10.
 
     Args:
-        model: where it stays.
-        config: kind of model, learning rate, weight decay, bptt and patience.
+        model: the model to train.
+        config: model, learning rate, weight decay, bptt and patience.
     """
     if config.model != "prpn":
         return AveragedSGD(model, config)
@@ -35,19 +35,19 @@ def build_optimization(model: nn.Module, config: LanguageModelConfig) -> Optimiz
 
 
 class AveragedSGD:
-    """See `tasks.runs.optimization.Optimization`.
+    """NT-ASGD; implements `tasks.runs.optimization.Optimization`.
 
-    The learning rate of a step is proportional to its number of tokens. Weights are averaged, all steps
-    counting the same, from the end of the first epoch whose validation loss is above the lowest of those more
-    than `patience` epochs before; the averaged ones are evaluated from then on, while training continues
-    with the others. An average that has begun starts afresh after `FINE_TUNING` epochs.
+    The learning rate of a training step is proportional to its number of tokens. Averaging starts after the
+    first epoch whose validation loss is above the lowest of all epochs more than `patience` before it, and
+    starts afresh after `FINE_TUNING` epochs. The mean of the weights over all steps since then is evaluated,
+    while training continues with the weights themselves.
 
     `torch.optim.ASGD` with t0 = 0 and λ = 0, which the authors use, takes the same steps at a constant
-    learning rate, but leaves the first out of its average. When the rate changes from step to step, it takes
-    each step with the rate of the one before.
+    learning rate, but leaves the first one out of its average. When the learning rate changes from step to
+    step, it takes each step with the learning rate of the previous one.
 
     Args:
-        model: where it stays.
+        model: the model to train.
         config: learning rate, weight decay, bptt and patience.
     """
 
@@ -61,11 +61,11 @@ class AveragedSGD:
         self.average = WeightAverage(model)
         self._losses: list[float] = []
 
-    def begin_step(self, share: Share) -> None:
-        self._set_rate(self.config.learning_rate * len(share.batch.tokens) / self.config.bptt)
+    def begin_step(self, shard: Shard) -> None:
+        self._set_learning_rate(self.config.learning_rate * len(shard.batch.tokens) / self.config.bptt)
 
     def end_step(self) -> None:
-        self._set_rate(self.config.learning_rate)
+        self._set_learning_rate(self.config.learning_rate)
         self.average.update()
 
     def end_epoch(self, loss: float, selection_score: float) -> None:
@@ -75,8 +75,8 @@ class AveragedSGD:
         if begins or (self.average.averaged is not None and len(self._losses) == FINE_TUNING):
             self.average.start()
 
-    def evaluated(self, model: nn.Module) -> nn.Module:
-        return self.average.of(model)
+    def model_to_evaluate(self, model: nn.Module) -> nn.Module:
+        return self.average.averaged_or(model)
 
     def state_dict(self) -> dict[str, Any]:
         return {"losses": self._losses, "average": self.average.state_dict()}
@@ -85,6 +85,6 @@ class AveragedSGD:
         self._losses = list(state["losses"])
         self.average.load_state_dict(state["average"])
 
-    def _set_rate(self, rate: float) -> None:
+    def _set_learning_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -1,9 +1,9 @@
 """PRPN, the Parsing-Reading-Predict Network of Shen et al. (2018): a language model with syntactic distances.
 
-Equations are numbered as in the version that was submitted to ICLR (Neural Language Modeling by Jointly
-Learning Syntax and Lexicon).
+Equation numbers are those of the ICLR version of "Neural Language Modeling by Jointly Learning Syntax and
+Lexicon".
 
-Axes: T time, B batch, V vocabulary, E embedding, H hidden, L look-back, N memory slots, the oldest first.
+Axes: T time, B batch, V vocabulary, E embedding, H hidden, L look-back, N memory slots (oldest first).
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from ordered_memory.dropout import draw_mask
 TEMPERATURE = 10.0
 """τ of equation (9): α goes from 0 to 1 while a difference of distances goes from -1/τ to 1/τ."""
 EPSILON = 1e-8
-"""Added to the sum of attention weights, which is 0 where every gate is shut."""
+"""Added to the sum of attention weights, which is 0 if all gates are closed."""
 
 
 class PRPN(LanguageModelBase):
-    """A language model whose attention reaches back to where the constituent of the word begins.
+    """A language model whose attention reaches back to the start of the current constituent.
 
-    The parsing network reads off each word, and the L before it, how far it is from the word before it. These
-    distances set gates on the memories of the last N words, for the reading network, which is recurrent, and
-    for the predict network, whose output gives the logits. The gradient of the loss goes through the gates to
-    the distances. The predict network has no residual block, as in the paper's model of words.
+    The parsing network computes the syntactic distance between each word and the previous one from the word
+    and the L words before it. The distances determine gates on the memories of the last N words. Both the
+    reading network, which is recurrent, and the predict network, whose output gives the logits, use these
+    gates, and gradients flow through them to the distances. As in the paper's word-level model, the predict
+    network has no residual block.
 
     Args:
         vocabulary_size: V, number of words.
-        embedding_size: E, number of features of an embedded word, and of the predict network's output.
-        hidden_size: H, number of units of every layer.
+        embedding_size: E, embedding size, which is also the output size of the predict network.
+        hidden_size: H, hidden size of all layers.
         num_layers: number of layers of the reading network.
-        num_slots: N, number of words that attention can reach.
-        look_back: L, number of words before a word that its distance depends on.
+        num_slots: N, number of previous words that attention can reach.
+        look_back: L, number of previous words that a distance depends on.
         tied: whether the output layer shares the embedding's weights.
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
-        input_dropout: probability of dropping a feature of the embedded words, in [0, 1].
-        hidden_dropout: probability of dropping an output of any layer but the last, in [0, 1].
-        output_dropout: probability of dropping an output of the predict network, in [0, 1].
-        recurrent_dropout: probability of dropping a unit of the recurrent state throughout a call, in [0, 1].
+        input_dropout: dropout probability on embeddings, in [0, 1].
+        hidden_dropout: dropout probability on the output of each layer except the last, in [0, 1].
+        output_dropout: dropout probability on the output of the predict network, in [0, 1].
+        recurrent_dropout: dropout probability on the recurrent state, with one mask per call, in [0, 1].
         vocabulary: the V words in the order of their ids, saved with the model; None if they are not known.
     Raises:
         ValueError: an argument is out of range.
@@ -110,17 +111,18 @@ class PRPN(LanguageModelBase):
         self.reset_words()
 
     def forward(self, tokens: Tensor, state: Sequence[State] | None = None) -> LanguageModelOutput:
-        """Read a batch of text.
+        """Compute the logits of the next words.
 
-        Every position depends only on earlier ones, so padding at the end of a text has no effect on it.
+        Outputs depend only on earlier tokens, so padding at the end of a text has no effect on it.
 
         Args:
             tokens: word ids, (T, B) int64.
-            state: state that an earlier call returned; None for no words before these.
+            state: the state that an earlier call returned; None if there are no earlier words.
         Returns:
-            A `LanguageModelOutput` without distances; `raw` and `dropped` are the predict network's output.
-            The state has h and c of the last N words for every layer, (N, B, H) each, and then, as one more
-            pair, the last L embedded words, (L, B, E), and the last N - 1 distances, (N - 1, B).
+            A `LanguageModelOutput` without distances; `raw` and `dropped` are the output of the predict
+            network before and after dropout. The state has h and c of the last N words for each layer, (N, B,
+            H) each, and as its last pair the embeddings of the last L words, (L, B, E), and the last N - 1
+            distances, (N - 1, B).
         Raises:
             ValueError: `tokens` does not have two axes, or `state` has another number of layers.
         """
@@ -136,7 +138,7 @@ class PRPN(LanguageModelBase):
         words = torch.cat([words, x])
         distances, estimates = self.parser(words)
         known = torch.cat([earlier, distances])
-        before = known.unfold(0, self.num_slots, 1).movedim(-1, 0)  # of each word: d_{t-N+1}, …, d_t
+        before = known.unfold(0, self.num_slots, 1).movedim(-1, 0)  # for each word t: d_{t-N+1}, …, d_t
         reading_gates = pad(memory_gates(distances, before[:-1]), (0, 0, 0, 0, 0, 1), value=1.0)
         new_state = []
         for layer, reader in enumerate(self.readers):
@@ -157,13 +159,13 @@ class PRPN(LanguageModelBase):
         return found
 
     def _read_words(self, tokens: Tensor) -> Tensor:
-        """Embedded words after dropout, (T, B, E)."""
+        """Embeddings after dropout, (T, B, E)."""
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
         return self._locked(self._embed(tokens), self.input_dropout)
 
     def _initial_state(self, x: Tensor) -> list[State]:
-        """Memories of zeros: the initial state, and more on which infinite distances shut the gates."""
+        """The initial state: memories of zeros; infinite distances close the gates of all but one of them."""
         batch = x.shape[1]
         zeros = [x.new_zeros(self.num_slots, batch, self.hidden_size)] * len(self.readers)
         none = x.new_zeros(self.look_back, *x.shape[1:]), x.new_full((self.num_slots - 1, batch), torch.inf)
@@ -171,16 +173,16 @@ class PRPN(LanguageModelBase):
 
 
 def memory_gates(distances: Tensor, before: Tensor) -> Tensor:
-    """How far each word's attention reaches back: as far as no distance is larger than its own.
+    """Compute the gates of previous words: attention stops at the first distance larger than the word's own.
 
     PRPN, equations (5) and (9): g_i^t = Π_{j=i+1}^{t-1} α_j^t, α_j^t = (hardtanh((d_t - d_j) τ) + 1) / 2.
     The paper prints d_{j+1} in (9), with which (8) would not follow from (5).
 
     Args:
         distances: d_t, of any shape.
-        before: d_{t-K}, …, d_{t-1} of each, (K, …).
+        before: d_{t-K}, …, d_{t-1} for each d_t, (K, …).
     Returns:
-        g_i^t in [0, 1] of the words i = t-K-1, …, t-2, (K, …); that of word t-1 is 1.
+        g_i^t in [0, 1] for the words i = t-K-1, …, t-2, (K, …); the gate of word t-1 is always 1.
     Example:
         >>> memory_gates(torch.tensor(0.5), torch.tensor([0.2, 0.9, 0.1]))
         tensor([0., 0., 1.])
@@ -190,17 +192,17 @@ def memory_gates(distances: Tensor, before: Tensor) -> Tensor:
 
 
 def structured_attention(keys: Tensor, memories: Tensor, gates: Tensor) -> Tensor:
-    """Attention to memories behind gates.
+    """Compute gated attention weights.
 
     PRPN, equations (14) and (15): s̃_i = softmax_i(h_i · k / √H), s_i = g_i s̃_i / Σ_j g_j s̃_j. The paper
-    prints Σ_j g_j below, with which the weights would not sum to 1.
+    prints the denominator Σ_j g_j, with which the weights would not sum to 1.
 
     Args:
         keys: k, (…, H).
         memories: h_i, (N, …, H).
         gates: g_i, (N, …).
     Returns:
-        s, (N, …); zeros where every gate is shut.
+        s, (N, …); zeros if all gates are closed.
     """
     scores = torch.einsum("n...h,...h->n...", memories, keys) / math.sqrt(keys.shape[-1])
     weights = gates * scores.softmax(0)
@@ -208,11 +210,12 @@ def structured_attention(keys: Tensor, memories: Tensor, gates: Tensor) -> Tenso
 
 
 class ParsingNetwork(nn.Module):
-    """The syntactic distance of each word to the one before it, from the word and the L before it.
+    """Computes the syntactic distance between each word and the previous one.
 
     PRPN, equations (10)–(12): h_t = ReLU(norm(W_c [e_{t-L}; …; e_t] + b_c)), d_t = sigmoid(W_d h_t + b_d),
-    and d'_{t+1} = sigmoid(W'_d h_t + b'_d), an estimate for a word that is not yet known. norm is LayerNorm,
-    where the paper has batch normalisation: no text's result depends on its batch-mates.
+    and d'_{t+1} = sigmoid(W'_d h_t + b'_d), an estimate for the next word, which is not known yet. The paper
+    has batch normalisation; here norm is LayerNorm, so that the result of a text does not depend on its
+    batch.
 
     Args:
         embedding_size: E.
@@ -227,30 +230,30 @@ class ParsingNetwork(nn.Module):
         self.distances = nn.Linear(hidden_size, 2)
 
     def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Distances of T words.
+        """Compute the distances of T words.
 
         Args:
-            words: embedded, the L before them first, (L + T, B, E).
+            words: embeddings of the L previous words and of the T words, (L + T, B, E).
         Returns:
-            d_t and d'_{t+1} of each, (T, B) in (0, 1).
+            d_t and d'_{t+1} of each word, (T, B) in (0, 1).
         """
         hidden = self.norm(self.convolution(words.permute(1, 2, 0)).permute(2, 0, 1)).relu()
-        # In full precision under autocast: α tells differences of 1/τ apart.
+        # In full precision under autocast, since α depends on differences of the order 1/τ.
         distances, estimates = self.distances(hidden).to(words.dtype).sigmoid().unbind(-1)
         return distances, estimates
 
 
 class ReadingLayer(nn.Module):
-    """A layer of the reading network: an LSTM that continues from a weighted mean of its earlier states.
+    """A layer of the reading network: an LSTM that continues from an attention-weighted mean of its states.
 
     PRPN, equations (13) and (16): k_t = W_h h_{t-1} + W_x x_t, s by `structured_attention`,
     h̃_t = Σ_i s_i h_i, c̃_t = Σ_i s_i c_i; then (h_t, c_t) = LSTM(x_t, (h̃_t, c̃_t)) with LayerNorm on both
     products and on c_t before the output.
 
     Args:
-        input_size: features of x.
+        input_size: size of x.
         hidden_size: H.
-        recurrent_dropout: probability of dropping a unit of h̃ throughout a call.
+        recurrent_dropout: dropout probability on h̃, with one mask per call.
     """
 
     def __init__(self, input_size: int, hidden_size: int, recurrent_dropout: float) -> None:
@@ -263,7 +266,7 @@ class ReadingLayer(nn.Module):
         self.cell_norm = nn.LayerNorm(hidden_size)
 
     def forward(self, x: Tensor, memories: State, gates: Tensor) -> tuple[Tensor, State]:
-        """Read T words.
+        """Process T words.
 
         Args:
             x: (T, B, ·).
@@ -289,15 +292,15 @@ class ReadingLayer(nn.Module):
 
 
 class PredictNetwork(nn.Module):
-    """The features that the next word is predicted from.
+    """Computes the features from which the next word is predicted.
 
     PRPN, equation (17): tanh(norm(W [h_{l:t-1}; h_t] + b)). h_{l:t-1} is the mean of the memories before h_t,
-    weighted by `structured_attention` with a key from h_t and the gates of word t + 1. norm is LayerNorm, as
-    in `ParsingNetwork`.
+    weighted by `structured_attention` with a key computed from h_t and the gates of word t + 1. norm is
+    LayerNorm, as in `ParsingNetwork`.
 
     Args:
         hidden_size: H.
-        output_size: of the result.
+        output_size: size of the features.
     """
 
     def __init__(self, hidden_size: int, output_size: int) -> None:
@@ -308,11 +311,11 @@ class PredictNetwork(nn.Module):
         )
 
     def forward(self, tape: Tensor, gates: Tensor) -> Tensor:
-        """Predict after each of T words.
+        """Compute the features after each of T words.
 
         Args:
-            tape: h of the N words before them, then of them, (N + T, B, H).
-            gates: g_i^{t+1} of the words i = t-N, …, t-1, (N, T, B).
+            tape: h of the N previous words and of the T words, (N + T, B, H).
+            gates: g_i^{t+1} for the words i = t-N, …, t-1, (N, T, B).
         Returns:
             (T, B, ·).
         """

@@ -1,4 +1,4 @@
-"""How the Penn Treebank text for language models spells words: lower case, and `N` for every number."""
+"""Spell words as in Mikolov's Penn Treebank text for language models: lower case, `N` for numbers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NUMBER = re.compile(r"%|[-+]?(?=\D*\d)[\d.,:/\\-]+", re.ASCII)
 
 
 def is_number(word: str) -> bool:
-    """Whether the text has `N` in place of a word: of 61, 1\\/2, 3-4, 7:30, and the sign %.
+    """Whether a word becomes `N`, such as 61, 1\\/2, 3-4, 7:30 and the sign %.
 
-    Words with digits in them, such as 30-year and 1980s, are not numbers.
+    Other words with digits, such as 30-year and 1980s, are not numbers.
 
     Args:
         word: without white space.
@@ -29,17 +29,17 @@ def is_number(word: str) -> bool:
 
 
 def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """Spell the words of a treebank as the vocabulary does.
+    """Spell the words of a treebank as in the vocabulary.
 
-    A word in the vocabulary stays as it is. Others become lower case, and where the vocabulary has N, numbers
-    become N, as in Mikolov's Penn Treebank text. The authors' evaluation replaces digits within words, so
-    that 30-year and 1.5 are unknown to their model.
+    A word in the vocabulary stays as it is. Other words are converted to lower case and, if the vocabulary
+    has N, numbers to N. (The authors' evaluation replaces digits within words, so that 30-year and 1.5 are
+    unknown to their model.)
 
     Args:
         words: from a treebank.
         vocabulary: of the model.
     Returns:
-        As many words; those that are still not in the vocabulary are unknown to the model.
+        The same number of words, some of which may still be unknown.
     Example:
         >>> spell(["The", "30-year", "3.5", "%", "Cat"], Vocabulary(["<eos>", "the", "30-year", "N"]))
         ['the', '30-year', 'N', 'N', 'cat']
@@ -48,13 +48,13 @@ def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
 
 
 def coverage(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
-    """The fraction of words that the vocabulary has.
+    """Compute the fraction of words that are in the vocabulary.
 
     Args:
-        sentences: as `spell` returns them, with one word or more in all.
+        sentences: as `spell` returns them; at least one word in total.
         vocabulary: of the model.
     Returns:
-        A fraction in [0, 1] of all words, repeated ones counted each time.
+        A fraction in [0, 1] of all tokens.
     """
     known = [word in vocabulary for words in sentences for word in words]
     return sum(known) / len(known)

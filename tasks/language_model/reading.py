@@ -1,4 +1,4 @@
-"""The syntactic distances of a language model, word by word."""
+"""Compute the syntactic distances of words with a language model."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from tasks.runs.options import check_text
 
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
 LONGEST_TRACED = 300
-"""Words of a sentence that is traced: CKY takes time and memory with their third power."""
+"""Maximum number of words of a traced sentence: time and memory of CKY are cubic."""
 ABOUT = (
-    "The model reads a text word by word and says how probable each word is to come next. It is never shown "
-    "a tree."
+    "The model reads a text word by word and predicts the probability of each next word. It is never shown a "
+    "tree."
 )
 UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
-"""Of distances, by kind of model; an LSTM has none."""
+"""Unit of the distances, by `--model`; an LSTM has no distances."""
 
 
 def load_with_distances(path: Path) -> Trained:
-    """A trained language model that has distances; see `tasks.language_model.model.load_model`.
+    """Load a trained language model that has distances; see `tasks.language_model.model.load_model`.
 
     Args:
         path: of its checkpoint.
     Raises:
-        UserError: not a checkpoint of a language model, or an LSTM.
+        UserError: not a checkpoint of a language model, or the model is an LSTM.
     """
     trained = load_model(path)
     if trained.config.model not in UNITS:
-        raise UserError(f"{path}: an LSTM has no distances; a model of ON-LSTM layers or PRPN is needed")
+        raise UserError(f"{path}: an LSTM has no distances; expected an ON-LSTM or PRPN")
     return trained
 
 
 def layers_of(trained: Trained) -> list[int]:
-    """The layers that have distances, from 1; PRPN's parsing network counts as one.
+    """List the layers that have distances, numbered from 1; PRPN's parsing network counts as one layer.
 
     Args:
-        trained: the model, with the configuration of its run.
+        trained: the model and its configuration.
     """
     count = 1 if trained.config.model == "prpn" else trained.config.num_layers
     return list(range(1, count + 1))
 
 
 def split_sentence(text: str, longest: int) -> list[str]:
-    """The words of a sentence.
+    """Split a sentence into words.
 
     Args:
-        text: words between spaces.
-        longest: the most words.
+        text: words separated by spaces.
+        longest: maximum number of words.
     Raises:
-        UserError: no words, too many, or not Unicode text.
+        UserError: there are no words or too many, or it is not Unicode text.
     """
     check_text(text, "the sentence")
     words = text.split()
@@ -69,19 +69,22 @@ def split_sentence(text: str, longest: int) -> list[str]:
     return words
 
 
-def read_sentence(trained: Trained, words: Sequence[str], layers: Sequence[int]) -> tuple[Tensor, list[str]]:
-    """The distances of one sentence, and what was read.
+def compute_sentence_distances(
+    trained: Trained, words: Sequence[str], layers: Sequence[int]
+) -> tuple[Tensor, list[str]]:
+    """Compute the distances of one sentence.
 
     Args:
         trained: the model and its vocabulary.
-        words: one or more.
-        layers: from 1.
+        words: one or more words.
+        layers: numbered from 1.
     Returns:
-        Distances of these layers, (layers, words), and the words of the vocabulary that stand for the words.
+        Distances of these layers, (layers, words), and the words as the model reads them: spelled as in its
+        vocabulary, or `<unk>`.
     Raises:
-        UserError: see `read_sentences`.
+        UserError: see `compute_distances`.
     """
-    (distances,) = read_sentences(trained, [words], ["the sentence"])
+    (distances,) = compute_distances(trained, [words], ["the sentence"])
     vocabulary = trained.vocabulary
     read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
     return distances[[layer - 1 for layer in layers]], read
@@ -90,38 +93,38 @@ def read_sentence(trained: Trained, words: Sequence[str], layers: Sequence[int])
 def trace_sentence(
     trained: Trained, words: Sequence[str], layers: Sequence[int], temperature: float = 1.0
 ) -> Trace:
-    """What a model does with one sentence.
+    """Make the trace of one sentence.
 
     Args:
-        trained, words, layers: see `read_sentence`.
-        temperature: of the decoding "cky", in the unit of the distances.
+        trained, words, layers: see `compute_sentence_distances`.
+        temperature: of the "cky" decoding, in the unit of the distances.
     Returns:
-        A trace of the words as they are given; its caption says how they were read if not as that.
+        A trace of the words; its caption shows the words as the model reads them, if they differ.
     Raises:
-        UserError: see `read_sentences`.
+        UserError: see `compute_distances`.
     """
-    distances, read = read_sentence(trained, words, layers)
+    distances, read = compute_sentence_distances(trained, words, layers)
     names = [f"layer {layer}" for layer in layers]
     trace = read_distances(distances, words, names=names, temperature=temperature)
     trace["caption"] = "" if read == list(words) else f"read as: {' '.join(read)}"
     return trace
 
 
-def read_sentences(
+def compute_distances(
     trained: Trained,
     sentences: Sequence[Sequence[str]],
     where: Sequence[str],
     on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
-    """The distances of sentences given as words.
+    """Compute the distances of sentences.
 
     Args:
         trained: the model, on any device, and its vocabulary.
-        sentences: words as a treebank has them, one or more each.
-        where: file and line of each sentence, for errors.
+        sentences: words as in a treebank, one or more each.
+        where: file and line of each sentence, for error messages.
         on_batch: called with the number of sentences after each batch.
     Returns:
-        For each sentence, in the order given, its distances (L, words) on the CPU.
+        For each sentence its distances (L, words) on the CPU.
     Raises:
         UserError: a word is unknown and the vocabulary has no `<unk>`, or a distance is not finite.
     """
@@ -146,21 +149,22 @@ def syntactic_distances(
     max_tokens: int = TOKENS_PER_BATCH,
     on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
-    """The syntactic distance of each word, in every layer that has distances.
+    """Compute the syntactic distance of each word, in every layer that has distances.
 
-    A sentence is read after `<eos>`, from a state of zeros, in evaluation mode. The distance of a word is
-    that of the step which reads it: ON-LSTM's forget distance d̂_t, §5.2, or PRPN's d_t. Sentences of similar
-    lengths are batched, longest first, and padded on the right: a position depends only on those before it,
-    so the batch has no influence.
+    Each sentence is read after `<eos>`, from a zero state, in evaluation mode. The distance of a word is that
+    of the time step that reads it: ON-LSTM's forget distance d̂_t, §5.2, or PRPN's d_t. Batches contain
+    sentences of similar length, padded on the right, and do not change the result.
 
     Args:
-        model: of ON-LSTM layers, or PRPN.
-        sentences: ids of words, one or more each.
+        model: an ON-LSTM or PRPN.
+        sentences: word ids, one or more each.
         end: id of `<eos>`.
-        max_tokens: maximum number of tokens in a batch, padding included; a longer sentence is alone.
+        max_tokens: maximum number of tokens in a batch, padding included; a longer sentence has its own
+            batch.
         on_batch: called with the number of sentences after each batch.
     Returns:
-        For each sentence (L, words) on the CPU: ON-LSTM's in master-gate entries, PRPN's in (0, 1).
+        For each sentence its distances (L, words) on the CPU: in master-gate entries for ON-LSTM, in (0, 1)
+        for PRPN.
     Raises:
         ValueError: the model is an LSTM.
     """

@@ -1,4 +1,4 @@
-"""The final report of a language model: a few lines in the terminal, the page to look at."""
+"""The final report of a language model: a table in the terminal, and an HTML page."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from torch import Tensor
 
 from ordered_memory.trace import Trace, add_true_tree
 from ordered_memory.trees import depth
-from tasks.language_model.corpus import draw_parts, split_text
+from tasks.language_model.corpus import generate_splits, split_text
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import ABOUT, UNITS, layers_of, trace_sentence
 from tasks.language_model.samples import sample_sentences
-from tasks.reporting.examples import choose
+from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import table
-from tasks.runs.record import facts_of
+from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory, config_to_dict
 
 COLUMNS = ["text", "perplexity", "nats per word", "words"]
 
 
 def results_text(results: dict[str, Any]) -> str:
-    """The results of a run as plain text.
+    """Format the results of a run as plain text.
 
     Args:
-        results: of the best weights, as in results.json.
+        results: the content of results.json.
     """
     rows = [[part, f"{ppl:.2f}", f"{loss:.4f}", f"{words:,}"] for part, ppl, loss, words in _rows(results)]
     return f"{results['parameters']:,} parameters\n{table(COLUMNS, rows)}"
@@ -37,10 +37,10 @@ def write_run_report(
     """Write report.html: learning curves, perplexities, samples, and trees of validation sentences.
 
     Args:
-        run: holds metrics.jsonl.
-        trained: the best weights.
-        results: of them.
-        validation: text, (N,) int64.
+        run: the run directory.
+        trained: the model with the best weights.
+        results: of these weights.
+        validation: word ids of the validation text, (N,) int64.
     """
     config, rows = trained.config, run.read_metrics()
     by = ("perplexity", True)
@@ -57,30 +57,30 @@ def write_run_report(
                 title="Perplexity",
                 columns=COLUMNS,
                 rows=_rows(results),
-                note="Words include the end of each sentence; each text is read as one stream. During "
-                f"training the validation text is read in {config.evaluation_batch_size} parts side by side, "
-                "which know little of what came before them.",
+                note="The end of each sentence counts as a word, and each text is read from start to end. "
+                f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
+                "parts that start without context.",
             )
         ],
         traces=_traces(trained, validation),
         samples=sample_sentences(trained),
-        facts=facts_of(run),
+        facts=run_facts(run),
         config=config_to_dict(config),
     )
     write_report(run.report, report)
 
 
 def _traces(trained: Trained, validation: Tensor) -> list[Trace]:
-    """Some validation sentences, with the true trees where the sentences are drawn; none of an LSTM."""
+    """Traces of some validation sentences, with the true trees if they were generated; none for an LSTM."""
     if trained.config.model not in UNITS:
         return []
     words = split_text(validation, trained.vocabulary)
     trees = None
     if trained.config.data_dir is None:
-        trees = [sentence.tree for sentence in draw_parts(trained.config)[1]]
+        trees = [sentence.tree for sentence in generate_splits(trained.config)[1]]
     depths = [0] * len(words) if trees is None else [depth(tree) for tree in trees]
     traces = []
-    for number, index in enumerate(choose([len(sentence) for sentence in words], depths)):
+    for number, index in enumerate(choose_examples([len(sentence) for sentence in words], depths)):
         trace = trace_sentence(trained, words[index], layers_of(trained))
         trace["example"] = number
         if trees is not None:

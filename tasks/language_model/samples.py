@@ -1,4 +1,4 @@
-"""Sentences that a language model writes."""
+"""Sample sentences from a language model."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import torch
 from tasks.language_model.model import Trained
 
 COUNT, LONGEST = 12, 40
-"""How many sentences, and the most words of one."""
+"""Number of sentences, and the maximum number of words of a sentence."""
 EMPTY = "(a sentence without words)"
 
 
 @torch.inference_mode()
 def sample_sentences(trained: Trained, seed: int = 1) -> list[str]:
-    """Draw sentences: each word with the probability that the model gives it after the words before it.
+    """Sample sentences word by word from the model's distribution.
 
     Args:
         trained: the model, on any device, and its vocabulary.
-        seed: of the drawing.
+        seed: random seed.
     Returns:
-        Sentences of at most `LONGEST` words; "…" ends one that was cut there.
+        Sentences of at most `LONGEST` words; a truncated sentence ends with "…".
     """
     model, vocabulary = trained.model.eval(), trained.vocabulary
     device = next(model.parameters()).device

@@ -1,4 +1,4 @@
-"""Language modelling as the training loop wants it, and a run from its configuration to its report."""
+"""Language modelling: the `Task` for the training loop, evaluation, and how to run an experiment."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.task import Losses, Prepared, Scores, Share, digest
+from tasks.runs.task import Experiment, Losses, Scores, Shard, digest
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
-"""Lengths of training steps: minimum, standard deviation, and the fraction drawn around half the mean."""
+"""Random segment lengths, as in AWD-LSTM: minimum, standard deviation, and probability of half the mean."""
 IGNORE_INDEX = -100
-"""Target of a token without a next word."""
+"""Target of a token that has no next word; see `torch.nn.CrossEntropyLoss`."""
 
 
-class Text(NamedTuple):
-    """A stretch of several columns of text.
+class TextBatch(NamedTuple):
+    """A batch of B segments of text.
 
     Args:
-        tokens: words, (T, B) int64.
-        targets: the words after them, (T, B) int64; IGNORE_INDEX beyond the end of the text.
-        first: whether the recurrent state starts from zeros.
+        tokens: word ids, (T, B) int64.
+        targets: ids of the next words, (T, B) int64; IGNORE_INDEX beyond the end of the text.
+        first: whether this is the first segment, for which the recurrent state is reset to zeros.
     """
 
     tokens: Tensor
@@ -46,12 +46,12 @@ class Text(NamedTuple):
     first: bool
 
 
-class Stretch(NamedTuple):
-    """The part of the text that a training step reads.
+class Segment(NamedTuple):
+    """The part of the text that a training step reads; the text is split into columns of equal length.
 
     Args:
-        start, stop: tokens of every column.
-        columns: side by side.
+        start, stop: range of tokens in every column.
+        columns: number of columns: the batch size.
     """
 
     start: int
@@ -60,13 +60,13 @@ class Stretch(NamedTuple):
 
 
 class LanguageModelling:
-    """Batches of running text; each starts from the recurrent state at the end of the one before.
+    """Truncated backpropagation through time; implements `tasks.runs.task.Task`.
+
+    Each batch continues from the recurrent state at the end of the previous one.
 
     Args:
-        config: sizes of batches and steps, regularisation, seed.
-        train, validation: rows of words, (N,) int64.
-    Raises:
-        UserError: too little text for the number of columns.
+        config: batch sizes, bptt, regularisation and seed.
+        train, validation: word ids, (N,) int64.
     """
 
     batch_options: tuple[str, ...] = ("batch_size", "bptt")
@@ -78,7 +78,7 @@ class LanguageModelling:
     def fingerprint(self) -> str:
         return digest(self.train.numpy(), self.validation.numpy())
 
-    def training_batches(self, epoch: int, batch_size: int) -> list[Stretch]:
+    def training_batches(self, epoch: int, batch_size: int) -> list[Segment]:
         length = len(self.train) // batch_size
         if length < 2:
             raise UserError(
@@ -89,34 +89,34 @@ class LanguageModelling:
         while cuts[-1] < length - 1:
             mean = self.config.bptt / (2 if rng.random() < HALVED else 1)
             cuts.append(min(length - 1, cuts[-1] + max(SHORTEST, int(rng.normal(mean, DEVIATION)))))
-        return [Stretch(start, stop, batch_size) for start, stop in itertools.pairwise(cuts)]
+        return [Segment(start, stop, batch_size) for start, stop in itertools.pairwise(cuts)]
 
-    def share(self, batch: Stretch, rank: int, world: int) -> Share:
+    def shard(self, batch: Segment, rank: int, world_size: int) -> Shard:
         length = len(self.train) // batch.columns
-        rows = self.train[: length * batch.columns].view(batch.columns, length)[rank::world]
+        rows = self.train[: length * batch.columns].view(batch.columns, length)[rank::world_size]
         tokens, targets = rows[:, batch.start : batch.stop], rows[:, batch.start + 1 : batch.stop + 1]
-        text = Text(tokens.t().contiguous(), targets.t().contiguous(), batch.start == 0)
-        return Share(text, (batch.stop - batch.start) * batch.columns)
+        text = TextBatch(tokens.t().contiguous(), targets.t().contiguous(), batch.start == 0)
+        return Shard(text, (batch.stop - batch.start) * batch.columns)
 
-    def validation_batches(self, world: int) -> Iterator[Text]:
+    def validation_batches(self, world_size: int) -> Iterator[TextBatch]:
         most = min(self.config.evaluation_batch_size, len(self.validation))
-        columns = max(1, most // world) * world
-        for text in stretches(self.validation, columns, self.config.bptt, "validating"):
-            for rank in range(world):
-                part = slice(rank, None, world)
-                yield Text(text.tokens[:, part], text.targets[:, part], text.first)
+        columns = max(1, most // world_size) * world_size
+        for text in bptt_segments(self.validation, columns, self.config.bptt, "validating"):
+            for rank in range(world_size):
+                part = slice(rank, None, world_size)
+                yield TextBatch(text.tokens[:, part], text.targets[:, part], text.first)
 
-    def losses(self, model: nn.Module, batch: Text) -> Losses:
+    def losses(self, model: nn.Module, batch: TextBatch) -> Losses:
         state = None if batch.first else self._states[model.training]
         out = model(batch.tokens, state)
         self._states[model.training] = [(h.detach(), c.detach()) for h, c in out.state]
         logits, targets = out.logits.flatten(0, 1), batch.targets.flatten()
         if not model.training:  # training text has no end
-            there = targets != IGNORE_INDEX
-            logits, targets = logits[there], targets[there]
+            has_target = targets != IGNORE_INDEX
+            logits, targets = logits[has_target], targets[has_target]
         penalty = self._penalty(out.raw, out.dropped) if model.training else None
-        uncounted = torch.zeros_like(targets, dtype=torch.bool)  # the best word takes a while to find
-        return Losses(cross_entropy(logits, targets, reduction="none"), uncounted, penalty)
+        correct = torch.zeros_like(targets, dtype=torch.bool)  # accuracy is not reported
+        return Losses(cross_entropy(logits, targets, reduction="none"), correct, penalty)
 
     def metrics(self, scores: Scores) -> dict[str, float]:
         return {"loss": scores.loss, "perplexity": perplexity(scores.loss)}
@@ -137,23 +137,23 @@ class LanguageModelling:
         self._states[True] = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
 
     def _penalty(self, raw: Tensor, dropped: Tensor) -> Tensor:
-        """Activation regularisation and temporal activation regularisation of AWD-LSTM."""
+        """Activation and temporal activation regularisation (AR and TAR) of AWD-LSTM."""
         penalty = self.config.activation_regularization * dropped.square().mean()
         if len(raw) > 1:
             penalty = penalty + self.config.temporal_regularization * (raw[1:] - raw[:-1]).square().mean()
         return penalty
 
 
-def stretches(text: Tensor, columns: int, length: int, doing: str = "reading") -> Iterator[Text]:
-    """A text cut into columns side by side, from top to bottom; every word is a target once.
+def bptt_segments(text: Tensor, columns: int, length: int, doing: str = "reading") -> Iterator[TextBatch]:
+    """Split a text into B columns of equal length, and these into segments; every word is a target once.
 
     Args:
-        text: (N,) int64; `<eos>` precedes its first word.
+        text: word ids, (N,) int64; `<eos>` is added before the first word.
         columns: B.
-        length: tokens of a stretch.
+        length: number of tokens of a segment.
         doing: label of the progress bar.
     Yields:
-        Stretches in order, the first of them marked.
+        Batches of segments, in order.
     """
     height = -(-len(text) // columns)
     missing = height * columns - len(text)
@@ -162,32 +162,33 @@ def stretches(text: Tensor, columns: int, length: int, doing: str = "reading") -
     tokens, targets = before.view(columns, height).t(), after.view(columns, height).t()
     for start in progress_bar(range(0, height, length), desc=doing, unit="batch"):
         part = slice(start, start + length)
-        yield Text(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
+        yield TextBatch(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
 
 
 @torch.inference_mode()
 def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, columns: int) -> float:
-    """The mean loss on a text, nats a word, computed in this process alone.
+    """Compute the mean loss on a text in nats per word, in this process alone.
 
     Args:
         model: on any device.
-        text: (N,) int64.
-        config: of the model.
-        columns: one is exact, more are faster: each but the first knows one word of what came before it.
+        text: word ids, (N,) int64.
+        config: configuration of the model.
+        columns: number of columns that are read in parallel. More are faster, but the context of each column
+            except the first is a single word at its start; use 1 for the exact loss.
     """
     device = next(model.eval().parameters()).device
     task = LanguageModelling(config, text, text)
     total = 0.0
-    for part in stretches(text, min(columns, len(text)), config.bptt, "testing"):
+    for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
         total += float(task.losses(model, to_device(part, device)).loss.double().sum())
     return total / len(text)
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), kept finite.
+    """Compute exp(loss), clipped so that it is finite.
 
     Args:
-        loss: mean cross-entropy, nats a word.
+        loss: mean cross-entropy in nats per word.
     """
     return math.exp(min(loss, 700.0))
 
@@ -196,7 +197,7 @@ def train(config: LanguageModelConfig) -> None:
     """Train, then test the best weights once and write the report.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
     Raises:
         UserError: see `run_experiment` and `prepare`.
     """
@@ -207,19 +208,19 @@ def train(config: LanguageModelConfig) -> None:
     run_experiment(config, lambda: prepare(config))
 
 
-def prepare(config: LanguageModelConfig) -> Prepared:
+def prepare(config: LanguageModelConfig) -> Experiment:
     """Load the text of a run and build its model.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
     Returns:
-        What `run_experiment` trains and tests.
+        The argument of `run_experiment`.
     Raises:
-        UserError: bad text.
+        UserError: bad text or options.
     """
     corpus = load_corpus(config)
     model = build_model(config, len(corpus.vocabulary))
-    return Prepared(
+    return Experiment(
         task=LanguageModelling(config, corpus.train, corpus.validation),
         model=model,
         optimization=build_optimization(model, config),
@@ -236,7 +237,7 @@ def prepare(config: LanguageModelConfig) -> Prepared:
 def _test(
     config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, device: torch.device
 ) -> dict[str, Any]:
-    """Results of the best weights; writes the report."""
+    """Test the best weights and write the report."""
     model = build_model(config, len(corpus.vocabulary))
     load_weights(run.best, model)
     model.to(device)

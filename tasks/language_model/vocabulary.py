@@ -1,4 +1,4 @@
-"""Words and their ids."""
+"""The vocabulary of a language model."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from tasks.runs.errors import UserError
 
 END = "<eos>"
-"""Ends every line; also precedes the first word of a text."""
+"""Follows every sentence; also precedes the first word of a text."""
 EOS_ID = 0
 UNKNOWN = "<unk>"
-"""Stands for every word that is not in the vocabulary, where the vocabulary has it."""
+"""Replaces words that are not in the vocabulary, if the vocabulary has it."""
 
 
 class Vocabulary:
     """The words of a language model.
 
     Args:
-        words: all different, `<eos>` the first; a word's id is its index.
+        words: distinct words, `<eos>` first; the id of a word is its index.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -28,11 +28,11 @@ class Vocabulary:
         assert self.end == EOS_ID
 
     @classmethod
-    def of(cls, sentences: Iterable[Sequence[str]]) -> Vocabulary:
-        """The vocabulary of a text: `<eos>`, then its words in the order in which they first occur.
+    def from_sentences(cls, sentences: Iterable[Sequence[str]]) -> Vocabulary:
+        """Make the vocabulary of a text: `<eos>`, then its words in the order of their first occurrence.
 
         Args:
-            sentences: lists of words.
+            sentences: the words of each sentence.
         """
         found = dict.fromkeys([END])
         for sentence in sentences:
@@ -46,15 +46,15 @@ class Vocabulary:
         return word in self._ids
 
     def encode(self, sentence: Sequence[str], where: str) -> list[int]:
-        """The ids of words.
+        """Convert words to ids.
 
         Args:
             sentence: words.
-            where: file and line, for errors.
+            where: file and line, for error messages.
         Returns:
-            One id per word; that of `<unk>` for a word that is not in the vocabulary.
+            One id per word; unknown words have the id of `<unk>`.
         Raises:
-            UserError: there is such a word and no `<unk>`.
+            UserError: a word is unknown and the vocabulary has no `<unk>`.
         """
         unknown = self._ids.get(UNKNOWN)
         ids = [self._ids.get(word, unknown) for word in sentence]

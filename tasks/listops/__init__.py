@@ -1,1 +1,1 @@
-"""ListOps: the values of nested list operations."""
+"""ListOps: predict the values of nested list operations."""

@@ -1,4 +1,4 @@
-"""The verbs of ListOps that do not train: evaluate, parse, trace, generate."""
+"""The verbs of ListOps except train: evaluate, parse, trace, generate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import read_example, run_trace, show_trees
+from tasks.classifiers.commands import load_and_predict, run_trace, show_trees
 from tasks.classifiers.traces import answer_of
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.expressions import DIGITS
@@ -38,16 +38,17 @@ TestName = Literal[
 
 @dataclass
 class EvaluateConfig(commands.GeneratedConfig):
-    """Evaluate a trained model: accuracy by length, depth and operator, span F1 with baselines."""
+    """Evaluate a trained model: accuracy by length, depth and operator; span F1 with baselines."""
 
     test: TestName = "standard"
-    """The test data of the model's run, or a generated test: of a range of tokens; of more arguments; of 500
-    to 2,000 tokens and up to 10 arguments (lra); of one operator over 2 to 15 digits (operators)."""
+    """The test data of the model's run (standard) or a generated test: expressions in a range of lengths;
+    with more arguments; with 500 to 2,000 tokens and up to 10 arguments (lra); with one operator and 2 to 15
+    digits (operators)."""
 
 
 @dataclass(kw_only=True)
 class ExpressionConfig:
-    """What is read."""
+    """Input."""
 
     expression: Annotated[str, tyro.conf.Positional]
     """The expression, such as "[MAX 2 9 [MIN 4 7 ] 0 ]"."""
@@ -55,30 +56,30 @@ class ExpressionConfig:
 
 @dataclass(kw_only=True)
 class ParseConfig(ExpressionConfig, commands.ReadConfig):
-    """Answer one expression and draw the tree that the model induces."""
+    """Predict the value of one expression and draw the tree that the model induces."""
 
 
 @dataclass(kw_only=True)
 class TraceConfig(ExpressionConfig, commands.TraceConfig):
-    """Tell step by step what the model does with one expression."""
+    """Show step by step what the model does with one expression."""
 
 
 @dataclass
 class GenerateConfig:
-    """Write generated expressions to a file in the official format."""
+    """Generate expressions and write them to a file in the official format."""
 
     output: Annotated[Path, tyro.conf.Positional]
     """The file to write."""
     test: TestName = "standard"
     """The standard distribution, or a harder test."""
     size: int = 2_000
-    """Number of expressions; no two are the same."""
+    """Number of expressions, all different."""
     seed: int = 1
-    """Seed; the same seed gives the same file."""
+    """Random seed."""
 
 
 def run_parse(config: ParseConfig) -> None:
-    """Print the answer to one expression and its tree.
+    """Print the prediction for one expression and its tree.
 
     Args:
         config: the options.
@@ -86,13 +87,13 @@ def run_parse(config: ParseConfig) -> None:
         UserError: bad options, checkpoint or expression.
     """
     data = ListOpsModel.read_text(config.expression)
-    reading, *_ = read_example(LISTOPS, config, data)
-    print(answer_text(answer_of(reading, data, 0, DIGITS)))
-    show_trees(config, data, reading)
+    prediction, *_ = load_and_predict(LISTOPS, config, data)
+    print(answer_text(answer_of(prediction, data, 0, DIGITS)))
+    show_trees(config, data, prediction)
 
 
 def run_expression_trace(config: TraceConfig) -> None:
-    """Tell what a trained model does with one expression; see `tasks.classifiers.commands.run_trace`.
+    """Show what a trained model does with one expression; see `tasks.classifiers.commands.run_trace`.
 
     Args:
         config: the options.
@@ -101,7 +102,7 @@ def run_expression_trace(config: TraceConfig) -> None:
 
 
 def run_generate(config: GenerateConfig) -> None:
-    """Draw expressions and write them in the official format.
+    """Generate expressions and write them in the official format.
 
     Args:
         config: the options.

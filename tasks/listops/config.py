@@ -13,18 +13,18 @@ from tasks.runs.options import check_at_least
 
 @dataclass
 class DataConfig:
-    """The expressions."""
+    """Data."""
 
     data_dir: Path | None = None
     """Directory with the official train_d20s.tsv and test_d20s.tsv; None to generate expressions."""
     expressions: int = 100_000
-    """Number of expressions to generate; a tenth of them is the test data."""
+    """Number of expressions to generate; one tenth is test data."""
     validation_size: int = 5_000
-    """Number of training expressions to hold out for validation."""
+    """Number of expressions to hold out for validation."""
     train_size: int | None = None
-    """Train on this many expressions, the first ones that are left for training; None for all."""
+    """Use only the first expressions of the training data, this many; None for all."""
     max_train_length: int = 100
-    """Drop training and validation expressions of more tokens than this; test expressions are all kept."""
+    """Drop training and validation expressions with more tokens than this. Test data keep all lengths."""
 
 
 @dataclass
@@ -32,9 +32,9 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
     """Train a model to evaluate ListOps expressions."""
 
     preset: Literal["demo", "paper"] = "paper"
-    """Defaults of the other options: `paper` has those of the paper, `demo` learns on a laptop in minutes."""
+    """Default values of the other options: `paper` has the paper's, `demo` trains in minutes on a laptop."""
     chunk_size: int = 8
-    """Chunk size of ON-LSTM: units per master-gate entry."""
+    """Chunk size of ON-LSTM: hidden units per master-gate entry."""
 
     def check(self) -> None:
         super().check()
@@ -42,7 +42,7 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
 
     @property
     def directory(self) -> Path:
-        """Where the run goes: the same place for the same experiment."""
+        """The run directory; by default the same for the same preset, model and seed."""
         return self.run_dir or Path("runs", "listops", f"{self.preset}-{self.model_name}-{self.seed}")
 
 

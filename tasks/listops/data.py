@@ -1,6 +1,6 @@
-"""ListOps data sets: the official text files, a compact store, padded batches, the three parts.
+"""ListOps data: reading and writing the official files, data sets, padded batches, splits.
 
-B is the batch, T the longest expression in it, n the size of a data set.
+B is the batch size, T the length of the longest expression in a batch, n the size of a data set.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,13 +27,13 @@ TEST_FILE = "test_d20s.tsv"
 
 
 class Batch(NamedTuple):
-    """Some expressions as tensors.
+    """A batch of expressions.
 
     Attributes:
-        tokens: (B, T) int64 token ids, padded with 0 on the right.
-        lengths: (B,) int64, in tokens.
-        labels: (B,) int64, 0..9.
-        trees: the true trees over all tokens; None unless asked for.
+        tokens: token ids, padded with 0 on the right, (B, T) int64.
+        lengths: number of tokens, (B,) int64.
+        labels: values 0..9, (B,) int64.
+        trees: the true trees over all tokens; None unless the data set includes them.
     """
 
     tokens: torch.Tensor
@@ -43,15 +43,15 @@ class Batch(NamedTuple):
 
 
 class Dataset:
-    """Expressions of different lengths, end to end in one array.
+    """Expressions, concatenated in one array.
 
     Args:
-        tokens: (sum of lengths,) uint8 token ids.
-        offsets: (n + 1,) int64; expression i is `tokens[offsets[i]:offsets[i + 1]]`.
-        labels: (n,) int64, 0..9.
-        given_trees: let batches carry the true trees.
+        tokens: token ids of all expressions, (sum of lengths,) uint8.
+        offsets: expression i is `tokens[offsets[i]:offsets[i + 1]]`, (n + 1,) int64.
+        labels: values 0..9, (n,) int64.
+        include_trees: whether batches contain the true trees.
     Raises:
-        ValueError: the three do not fit together.
+        ValueError: the sizes of the arrays do not match.
 
     Example:
         >>> dataset = Dataset.from_texts(["[SM 7 8 ]", "3"])
@@ -61,7 +61,7 @@ class Dataset:
         [[9, 0, 0, 0], [4, 13, 14, 5]]
     """
 
-    part = "test"
+    split = "test"
     labelled = True
 
     def __init__(
@@ -70,7 +70,7 @@ class Dataset:
         offsets: NDArray[np.int64],
         labels: NDArray[np.int64],
         *,
-        given_trees: bool = False,
+        include_trees: bool = False,
     ) -> None:
         if offsets.shape != (len(labels) + 1,) or offsets[0] != 0 or offsets[-1] != len(tokens):
             raise ValueError(
@@ -80,15 +80,15 @@ class Dataset:
         self.tokens = tokens
         self.offsets = offsets
         self.labels = labels
-        self.given_trees = given_trees
+        self.include_trees = include_trees
         self._nodes: dict[int, TreeNodes] = {}
 
     @classmethod
     def from_expressions(cls, expressions: Sequence[Expression]) -> "Dataset":
-        """Store expressions.
+        """Make a data set of generated expressions.
 
         Args:
-            expressions: as the generator draws them.
+            expressions: from `tasks.listops.generator`.
         """
         lengths = [len(expression.tokens) for expression in expressions]
         return cls(
@@ -99,12 +99,12 @@ class Dataset:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> "Dataset":
-        """Parse written expressions; their values become the labels.
+        """Make a data set of written expressions; their values become the labels.
 
         Args:
             texts: one expression each.
         Raises:
-            ExpressionError: not an expression.
+            ExpressionError: a text is not an expression.
         """
         words = [tokenize(text) for text in texts]
         return cls.from_expressions([Expression(_ids(tokens), parse(tokens).value) for tokens in words])
@@ -114,42 +114,40 @@ class Dataset:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(n,) int64: the length of each expression in tokens."""
+        """Number of tokens of each expression, (n,) int64."""
         return np.diff(self.offsets)
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
-        """(n, 1) int64: the same, as of an example with one sentence."""
+        """The same as (n, 1) int64; see `LabelledData.sentence_lengths`."""
         return self.lengths[:, None]
 
     @cached_property
     def parsed(self) -> list[Parsed]:
-        """Value, tree and depth of each expression, read once."""
+        """Value, tree and depth of each expression."""
         return [parse(self.tokens_of(index)) for index in range(len(self))]
 
     @property
     def depths(self) -> NDArray[np.int64]:
-        """(n,) int64: operators around the most deeply nested digit of each expression."""
+        """Nesting depth of each expression: the operators around its most deeply nested digit, (n,) int64."""
         return np.array([one.depth for one in self.parsed], dtype=np.int64)
 
     def sentences(self, index: int) -> tuple[Sentence]:
-        """An expression with its tree, as the only sentence of an example; see `LabelledData.sentences`."""
+        """Return an expression and its tree; see `LabelledData.sentences`."""
         tokens = self.tokens_of(index)
         return (Sentence(tokens, range(len(tokens)), self.parsed[index].tree),)
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
-        """The same trees: every token is a leaf; see `LabelledData.word_trees`."""
+        """Return the same trees, since every token is a leaf; see `LabelledData.word_trees`."""
         return trees
 
     def tokens_of(self, index: int) -> list[str]:
-        """Give one expression as words.
+        """Return the tokens of one expression.
 
         Args:
             index: 0..n-1.
-        Returns:
-            Its tokens.
         Raises:
-            IndexError: there is no such expression.
+            IndexError: the index is out of range.
         """
         if not 0 <= index < len(self):
             raise IndexError(f"index {index} is not in 0..{len(self) - 1}")
@@ -159,21 +157,21 @@ class Dataset:
         """Make a data set of some of the expressions.
 
         Args:
-            which: indices, in the order wanted, or a mask of n booleans.
+            which: indices, or a mask of n booleans.
         Returns:
-            A new data set.
+            A new data set, in the order of the indices.
         """
         chosen = self._indices(which)
         tokens, lengths = self._gather(chosen)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return Dataset(tokens, offsets, self.labels[chosen], given_trees=self.given_trees)
+        return Dataset(tokens, offsets, self.labels[chosen], include_trees=self.include_trees)
 
     def with_trees(self) -> "Dataset":
-        """The same expressions, whose batches carry the true trees."""
-        return Dataset(self.tokens, self.offsets, self.labels, given_trees=True)
+        """Return the same expressions in a data set whose batches contain the true trees."""
+        return Dataset(self.tokens, self.offsets, self.labels, include_trees=True)
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """Pad some expressions to a common length.
+        """Collate expressions to a padded batch.
 
         Args:
             indices: (B,) indices, or a mask of n booleans.
@@ -185,7 +183,7 @@ class Dataset:
         padded = np.full((chosen.size, lengths.max(initial=0)), PADDING, dtype=np.int64)
         padded[np.arange(padded.shape[1]) < lengths[:, None]] = tokens
         trees = None
-        if self.given_trees:
+        if self.include_trees:
             trees = batch_trees([self._nodes_of(index) for index in chosen.tolist()], padded.shape[1])
         return Batch(
             torch.from_numpy(padded),
@@ -195,7 +193,7 @@ class Dataset:
         )
 
     def _nodes_of(self, index: int) -> TreeNodes:
-        """The tree of an expression as arrays, made once."""
+        """The tree of an expression as arrays, cached."""
         if index not in self._nodes:
             tokens = self.tokens_of(index)
             self._nodes[index] = tree_nodes(parse(tokens).tree, range(len(tokens)))
@@ -216,7 +214,7 @@ class Dataset:
 
 
 class Splits(NamedTuple):
-    """The parts of the task: training data are bounded in length, the others are not."""
+    """The data sets of the task; only the training data are bounded in length."""
 
     train: Dataset
     validation: Dataset
@@ -233,20 +231,18 @@ def load(
 ) -> Splits:
     """Generate the standard task, or read the official files.
 
-    The seed decides what is generated, or which lines of the training file are for validation.
-
     Args:
-        data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`; None to generate.
-        seed: not negative.
-        count: how many expressions to generate, a tenth of them for testing; of no meaning for files.
-        validation: how many expressions to hold out of training.
-        max_train_length: the most tokens of a training expression; None for no limit. Validation and test
-            data keep every length.
+        data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`; None to generate the data.
+        seed: determines the generated data, or which lines of the training file are validation data.
+        count: number of expressions to generate, one tenth of them for testing; ignored for files.
+        validation: number of expressions to hold out for validation.
+        max_train_length: maximum number of tokens of a training expression; None for no limit. Validation and
+            test data keep all lengths.
     Returns:
         Three data sets.
     Raises:
         DataError: a file is missing or bad.
-        UserError: `validation` leaves nothing for training.
+        UserError: `validation` leaves no training data.
 
     Example:
         >>> [len(part) for part in load(seed=0, count=200, validation=20, max_train_length=None)]
@@ -274,29 +270,27 @@ def load(
 
 
 def read_tsv(path: Path) -> Dataset:
-    """Read a file of lines `label TAB expression`, checking every one.
+    """Read and check a file with lines of the form `label TAB expression`.
 
     Args:
-        path: the file. Expressions may be parenthesised, as in the official files, or flat.
+        path: the file. Expressions may have the parentheses of the official files or not.
     Returns:
         The data set, in the order of the lines.
     Raises:
-        DataError: the file is missing, not text or empty, or a line has not two columns, a label that is
-            not one of 0..9 or not the expression's value, or a malformed expression. Names the line.
+        DataError: the file is missing, empty or not UTF-8 text; or a line does not have two columns, its
+            expression is malformed, or its label is not the expression's value. The message names the line.
     """
     return Dataset.from_expressions(read_lines(path, _parse_line))
 
 
 def write_tsv(path: Path, dataset: Dataset) -> None:
-    """Write a data set in the official form: `label TAB parenthesised expression` on each line.
-
-    The file appears whole or not at all: an interrupted write leaves what was there before.
+    """Write a data set atomically in the official format: lines `label TAB parenthesised expression`.
 
     Args:
         path: the file, in a directory that exists.
-        dataset: what to write.
+        dataset: the data set.
     Raises:
-        DataError: there is no such directory.
+        DataError: the directory does not exist.
     """
     if not path.parent.is_dir():
         raise DataError(f"{path}: no such directory to write to")

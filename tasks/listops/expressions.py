@@ -1,9 +1,9 @@
-"""The ListOps language: tokens, values, trees and the official text, on flat lists of tokens.
+"""The ListOps language: tokens, parser and official text format.
 
 An expression is a digit, or an operator with one or more arguments and a closing bracket:
-`[MAX 2 9 [MIN 4 7 ] 0 ]`. The operator and the bracket are tokens of their own. The official files
-add parentheses that show the binarised tree; they are not tokens. Positions count tokens from 0.
-Nothing here recurses, so nesting may be as deep as memory allows.
+`[MAX 2 9 [MIN 4 7 ] 0 ]`. Operators and brackets are tokens. The official files add parentheses that show
+the binarised tree; these are not tokens. Positions count tokens from 0. No function is recursive, so the
+nesting depth is not limited.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,30 +16,30 @@ OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 CLOSE = "]"
 DIGITS = tuple("0123456789")
 TOKENS: tuple[str, ...] = (*OPERATORS, CLOSE, *DIGITS)
-"""The vocabulary. The id of a token is its place here plus one: 1..15."""
+"""The vocabulary. The id of a token is its index plus one: 1..15."""
 
 PADDING = 0
-"""The id that is no token."""
+"""The padding id."""
 
 IDS = {token: number for number, token in enumerate(TOKENS, start=1)}
 
 
 class ExpressionError(UserError):
-    """Says in one line what is wrong with an expression, and at which token."""
+    """A malformed expression. The message says in one line what is wrong, and at which token."""
 
 
 def tokenize(text: str) -> list[str]:
     """Split a written expression into tokens.
 
-    Takes the flat form and the official, parenthesised one; a closing bracket may touch what stands
-    before it. Of the parentheses only the number is checked: the tokens determine the tree.
+    Accepts expressions with and without the parentheses of the official files; no space is needed before a
+    closing bracket. Parentheses are dropped after a check that as many close as open.
 
     Args:
         text: one expression.
     Returns:
-        Its tokens. They need not make a well-formed expression: see `parse`.
+        Its tokens. Whether they are a well-formed expression is checked by `parse`.
     Raises:
-        ExpressionError: a word is not in the vocabulary, or "(" and ")" differ in number.
+        ExpressionError: a word is not in the vocabulary, or the numbers of "(" and ")" differ.
 
     Example:
         >>> tokenize("[MAX 2 9]")
@@ -58,14 +58,14 @@ def tokenize(text: str) -> list[str]:
 
 
 def decode(ids: Iterable[int]) -> list[str]:
-    """Turn ids back into tokens, leaving padding out.
+    """Convert ids to tokens; padding is dropped.
 
     Args:
         ids: integers 0..15: an array, a list, or bytes.
     Returns:
         The tokens.
     Raises:
-        ExpressionError: a number outside 0..15.
+        ExpressionError: an id is not in 0..15.
 
     Example:
         >>> decode([4, 13, 14, 5, 0, 0])
@@ -79,12 +79,12 @@ def decode(ids: Iterable[int]) -> list[str]:
 
 
 class Parsed(NamedTuple):
-    """What there is to know of an expression.
+    """A parsed expression.
 
     Args:
         value: 0..9.
-        tree: the official binary one, nested pairs of the positions 0..n-1.
-        depth: operators around the most deeply nested digit; 0 for a lone digit.
+        tree: the binary tree of the official files, over the positions 0..n-1.
+        depth: the number of operators around the most deeply nested digit; 0 for a single digit.
     """
 
     value: int
@@ -93,7 +93,7 @@ class Parsed(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """An operator that is still open: its place, its arguments, and the tree of it so far in a list."""
+    """An operator whose bracket is still open: position, arguments, and the tree so far, in a list."""
 
     position: int
     arguments: list[int]
@@ -101,18 +101,19 @@ class _Open(NamedTuple):
 
 
 def parse(tokens: Sequence[str]) -> Parsed:
-    """Read an expression from left to right, once.
+    """Parse and evaluate an expression in one pass.
 
-    MED is the median, of an even number of arguments the mean of the middle two, rounded down; SM is the
-    sum modulo 10. In the tree, an operator takes its arguments, then its bracket, one at a time.
+    MED is the median; of an even number of arguments it is the mean of the middle two, rounded down. SM is
+    the sum modulo 10. The tree is left-branching: an operator takes its arguments and then its bracket one at
+    a time.
 
     Args:
         tokens: n tokens.
     Returns:
         Its value, tree and depth.
     Raises:
-        ExpressionError: no token at all; an unknown one; a bracket that closes nothing; an operator with
-            no arguments or no closing bracket; tokens after the end of the expression.
+        ExpressionError: there is no token or an unknown one, a bracket without an operator, an operator
+            without arguments or closing bracket, or a token after the end of the expression.
 
     Example:
         >>> parse(["[MAX", "2", "9", "]"])
@@ -151,12 +152,12 @@ def parse(tokens: Sequence[str]) -> Parsed:
 
 
 def to_official(tokens: Sequence[str]) -> str:
-    """Write an expression as the official files do, with the binary tree's parentheses.
+    """Format an expression as in the official files, with parentheses that show the binary tree.
 
     Args:
         tokens: n tokens.
     Returns:
-        The text: tokens and parentheses with single spaces between them.
+        Tokens and parentheses, separated by single spaces.
     Raises:
         ExpressionError: as for `parse`.
 
@@ -168,7 +169,7 @@ def to_official(tokens: Sequence[str]) -> str:
     """
     parse(tokens)
     pieces: list[str] = []
-    opened: list[int] = []  # where in `pieces` the operators still open stand
+    opened: list[int] = []  # indices in `pieces` of the operators that are still open
     for token in tokens:
         if token in _OPERATIONS:
             opened.append(len(pieces))

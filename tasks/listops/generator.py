@@ -1,8 +1,8 @@
-"""Random ListOps expressions: the official distribution, its splits, and the harder tests since.
+"""Generate random ListOps expressions: the official distribution and splits, and harder tests.
 
-A node is an operator with probability 1/4, else a digit; at the maximum depth always a digit (the root
+A node is an operator with probability 1/4, else a digit; at the maximum depth it is always a digit (the root
 has depth 1). An operator has 2 to ``max_args`` arguments. All choices are uniform, and no expression is
-drawn twice. Whole blocks of expressions are grown one depth at a time in NumPy.
+generated twice. For speed, many expressions are drawn at once with NumPy, one depth after another.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -16,10 +16,10 @@ from tasks.runs.errors import UserError
 
 OPERATOR_PROBABILITY = 0.25
 PATIENCE = 2_000_000
-"""So many draws in a row without a new expression and ``generate`` gives up."""
+"""``generate`` gives up after this many draws in a row without a new expression."""
 
-_BLOCK_NODES = 1 << 20  # expected nodes in a block: bounds memory
-_BLOCK_DRAWS = 1 << 16
+_BLOCK_NODES = 1 << 20  # limits the expected number of nodes in a block, and so the memory
+_BLOCK_DRAWS = 1 << 16  # maximum number of expressions in a block
 _NO_LIMIT = np.iinfo(np.int64).max
 
 Ints = NDArray[np.int64]
@@ -27,10 +27,10 @@ Seed = int | Sequence[int]
 
 
 class Expression(NamedTuple):
-    """An expression and its value: ``expressions.decode(expression.tokens)`` gives the words.
+    """A generated expression and its value.
 
     Attributes:
-        tokens: token ids, one byte each.
+        tokens: token ids, one byte each; ``expressions.decode`` converts them to text.
         label: the value, 0..9.
     """
 
@@ -39,13 +39,13 @@ class Expression(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What an expression may look like.
+    """Limits on the shape of an expression.
 
     Attributes:
         max_depth: depth at which every node is a digit; the root has depth 1.
-        max_args: the most arguments of an operator.
-        min_length: the fewest tokens.
-        max_length: the most tokens; None for no limit.
+        max_args: maximum number of arguments of an operator.
+        min_length: minimum number of tokens.
+        max_length: maximum number of tokens; None for no limit.
     """
 
     max_depth: int = 20
@@ -55,7 +55,7 @@ class Limits(NamedTuple):
 
 
 class Standard(NamedTuple):
-    """The three parts of the standard task."""
+    """The splits of the standard task."""
 
     train: list[Expression]
     validation: list[Expression]
@@ -63,10 +63,10 @@ class Standard(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """The nodes of one depth of a block; siblings are neighbours, in the order of their parents.
+    """All nodes of one depth in a block of expressions; siblings are adjacent, in the order of their parents.
 
-    `inner` says which are operators; `arity` and `operator` have one entry for each of those, `size` (in
-    tokens, with everything below) and `value` one for every node.
+    `inner` says which nodes are operators. `arity` and `operator` have one entry for each operator; `size`
+    (number of tokens of the subtree) and `value` have one entry for each node.
     """
 
     inner: NDArray[np.bool_]
@@ -83,12 +83,12 @@ HARD_TESTS: dict[str, Limits] = {
     "lra": Limits(max_depth=10, max_args=10, min_length=501, max_length=1999),
     "operators": Limits(max_depth=2, max_args=15, min_length=4, max_length=17),
 }
-"""Tests of longer expressions and of more arguments than training has.
+"""Tests with longer expressions or more arguments than the training data.
 
-Chowdhury and Caragea, *Beam Tree Recursive Cells* (ICML 2023), use the first ten with about 2,000 examples
-each. "lra" is the distribution of the ListOps task of Tay et al., *Long Range Arena* (ICLR 2021), whose
-generator leaves out expressions of exactly 500 and 2,000 tokens. "operators" has one operator over 2 to 15
-digits, every operator and every number equally likely. A bound on the length includes both ends.
+The first ten are from Chowdhury and Caragea, *Beam Tree Recursive Cells* (ICML 2023), who use about 2,000
+examples of each. "lra" is the distribution of the ListOps task in Tay et al., *Long Range Arena* (ICLR 2021),
+whose generator leaves out expressions of exactly 500 and 2,000 tokens. "operators" has a single operator with
+2 to 15 digits; operators and numbers of digits are equally likely. Bounds on the length are inclusive.
 """
 
 
@@ -102,21 +102,21 @@ def generate(
     max_length: int | None = None,
     exclude: Collection[bytes] | None = None,
 ) -> list[Expression]:
-    """Draw different expressions in random order.
+    """Generate distinct expressions in random order.
 
-    Lengths are bounded by rejection: what comes out has the distribution of ListOps given its length.
-    An expression is given up as soon as it is sure to become too long.
+    Lengths are bounded by rejection sampling, so the result has the ListOps distribution conditioned on the
+    length. An expression is rejected as soon as it is certain to become too long.
 
     Args:
-        count: how many expressions.
-        seed: what ``numpy.random.SeedSequence`` takes; the same seed gives the same list.
+        count: number of expressions.
+        seed: a seed for ``numpy.random.SeedSequence``.
         max_depth, max_args, min_length, max_length: see ``Limits``.
-        exclude: token bytes of expressions that must not be drawn.
+        exclude: tokens of expressions that must not be generated.
     Returns:
-        ``count`` expressions, no two the same.
+        ``count`` distinct expressions.
     Raises:
-        UserError: an argument is out of range, or so many different expressions do not exist or are too
-            rare to be found.
+        UserError: an argument is out of range, or so many distinct expressions do not exist or are too rare
+            to be found.
 
     Example:
         >>> from tasks.listops.expressions import decode
@@ -129,7 +129,7 @@ def generate(
     block = _block_size(count, limits)
     seen = set(exclude or ())
     found: list[Expression] = []
-    barren = 0
+    draws_without_new = 0
     while len(found) < count:
         before = len(found)
         for expression in _draw(rng, block, limits):
@@ -138,33 +138,33 @@ def generate(
                 found.append(expression)
                 if len(found) == count:
                     break
-        barren = 0 if len(found) > before else barren + block
-        if barren >= PATIENCE:
+        draws_without_new = 0 if len(found) > before else draws_without_new + block
+        if draws_without_new >= PATIENCE:
             raise UserError(
                 f"count={count}: found only {len(found)} different expressions with {_describe(limits)}"
-                f" ({len(exclude or ())} excluded); the last {barren:,} draws gave no new one"
+                f" ({len(exclude or ())} excluded); the last {draws_without_new:,} draws gave no new one"
             )
-    # Short expressions run out first, so the order of drawing is not exchangeable: shuffle.
-    return [found[place] for place in rng.permutation(count)]
+    # Short expressions are mostly at the start, since later draws repeat them: shuffle.
+    return [found[index] for index in rng.permutation(count)]
 
 
 def standard(
     seed: Seed, count: int = 100_000, *, validation: int = 5_000, max_train_length: int | None = 100
 ) -> Standard:
-    """Draw the standard task: 100,000 expressions, one in ten for testing.
+    """Generate the standard task: 100,000 expressions, one tenth for testing.
 
-    The official files have no validation part. Here it is cut from the other nine tenths and, like the
-    test part, keeps every length; only training drops long expressions.
+    The official files have no validation data. Here they are taken from the other nine tenths. Only the
+    training data drop long expressions; validation and test data keep all lengths.
 
     Args:
         seed: as for ``generate``.
-        count: how many expressions in all.
-        validation: how many of them for validation.
-        max_train_length: the most tokens of a training expression; None for no limit.
+        count: total number of expressions.
+        validation: number of validation expressions.
+        max_train_length: maximum number of tokens of a training expression; None for no limit.
     Returns:
         Three disjoint lists.
     Raises:
-        UserError: ``validation`` leaves nothing for training.
+        UserError: ``validation`` leaves no training data.
 
     Example:
         >>> [len(part) for part in standard(0, count=200, validation=20, max_train_length=None)]
@@ -173,8 +173,8 @@ def standard(
     rest = count - count // 10
     if not 0 <= validation < rest:
         raise UserError(
-            f"--validation-size must be in 0..{rest - 1}, got {validation}: there are {count} expressions, "
-            "less a tenth for testing"
+            f"--validation-size must be in 0..{rest - 1}, got {validation}: one tenth of the {count} "
+            "expressions is test data"
         )
     drawn = generate(count, seed=seed)
     longest = _NO_LIMIT if max_train_length is None else max_train_length
@@ -186,14 +186,14 @@ def standard(
 
 
 def hard_test(name: str, count: int = 2_000, *, seed: int) -> list[Expression]:
-    """Draw one of ``HARD_TESTS``.
+    """Generate one of ``HARD_TESTS``.
 
     Args:
         name: a key of ``HARD_TESTS``.
-        count: how many expressions.
-        seed: not negative; tests of different names differ under the same seed.
+        count: number of expressions.
+        seed: not negative; different tests are independent for the same seed.
     Returns:
-        ``count`` expressions, no two the same.
+        ``count`` distinct expressions.
     Raises:
         UserError: there is no test of this name.
 
@@ -208,23 +208,23 @@ def hard_test(name: str, count: int = 2_000, *, seed: int) -> list[Expression]:
 
 
 def _draw(rng: np.random.Generator, draws: int, limits: Limits) -> Iterator[Expression]:
-    """Draw a block; yield those of an allowed length, in the order drawn."""
-    arities, lengths = _grow(rng, draws, limits)
+    """Draw a block of expressions; yield those of an allowed length, in the order drawn."""
+    arities, lengths = _draw_shapes(rng, draws, limits)
     if not lengths.size:
         return
-    tokens, labels = _fill(rng, arities, lengths)
+    tokens, labels = _draw_tokens(rng, arities, lengths)
     text = tokens.tobytes()
     ends = np.cumsum(lengths)
     for start, end, label in zip((ends - lengths).tolist(), ends.tolist(), labels.tolist(), strict=True):
         yield Expression(text[start:end], label)
 
 
-def _grow(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[list[Ints], Ints]:
-    """Draw shapes, one depth after the other.
+def _draw_shapes(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[list[Ints], Ints]:
+    """Draw the shapes of expressions, one depth after another.
 
-    Returns the number of arguments of every node (0 for a digit), one array a depth, and the length of
-    every expression. At each depth the nodes stand in the order of their parents, so siblings are
-    neighbours. Expressions of a length that is not allowed are left out.
+    Returns the number of arguments of each node (0 for a digit), in one array per depth, and the length of
+    each expression. The nodes of a depth are in the order of their parents, so siblings are adjacent.
+    Expressions whose length is not allowed are left out.
     """
     longest = _NO_LIMIT if limits.max_length is None else limits.max_length
     root = np.arange(draws)
@@ -232,7 +232,7 @@ def _grow(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[list[In
     levels: list[tuple[Ints, Ints]] = []
     for depth in range(1, limits.max_depth + 1):
         if depth == 1 and limits.min_length > 1:
-            operators = np.arange(draws)  # a lone digit would be rejected anyway
+            operators = np.arange(draws)  # a single digit would be too short
         elif depth < limits.max_depth:
             operators = np.flatnonzero(rng.random(root.size, dtype=np.float32) < OPERATOR_PROBABILITY)
         else:
@@ -242,10 +242,10 @@ def _grow(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[list[In
         lengths += np.bincount(root, minlength=draws)
         lengths += np.bincount(root[operators], minlength=draws)
         if limits.max_length is not None:
-            sure = lengths + np.bincount(root, weights=arity, minlength=draws).astype(np.int64)
-            hopeless = sure > longest
-            arity[hopeless[root]] = 0
-            lengths[hopeless] = sure[hopeless]
+            at_least = lengths + np.bincount(root, weights=arity, minlength=draws).astype(np.int64)
+            too_long = at_least > longest
+            arity[too_long[root]] = 0
+            lengths[too_long] = at_least[too_long]
         levels.append((root, arity))
         root = np.repeat(root, arity)
         if not root.size:
@@ -254,8 +254,10 @@ def _grow(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[list[In
     return [arity[kept[root]] for root, arity in levels], lengths[kept]
 
 
-def _fill(rng: np.random.Generator, arities: list[Ints], lengths: Ints) -> tuple[NDArray[np.uint8], Ints]:
-    """Draw operators and digits; return the token ids of all expressions end to end, and their values."""
+def _draw_tokens(
+    rng: np.random.Generator, arities: list[Ints], lengths: Ints
+) -> tuple[NDArray[np.uint8], Ints]:
+    """Draw operators and digits; return the concatenated token ids of all expressions, and their values."""
     levels: list[_Level] = []
     for arity in reversed(arities):  # from the leaves up
         inner = arity > 0
@@ -267,11 +269,11 @@ def _fill(rng: np.random.Generator, arities: list[Ints], lengths: Ints) -> tuple
             value[inner] = _apply(operator, below.value, arity[inner])
         levels.append(_Level(inner, arity[inner], operator, size, value))
     levels.reverse()
-    return _lay_out(levels, lengths), levels[0].value
+    return _write_tokens(levels, lengths), levels[0].value
 
 
-def _lay_out(levels: list[_Level], lengths: Ints) -> NDArray[np.uint8]:
-    """Write every node's tokens to their places, from the root down."""
+def _write_tokens(levels: list[_Level], lengths: Ints) -> NDArray[np.uint8]:
+    """Write the tokens of all nodes to their positions, from the root down."""
     tokens = np.empty(int(lengths.sum()), dtype=np.uint8)
     place = _starts(lengths)
     for level, below in zip(levels, [*levels[1:], None], strict=True):
@@ -280,17 +282,17 @@ def _lay_out(levels: list[_Level], lengths: Ints) -> NDArray[np.uint8]:
         tokens[place[inner]] = IDS[OPERATORS[0]] + level.operator
         tokens[place[inner] + level.size[inner] - 1] = IDS[CLOSE]
         if below is not None:
-            before = _starts(below.size)  # tokens of earlier nodes: of the whole depth, then of the siblings
+            before = _starts(below.size)  # tokens of earlier nodes of this depth, then only of siblings
             before -= np.repeat(before[_starts(level.arity)], level.arity)
             place = np.repeat(place[inner] + 1, level.arity) + before
     return tokens
 
 
 def _apply(operator: Ints, arguments: Ints, arity: Ints) -> Ints:
-    """Apply each operator to its run of arguments."""
+    """Apply each operator to its arguments."""
     starts = _starts(arity)
     group = np.repeat(np.arange(arity.size), arity)
-    ordered = np.sort(group * 16 + arguments) & 15  # sorts within each run
+    ordered = np.sort(group * 16 + arguments) & 15  # sorts the arguments of each operator
     smallest, largest = ordered[starts], ordered[starts + arity - 1]
     median = (ordered[starts + (arity - 1) // 2] + ordered[starts + arity // 2]) // 2
     total = np.add.reduceat(arguments, starts) % 10
@@ -302,7 +304,7 @@ def _starts(counts: Ints) -> Ints:
 
 
 def _block_size(count: int, limits: Limits) -> int:
-    """Choose how many expressions to draw at once: enough to be quick, not more than memory bears."""
+    """How many expressions to draw at once: enough to be fast, but few enough to fit into memory."""
     growth = OPERATOR_PROBABILITY * (2 + limits.max_args) / 2
     nodes = sum(growth**depth for depth in range(limits.max_depth))
     if limits.max_length is not None:
@@ -324,7 +326,7 @@ def _check_arguments(count: int, limits: Limits) -> None:
         raise UserError(f"max_length={limits.max_length} is less than min_length={limits.min_length}")
     if limits.max_depth == 1 and limits.min_length > 1:
         raise UserError(
-            f"min_length={limits.min_length} cannot be had with max_depth=1: every expression is a digit"
+            f"min_length={limits.min_length} is impossible with max_depth=1: every expression is a digit"
         )
 
 

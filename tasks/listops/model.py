@@ -1,4 +1,4 @@
-"""An encoder that reads an expression, and a linear map from its summary to the ten values."""
+"""The ListOps model: an encoder, and a linear layer from its summary to the ten values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ListOpsModel(Classifier):
     """Embedding → dropout → encoder → dropout → linear.
 
     Args:
-        config: sizes, dropout and which encoder.
+        config: encoder, sizes and dropout.
     Raises:
-        UserError: an option that the encoder refuses.
+        UserError: the encoder does not accept an option.
     """
 
     usage = 'print(model.answer("[MAX 2 9 [MIN 4 7 ] 0 ]"))'
@@ -49,13 +49,13 @@ class ListOpsModel(Classifier):
         return load_model(path)[0]
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
-        """Read a batch.
+        """Compute the logits of a batch.
 
         Args:
-            batch: B expressions; with trees, for a model that is given them.
-            num_slots: for this call, where the encoder has slots; None for its own.
+            batch: B expressions, with trees if the encoder needs them.
+            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
-            Logits, and what the encoder has of attention, merges and penalty.
+            Logits, and the encoder's attention, merges and penalty, if any.
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
@@ -64,13 +64,13 @@ class ListOpsModel(Classifier):
 
 
 def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[ListOpsModel, ListOpsConfig]:
-    """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
+    """Load a trained model, in evaluation mode, and its training configuration.
 
     Args:
-        path: of the file; `PRETRAINED` is the one that comes with the project.
-        occupancy_threshold: to use in place of the one that it was trained with.
-
+        path: a best.safetensors or an exported directory; `PRETRAINED` is the model that comes with the
+            project.
+        occupancy_threshold: replaces the training value; None keeps it.
     Raises:
-        UserError: no such file, or not a ListOps checkpoint.
+        UserError: the file does not exist or is not a ListOps checkpoint.
     """
     return load_trained(path, ListOpsConfig, ListOpsModel, occupancy_threshold=occupancy_threshold)

@@ -1,4 +1,4 @@
-"""ListOps as a classification task: its data, its model, what its report groups by."""
+"""ListOps as a classification task: data, model and the groups of its report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from tasks.classifiers.classification import LabelledData, Splits
-from tasks.classifiers.encoders import GIVEN_TREES
+from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import CROSS, Masks, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
@@ -21,19 +21,15 @@ from tasks.listops.model import PRETRAINED, ListOpsModel
 from tasks.runs.errors import UserError
 
 LENGTHS = (20, 50, 100, 200, 500, 1000)
-"""The longest expressions of the groups that accuracy is reported of."""
+"""Upper bounds of the groups of lengths whose accuracy is reported."""
 FLAT = "arguments × operator, flat expressions"
 
 
 def _load_splits(config: ListOpsConfig) -> Splits:
-    """The data of a run. Training and validation are bounded in length; testing is not.
+    """Load the data of a run; only training and validation expressions are bounded in length.
 
-    Args:
-        config: of the run.
-    Returns:
-        Three data sets.
     Raises:
-        UserError: a file is missing or bad, or there are fewer expressions than `train_size`.
+        UserError: a file is missing or bad, or there are fewer training expressions than `train_size`.
     """
     splits = data.load(
         config.data_dir,
@@ -46,7 +42,8 @@ def _load_splits(config: ListOpsConfig) -> Splits:
     if config.train_size is not None:
         if config.train_size > len(train):
             raise UserError(
-                f"--train-size must be at most {len(train)}, all there are, got {config.train_size}"
+                f"--train-size must be at most {len(train)}, the size of the training data, got "
+                f"{config.train_size}"
             )
         train = train.select(np.arange(config.train_size))
     short = validation.select(validation.lengths <= config.max_train_length)
@@ -54,12 +51,12 @@ def _load_splits(config: ListOpsConfig) -> Splits:
 
 
 def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
-    """With trees, for a model that is given them."""
-    return dataset.with_trees() if config.model in GIVEN_TREES else dataset
+    """Include the true trees if the model needs them."""
+    return dataset.with_trees() if config.model in GOLD_TREE_MODELS else dataset
 
 
 def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
-    """Expressions by length and by depth; those of one operator by operator and number of arguments."""
+    """Group by length and depth, and expressions with one operator by operator and number of arguments."""
     dataset = cast(Dataset, data)
     lengths, depths = dataset.lengths, dataset.depths
     groups: dict[str, Masks] = {
@@ -79,13 +76,13 @@ def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
     return groups
 
 
-def _draw(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
-    """A harder test."""
+def _generate_test(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
+    """Generate a harder test."""
     return _for_model(config, Dataset.from_expressions(hard_test(test, size, seed=seed)))
 
 
 def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
-    """Test data in the official format."""
+    """Read test data in the official format."""
     return _for_model(config, data.read_tsv(path))
 
 
@@ -97,12 +94,12 @@ LISTOPS = ClassifierTask(
     ),
     unit="expressions",
     classes=lambda config: DIGITS,
-    config=ListOpsConfig,
-    build=ListOpsModel,
-    load=_load_splits,
-    groups=_groups,
+    config_class=ListOpsConfig,
+    build_model=ListOpsModel,
+    load_splits=_load_splits,
+    accuracy_groups=_groups,
     read_file=_read_file,
-    draw=_draw,
+    generate_test=_generate_test,
     pretrained=PRETRAINED,
     punctuation="every token counts, operators and brackets included",
 )

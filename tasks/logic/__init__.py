@@ -1,1 +1,1 @@
-"""Propositional logic: how two formulas are related."""
+"""Propositional logic: predict the relation between two formulas."""

@@ -1,4 +1,4 @@
-"""Verbs of the logic task beside training: evaluate, predict, trace, stats, generate, report."""
+"""The verbs of the logic task except train: evaluate, predict, trace, stats, generate, report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import read_example, run_trace, show_trees
+from tasks.classifiers.commands import load_and_predict, run_trace, show_trees
 from tasks.classifiers.traces import answer_of
 from tasks.logic.comparison import write_comparison
 from tasks.logic.config import LogicConfig
@@ -31,17 +31,17 @@ from tasks.runs.errors import UserError
 
 @dataclass
 class EvaluateConfig(commands.GeneratedConfig):
-    """Evaluate a trained model: accuracy by operations, confusion, span F1 with baselines."""
+    """Evaluate a trained model: accuracy by operations, confusion matrix, span F1 with baselines."""
 
     test: Literal["standard", "longer"] = "standard"
-    """The test data of the model's run, or generated pairs of 13 to 20 operations."""
+    """The test data of the model's run (standard), or generated pairs with 13 to 20 operations (longer)."""
     size: int = 500
-    """Pairs of each number of operations in the longer test."""
+    """Number of pairs for each number of operations in the longer test."""
 
 
 @dataclass(kw_only=True)
 class PairConfig:
-    """What is read."""
+    """Input."""
 
     left: Annotated[str, tyro.conf.Positional]
     """The left formula, such as "( a ( or b ) )"."""
@@ -51,48 +51,48 @@ class PairConfig:
 
 @dataclass(kw_only=True)
 class PredictConfig(PairConfig, commands.ReadConfig):
-    """Say how two formulas are related, and draw the trees that the model induces."""
+    """Predict the relation between two formulas and draw the trees that the model induces."""
 
 
 @dataclass(kw_only=True)
 class TraceConfig(PairConfig, commands.TraceConfig):
-    """Tell step by step what the model does with two formulas."""
+    """Show step by step what the model does with two formulas."""
 
 
 @dataclass
 class StatsConfig:
-    """Count the data by split, operations and relation."""
+    """Count the data by split, number of operations and relation."""
 
     split: SplitName = "full"
-    """What training leaves out: a systematic split, or nothing (full)."""
+    """Systematic split whose pattern is left out of the training data; `full` leaves nothing out."""
     data_dir: Path | None = None
-    """Directory with the official files; None to draw or fetch them."""
+    """Directory with the official files; None to generate or download them."""
     generated: int = 0
-    """Draw this many pairs; 0 to fetch the official files."""
+    """Generate this many pairs; 0 to download the official files."""
     seed: int = 1
-    """Seed of the drawn pairs."""
+    """Seed of the generated pairs."""
 
 
 @dataclass
 class GenerateConfig:
-    """Draw pairs from the official distribution and write them as train0 … test12."""
+    """Generate pairs from the official distribution and write them to train0 … train12 and test0 … test12."""
 
     output: Annotated[Path, tyro.conf.Positional]
     """The directory to write to."""
     size: int = OFFICIAL_COUNT
-    """Number of pairs to draw; about half are left once duplicates are dropped."""
+    """Number of pairs to generate; about half of them remain when duplicates are dropped."""
     seed: int = 1
-    """Seed; the same seed gives the same files."""
+    """Random seed."""
 
 
 @dataclass
 class ReportConfig:
-    """Compare finished runs: a table of accuracies, and a page with plots, confusion and trees."""
+    """Compare finished runs: a table of accuracies; a page with plots, confusion matrices and trees."""
 
     runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
-    """Directories of finished runs of one split."""
+    """Directories of finished runs with the same split."""
     output: Path = Path("runs", "logic", "report.html")
-    """The page to write."""
+    """The HTML page to write."""
 
 
 def run_predict(config: PredictConfig) -> None:
@@ -104,16 +104,16 @@ def run_predict(config: PredictConfig) -> None:
         UserError: bad options, checkpoint or formulas.
     """
     data = LogicModel.read_text(config.left, config.right)
-    reading, *_ = read_example(LOGIC, config, data)
-    print(answer_text(answer_of(reading, data, 0, LogicModel.classes)))
-    for number in reading.probabilities.argsort(descending=True).tolist():
+    prediction, *_ = load_and_predict(LOGIC, config, data)
+    print(answer_text(answer_of(prediction, data, 0, LogicModel.classes)))
+    for number in prediction.probabilities.argsort(descending=True).tolist():
         sign = RELATIONS[number]
-        print(f"  {sign} {RELATION_NAMES[sign]:<19} {reading.probabilities[number]:.4f}")
-    show_trees(config, data, reading)
+        print(f"  {sign} {RELATION_NAMES[sign]:<19} {prediction.probabilities[number]:.4f}")
+    show_trees(config, data, prediction)
 
 
 def run_pair_trace(config: TraceConfig) -> None:
-    """Tell what a trained model does with two formulas; see `tasks.classifiers.commands.run_trace`.
+    """Show what a trained model does with two formulas; see `tasks.classifiers.commands.run_trace`.
 
     Args:
         config: the options.
@@ -122,12 +122,12 @@ def run_pair_trace(config: TraceConfig) -> None:
 
 
 def run_stats(config: StatsConfig) -> None:
-    """Print the number of pairs in each part, and check the sizes of the official splits.
+    """Print the number of pairs in each split, and check that the official splits have the right sizes.
 
     Args:
         config: the options.
     Raises:
-        UserError: bad options or data, or the sizes are not the official ones.
+        UserError: bad options or data, or the size of a split is not the official one.
     """
     parts = load_pairs(
         LogicConfig(
@@ -135,10 +135,10 @@ def run_stats(config: StatsConfig) -> None:
         )
     )
     size = len(parts.train) + len(parts.validation)
-    print(f"split {config.split}: {size:,} pairs of at most {TRAIN_OPERATIONS} operations,", end=" ")
+    print(f"split {config.split}: {size:,} pairs with at most {TRAIN_OPERATIONS} operations,", end=" ")
     print(f"{len(parts.train):,} for training and {len(parts.validation):,} for validation")
     if (config.data_dir or not config.generated) and size != OFFICIAL_SIZES[config.split]:
-        raise UserError(f"the official files leave {OFFICIAL_SIZES[config.split]:,} pairs, these {size:,}")
+        raise UserError(f"expected the official {OFFICIAL_SIZES[config.split]:,} pairs, got {size:,}")
     learnt = Counter(pair.operations for pair in [*parts.train, *parts.validation])
     print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'left out of it':>14}")
     for number in range(MAX_OPERATIONS + 1):
@@ -152,7 +152,7 @@ def run_stats(config: StatsConfig) -> None:
 
 
 def run_generate(config: GenerateConfig) -> None:
-    """Draw pairs and write them in the official format.
+    """Generate pairs and write them in the official format.
 
     Args:
         config: the options.
@@ -165,12 +165,12 @@ def run_generate(config: GenerateConfig) -> None:
 
 
 def run_report(config: ReportConfig) -> None:
-    """Print the table of several runs and write the page.
+    """Print the table of several runs and write the HTML page.
 
     Args:
         config: the options.
     Raises:
-        UserError: no run, one that is not finished, or runs with different splits.
+        UserError: no run is given, a run is not finished, or the runs have different splits.
     """
     if not config.runs:
         raise UserError("name the directories of one or more finished runs")

@@ -1,4 +1,4 @@
-"""Several logic runs together: models side by side."""
+"""Compare several logic runs in one report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ordered_memory.trace import Trace
 from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of
-from tasks.classifiers.traces import traces_of
+from tasks.classifiers.traces import example_traces
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
 from tasks.logic.model import load_model
@@ -21,20 +21,20 @@ from tasks.reporting.summary import Published
 from tasks.reporting.tables import number
 from tasks.reporting.tables import table as plain_table
 from tasks.runs.errors import UserError
-from tasks.runs.record import facts_of
+from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 
 def write_comparison(path: Path, directories: Sequence[Path]) -> str:
-    """A page with the finished runs in some directories side by side.
+    """Write an HTML page that compares finished runs.
 
     Args:
         path: the HTML file.
-        directories: of runs.
+        directories: run directories.
     Returns:
         The table of accuracies as text.
     Raises:
-        UserError: one of them holds no finished run, or they have different splits.
+        UserError: a directory holds no finished run, or the runs have different splits.
     """
     summaries: dict[str, dict[str, Any]] = {}
     configs: dict[str, LogicConfig] = {}
@@ -51,7 +51,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         summaries[name], configs[name] = results, config
     splits = {config.split for config in configs.values()}
     if len(splits) > 1:
-        raise UserError(f"runs of different splits cannot stand in one table: {', '.join(sorted(splits))}")
+        raise UserError(f"runs with different splits cannot be compared: {', '.join(sorted(splits))}")
     (split,) = splits
     table = _comparison_table(summaries, split)
     inducing = {
@@ -69,7 +69,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         facts={
             name: "\n".join(f"{fact}: {value}" for fact, value in facts.items())
             for name, directory in zip(summaries, directories, strict=True)
-            if (facts := facts_of(RunDirectory(directory)))
+            if (facts := run_facts(RunDirectory(directory)))
         },
     )
     write_report(path, report)
@@ -80,19 +80,19 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
 
 
 def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Trace]:
-    """The same pairs as each model that induces trees reads them."""
+    """Traces of the same pairs for each model that induces trees."""
     if not runs:
         return []
     first = next(iter(runs))
     data = Dataset([pair for group in load_pairs(configs[first]).tests for pair in group])
     models = {name: load_model(RunDirectory(directory).best)[0] for name, directory in runs.items()}
     count = max(1, examples.NUM_EXAMPLES // len(models))
-    chosen = examples.choose(data.sentence_lengths.max(1), depths_of(data), count=count)
-    readings = itertools.product(chosen, models.items())
+    chosen = examples.choose_examples(data.sentence_lengths.max(1), depths_of(data), count=count)
+    examples_and_models = itertools.product(chosen, models.items())
     return [
         trace
-        for number, (index, (name, model)) in enumerate(readings)
-        for trace in traces_of(
+        for number, (index, (name, model)) in enumerate(examples_and_models)
+        for trace in example_traces(
             model,
             data,
             index,
@@ -134,5 +134,5 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
 
 
 def _fraction(published: Published | None) -> float | str:
-    """A published percentage; empty where there is none."""
+    """A published percentage as a fraction; empty if there is none."""
     return "" if published is None else published.mean / 100

@@ -14,22 +14,24 @@ from tasks.runs.options import check_at_least
 
 @dataclass
 class DataConfig:
-    """The pairs of formulas."""
+    """Data."""
 
     split: SplitName = "full"
-    """Pairs that are left out of training: none (full), or those with the pattern of a systematic split."""
+    """Systematic split whose pattern is left out of the training data; `full` leaves nothing out."""
     data_dir: Path | None = None
-    """Directory with the official train0 … test12, preferred to --generated; None to draw or fetch pairs."""
+    """Directory with the official train0 … test12, used in place of --generated; None to generate or download
+    the data."""
     generated: int = 0
-    """Number of pairs to draw (500,000 in the official data); 0 to fetch the official files."""
+    """Number of pairs to generate (500,000 for the official data); 0 to download the official files."""
 
 
 @dataclass
 class LogicConfig(DataConfig, ClassifierConfig):
-    """Train a model to tell how two formulas of propositional logic are related."""
+    """Train a model to predict the relation between two formulas of propositional logic."""
 
     preset: Literal["demo", "paper"] = "paper"
-    """Defaults of the other options: `paper` has those of the paper, `demo` learns drawn pairs in minutes."""
+    """Default values of the other options: `paper` has the paper's, `demo` trains in minutes on generated
+    pairs."""
 
     def check(self) -> None:
         super().check()
@@ -37,7 +39,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
 
     @property
     def directory(self) -> Path:
-        """Where the run goes: the same place for the same experiment."""
+        """The run directory; by default the same for the same preset, split, model and seed."""
         name = f"{self.preset}-{self.split}-{self.model_name}-{self.seed}"
         return self.run_dir or Path("runs", "logic", name)
 
@@ -52,7 +54,7 @@ PAPER = LogicConfig(
     input_dropout=0.1,
     output_dropout=0.3,
 )
-"""The Ordered Memory paper's."""
+"""Configuration of the Ordered Memory paper."""
 PAPER_ONLSTM = LogicConfig(
     model="onlstm",
     embedding_size=128,
@@ -61,7 +63,8 @@ PAPER_ONLSTM = LogicConfig(
     output_dropout=0.2,
     adam_betas=(0.9, 0.999),
 )
-"""The ON-LSTM paper's: 400 units, embedding 128, dropout 0.2; Adam as in its authors' code."""
+"""Configuration of the ON-LSTM paper: 400 units, embedding size 128, dropout 0.2; Adam as in its authors'
+code."""
 DEMO = LogicConfig(
     **DEMO_MODEL,
     generated=50_000,
@@ -73,14 +76,14 @@ PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
 
 
 def presets_of(model: str | None) -> dict[str, LogicConfig]:
-    """The presets for a model.
+    """Return the presets for a model.
 
-    ON-LSTM has its own paper's; a TreeRNN learns little with any dropout.
+    ON-LSTM has the configuration of its own paper. A TreeRNN has no dropout, with which it learns little.
 
     Args:
         model: value of `--model`; None if it is not given.
     Returns:
-        Configurations by name, the default first.
+        Configurations by name of the preset, the default first.
     """
     if model == "onlstm":
         return {"paper": PAPER_ONLSTM, "demo": DEMO}

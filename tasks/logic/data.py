@@ -1,7 +1,7 @@
-"""Pairs of formulas: the official files, the systematic splits, padded batches.
+"""Logic data: pairs of formulas, the official files, the systematic splits, padded batches.
 
-n is the number of pairs, B those of a batch, T the longest formula in it. A batch has 2B sequences: the
-left formulas, then the right ones.
+n is the number of pairs, B the batch size, T the length of the longest formula in a batch. A batch has 2B
+sequences: the left formulas, then the right ones.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tasks.logic.formulas import (
 from tasks.runs.files import atomic_path
 
 MAX_OPERATIONS = 12
-"""The last file holds the pairs of this many operations or more."""
+"""The last file holds the pairs with this many operations or more."""
 TRAIN_OPERATIONS = 6
-"""Training and validation keep pairs of at most so many."""
+"""Maximum number of operations in training and validation data."""
 HOLD_OUT = 10
-"""Every tenth pair is held out for validation."""
+"""One in this many pairs is held out for validation."""
 
 SIDES = ("left formula", "right formula")
 
@@ -51,19 +51,20 @@ PATTERNS: dict[str, re.Pattern[str] | None] = {
     "B": re.compile(r"\( and \( not "),
     "C": re.compile(r"\( (?:and|or) \( not "),
 }
-"""A systematic split trains without the pairs that have this in either formula, and tests on them."""
+"""Pattern of each systematic split: pairs with a match in either formula are left out of the training
+data."""
 
 OFFICIAL_SIZES = {"full": 135_529, "A": 128_969, "B": 87_948, "C": 51_896}
-"""Pairs of at most 6 operations that the official training files leave in each split."""
+"""Number of training and validation pairs in each split of the official data."""
 
 
 class Pair(NamedTuple):
-    """Two formulas and how they are related.
+    """Two formulas and their relation.
 
     Args:
         left, right: token ids, one byte each.
         label: index in RELATIONS.
-        operations: those of the formula that has more.
+        operations: number of operations of the formula that has more.
     """
 
     left: bytes
@@ -73,13 +74,13 @@ class Pair(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some pairs as tensors.
+    """A batch of pairs.
 
     Args:
-        tokens: (2B, T) int64, padded with 0 on the right; row i + B is what row i is compared with.
-        lengths: (2B,) int64, in tokens.
+        tokens: token ids, padded with 0 on the right, (2B, T) int64; rows i and i + B are a pair.
+        lengths: number of tokens, (2B,) int64.
         labels: (B,) int64.
-        trees: the true trees of the 2B formulas; None unless asked for.
+        trees: the true trees of the 2B formulas; None unless the data set includes them.
     """
 
     tokens: Tensor
@@ -89,18 +90,18 @@ class Batch(NamedTuple):
 
 
 class Dataset:
-    """Pairs end to end in one array.
+    """A data set of pairs.
 
     Args:
-        pairs: in order.
-        trees: let batches carry the true trees.
+        pairs: the pairs.
+        trees: whether batches contain the true trees.
     Example:
         >>> dataset = Dataset.from_texts([("a", "( a ( or b ) )")])
         >>> dataset.batch([0]).tokens.shape, RELATIONS[int(dataset.labels[0])]
         (torch.Size([2, 7]), '<')
     """
 
-    part = "test"
+    split = "test"
     labelled = True
 
     def __init__(self, pairs: Sequence[Pair], *, trees: bool = False) -> None:
@@ -115,13 +116,13 @@ class Dataset:
 
     @classmethod
     def from_texts(cls, texts: Iterable[tuple[str, str]], *, trees: bool = False) -> Dataset:
-        """Parse pairs of written formulas and label them by comparison.
+        """Make a data set of written formulas; labels are computed from their truth tables.
 
         Args:
             texts: left and right formula of each pair.
-            trees: whether batches have the true trees.
+            trees: whether batches contain the true trees.
         Raises:
-            FormulaError: not a formula.
+            FormulaError: a text is not a formula.
         """
         return cls([make_pair(left, right) for left, right in texts], trees=trees)
 
@@ -130,18 +131,20 @@ class Dataset:
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
-        """(n, 2): tokens of the two formulas of each pair."""
+        """Number of tokens of the two formulas of each pair, (n, 2) int64."""
         return self.clause_lengths.reshape(-1, 2)
 
     @cached_property
     def trees(self) -> dict[bytes, Tree]:
-        """The tree of every formula, read once."""
+        """The true tree of each formula."""
         clauses = {clause for pair in self.pairs for clause in (pair.left, pair.right)}
         return {clause: parse(decode(clause)).tree for clause in clauses}
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
-        """The two formulas of a pair, with trees over words, parentheses dropped; see
-        `LabelledData.sentences`."""
+        """Return the two formulas of a pair, with trees over words without parentheses.
+
+        See `LabelledData.sentences`.
+        """
         pair = self.pairs[index]
         return tuple(
             Sentence(decode(clause), _word_positions(clause), self.trees[clause], name)
@@ -149,7 +152,7 @@ class Dataset:
         )
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
-        """The trees without the parentheses; see `LabelledData.word_trees`."""
+        """Remove the parentheses from trees; see `LabelledData.word_trees`."""
         is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
         return [
             keep_leaves(tree, torch.nonzero(row).flatten().tolist())
@@ -157,12 +160,12 @@ class Dataset:
         ]
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """Pad some pairs.
+        """Collate pairs to a padded batch.
 
         Args:
-            indices: (B,), in the order wanted.
+            indices: (B,).
         Returns:
-            The batch.
+            The batch, in the order of the indices.
         """
         chosen = np.asarray(indices, dtype=np.int64)
         clauses = np.concatenate([2 * chosen, 2 * chosen + 1])
@@ -180,19 +183,18 @@ class Dataset:
         )
 
     def _nodes(self, clauses: Sequence[bytes]) -> list[TreeNodes]:
-        """The tree of each formula as arrays, made once for each different one."""
+        """The tree of each formula as arrays; equal formulas share them."""
         known = {clause: tree_nodes(tree, _word_positions(clause)) for clause, tree in self.trees.items()}
         return [known[clause] for clause in clauses]
 
 
 class Splits(NamedTuple):
-    """The parts of a run.
+    """The pairs of a run.
 
     Args:
-        train, validation: at most 6 operations, nothing that the split leaves out.
-        tests: by number of operations, 0 to 12; everything.
-        excluded: the pairs of the tests that the split's pattern matches, by number of operations; None
-            for the full split.
+        train, validation: pairs with at most 6 operations that the pattern of the split does not match.
+        tests: all test pairs, by number of operations, 0 to 12.
+        excluded: the test pairs that the pattern matches, by number of operations; None for the full split.
     """
 
     train: list[Pair]
@@ -202,13 +204,13 @@ class Splits(NamedTuple):
 
 
 def make_pair(left: str, right: str) -> Pair:
-    """Parse two written formulas and label them with their relation.
+    """Parse two written formulas and compute their relation.
 
     Args:
-        left: formula.
-        right: formula.
+        left: the left formula.
+        right: the right formula.
     Raises:
-        FormulaError: not a formula.
+        FormulaError: a text is not a formula.
     """
     words = tokenize(left), tokenize(right)
     formulas = [parse(tokens) for tokens in words]
@@ -217,13 +219,13 @@ def make_pair(left: str, right: str) -> Pair:
 
 
 def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name: str) -> Splits:
-    """The full task or one of its systematic splits.
+    """Apply a systematic split.
 
     Args:
         train, tests: pairs by number of operations.
         name: of the split.
     Returns:
-        Its parts.
+        Training, validation and test pairs.
     """
     pattern = PATTERNS[name]
     kept = [pair for group in train[: TRAIN_OPERATIONS + 1] for pair in group if not matches(pair, pattern)]
@@ -236,11 +238,11 @@ def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name
 
 
 def matches(pair: Pair, pattern: re.Pattern[str] | None) -> bool:
-    """Whether a split holds a pair out of training: its pattern occurs in either formula.
+    """Whether the pattern of a split occurs in either formula of a pair.
 
     Args:
-        pair: of formulas.
-        pattern: of the split, applied to words joined by blanks; None holds nothing out.
+        pair: two formulas.
+        pattern: applied to the tokens, separated by spaces; None matches nothing.
     """
     return pattern is not None and any(
         pattern.search(" ".join(decode(clause))) for clause in (pair.left, pair.right)
@@ -248,52 +250,52 @@ def matches(pair: Pair, pattern: re.Pattern[str] | None) -> bool:
 
 
 def file_names() -> list[str]:
-    """Of the official data: train0 … train12, test0 … test12."""
+    """The names of the official files: train0 … train12, test0 … test12."""
     return [f"{part}{number}" for part in ("train", "test") for number in range(MAX_OPERATIONS + 1)]
 
 
 def read_directory(directory: Path) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    """The official files.
+    """Read the official files.
 
     Args:
-        directory: holds train0 … train12 and test0 … test12.
+        directory: contains train0 … train12 and test0 … test12.
     Returns:
         Training and test pairs by number of operations.
     Raises:
-        DataError: a file is missing or bad; names file and line.
+        DataError: a file is missing or bad; the message names file and line.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory; it should hold train0 … train12 and test0 … test12")
     missing = [name for name in file_names() if not (directory / name).is_file()]
     if missing:
         raise DataError(f"{directory}: no {', '.join(missing)} in this directory")
-    # Few pairs that are drawn have no operation, so a written file may be empty.
-    groups = [read_file(directory / name, empty=True) for name in file_names()]
+    # Generated pairs seldom have no operations, so train0 or test0 may be empty.
+    groups = [read_file(directory / name, allow_empty=True) for name in file_names()]
     return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
 
 
-def read_file(path: Path, *, empty: bool = False) -> list[Pair]:
-    """Read lines `relation TAB formula TAB formula`, checking every one.
+def read_file(path: Path, *, allow_empty: bool = False) -> list[Pair]:
+    """Read and check a file with lines of the form `relation TAB formula TAB formula`.
 
     Args:
         path: of the file.
-        empty: whether there may be no line.
+        allow_empty: whether the file may have no lines.
     Returns:
         Its pairs in order.
     Raises:
-        DataError: no such file, not text, or a line without three columns, with an unknown relation, a
-            malformed formula, or a relation that is not that of its formulas.
+        DataError: the file is missing, empty or not UTF-8 text; or a line does not have three columns, has a
+            malformed formula, or its relation is not that of its formulas.
     """
-    return read_lines(path, _parse_line, empty=empty)
+    return read_lines(path, _parse_line, allow_empty=allow_empty)
 
 
 def write_directory(
     directory: Path, train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]]
 ) -> None:
-    """Write pairs as files in the official format, each whole or not at all.
+    """Write pairs to files in the official format, each of them atomically.
 
     Args:
-        directory: made if need be.
+        directory: created if it does not exist.
         train, tests: pairs by number of operations.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -305,7 +307,7 @@ def write_directory(
 
 
 def _word_positions(clause: bytes) -> list[int]:
-    """Of the tokens that are no parentheses."""
+    """The positions of the tokens that are not parentheses."""
     return [position for position, token in enumerate(clause) if token not in PARENTHESES]
 
 
@@ -324,7 +326,7 @@ def _parse_line(line: str) -> Pair:
     formulas = [parse(tokens) for tokens in words]
     found = relation(formulas[0].table, formulas[1].table)
     if found != sign:
-        raise DataError(f"the relation is {sign} but that of these formulas is {found}")
+        raise DataError(f"the relation is {sign}, but these formulas have the relation {found}")
     return _pair(words, formulas, RELATIONS.index(sign))
 
 

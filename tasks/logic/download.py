@@ -1,4 +1,4 @@
-"""The official logic data from their public home."""
+"""Download the official logic data."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ HOME = (
     "360abf10fcb09857948c9b33acf4bbaa8080ae32/propositionallogic/"
 )
 CHECKSUMS = Path(__file__).with_name("checksums.txt")
-OTHERWISE = (
-    "name a directory that holds the files with --data-dir, or draw pairs of the same distribution with "
-    "--generated 500000"
+ALTERNATIVE = (
+    "use --data-dir to name a directory with the files, or --generated 500000 to generate pairs from the "
+    "same distribution"
 )
 
 
 def fetch(cache: Path | None = None) -> Path:
-    """Download what the cache lacks of train0 … train12 and test0 … test12.
+    """Download train0 … train12 and test0 … test12, unless they are in the cache.
 
     Args:
-        cache: directory; by default one in the user's cache.
+        cache: directory; by default a subdirectory of the user's cache.
     Returns:
-        The directory.
+        The directory with the files.
     Raises:
         UserError: see `tasks.classifiers.downloads.download`.
     """
     directory = cache or cache_directory("logic")
     for line in CHECKSUMS.read_text().splitlines():
         name, checksum = line.split()
-        download(HOME + name, checksum, directory, OTHERWISE)
+        download(HOME + name, checksum, directory, ALTERNATIVE)
     return directory

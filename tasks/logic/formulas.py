@@ -1,7 +1,7 @@
 """Formulas of propositional logic over six variables, and the seven relations between two of them.
 
-A formula is a variable, `( not F )` or `( F ( and F ) )`, `( F ( or F ) )`: binary brackets around words.
-Written as tokens the parentheses count; its tree has the words alone as leaves.
+A formula is a variable, `( not F )`, `( F ( and F ) )` or `( F ( or F ) )`. Parentheses are tokens, but the
+leaves of its tree are only the words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ RELATION_NAMES = {
 
 WORLDS = 1 << len(VARIABLES)
 EVERYWHERE = (1 << WORLDS) - 1
-"""The truth table of a tautology: bit w is the value in world w, where bit i of w is variable i."""
+"""The truth table of a tautology. Bit w of a truth table is the value in world w; bit i of w is variable
+i."""
 
 
 def _table(variable: int) -> int:
@@ -47,16 +48,16 @@ TABLES = {name: _table(number) for number, name in enumerate(VARIABLES)}
 
 
 class FormulaError(UserError):
-    """Says what is wrong with a formula, and at which token."""
+    """A malformed formula. The message says what is wrong, and at which token."""
 
 
 class Formula(NamedTuple):
-    """What there is to know of a formula.
+    """A parsed formula.
 
     Args:
-        table: its value in each of the 64 worlds, one bit each.
+        table: truth table, one bit for each of the 64 worlds.
         tree: binary, over the words without parentheses.
-        operators: how many of `and`, `or`, `not` it has.
+        operators: number of `and`, `or` and `not`.
     """
 
     table: int
@@ -65,12 +66,12 @@ class Formula(NamedTuple):
 
 
 def tokenize(text: str) -> list[str]:
-    """Split a formula into tokens; spaces around parentheses may be left out.
+    """Split a formula into tokens; spaces around parentheses are optional.
 
     Args:
         text: one formula.
     Raises:
-        FormulaError: a word that is no token.
+        FormulaError: a word is not in the vocabulary.
     Example:
         >>> tokenize("(a (or b))")
         ['(', 'a', '(', 'or', 'b', ')', ')']
@@ -81,14 +82,14 @@ def tokenize(text: str) -> list[str]:
 
 
 def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
-    """Token ids, from 1; 0 is padding.
+    """Convert tokens to ids, which start at 1; 0 is padding.
 
     Args:
         tokens: T words and parentheses.
     Returns:
         (T,).
     Raises:
-        FormulaError: a word that is no token.
+        FormulaError: a word is not in the vocabulary.
     """
     for position, token in enumerate(tokens):
         if token not in IDS:
@@ -99,21 +100,21 @@ def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
 
 
 def decode(ids: Iterable[int]) -> list[str]:
-    """The tokens of ids; the inverse of `encode`.
+    """Convert ids to tokens; the inverse of `encode`.
 
     Args:
-        ids: from 1.
+        ids: integers from 1, without padding.
     """
     return [TOKENS[number - 1] for number in ids]
 
 
 def without_idle_brackets(tokens: Sequence[str]) -> list[str]:
-    """A typed formula as models are trained on them: without brackets around what is a formula already.
+    """Remove parentheses around what is already a formula; the training data have no such parentheses.
 
     Args:
-        tokens: with parentheses.
+        tokens: words and parentheses.
     Returns:
-        Those that count; all of them where brackets do not match, which `parse` refuses.
+        The remaining tokens; all tokens if parentheses do not match, which `parse` reports.
     Example:
         >>> " ".join(without_idle_brackets(tokenize("((not((c))))")))
         '( not c )'
@@ -137,21 +138,21 @@ def without_idle_brackets(tokens: Sequence[str]) -> list[str]:
 
 
 class _Partial(NamedTuple):
-    """`( and F )`: half a formula, which waits for what stands before it."""
+    """`( and F )` or `( or F )`: the right half of a formula, without its left operand."""
 
     operator: str
     formula: Formula
 
 
 def parse(tokens: Sequence[str]) -> Formula:
-    """Read a formula from left to right; no nesting is too deep.
+    """Parse a formula, without recursion.
 
     Args:
-        tokens: with parentheses.
+        tokens: words and parentheses.
     Returns:
-        Its truth table, tree and size.
+        Its truth table, tree and number of operators.
     Raises:
-        FormulaError: brackets that do not match, or words that make no formula; names the token.
+        FormulaError: the parentheses do not match, or the formula is malformed; the message names the token.
     Example:
         >>> formula = parse(tokenize("( a ( or ( not a ) ) )"))
         >>> formula.tree, formula.operators, formula.table == EVERYWHERE
@@ -171,7 +172,7 @@ def parse(tokens: Sequence[str]) -> Formula:
             open_groups[-1].append(Formula(TABLES[token], position, 0))
             position += 1
         elif token in (NOT, AND, OR):
-            # An operator is a leaf of the tree as well: remember where it stands.
+            # An operator is also a leaf of the tree: remember its position.
             open_groups[-1] += [token, position]
             position += 1
         else:
@@ -187,7 +188,7 @@ def parse(tokens: Sequence[str]) -> Formula:
 
 
 def _join(group: list[str | int | Formula | _Partial], place: int) -> Formula | _Partial:
-    """What stands between two parentheses, the second at token `place`."""
+    """Combine what stands between two parentheses, of which the second is token `place`."""
     match group:
         case ["not", int(leaf), Formula() as inner]:
             return Formula(EVERYWHERE ^ inner.table, (leaf, inner.tree), inner.operators + 1)
@@ -198,16 +199,17 @@ def _join(group: list[str | int | Formula | _Partial], place: int) -> Formula | 
             table = left.table & right.table if partial.operator == AND else left.table | right.table
             return Formula(table, (left.tree, right.tree), left.operators + right.operators + 1)
     raise FormulaError(
-        f"the brackets that end at token {place} hold no formula: expected ( not F ) or ( F ( and F ) )"
+        f"the parentheses that end at token {place} contain no formula: expected ( not F ) or ( F ( and F ) )"
     )
 
 
 def relation(left: int, right: int) -> str:
-    """The relation between two formulas by exact comparison of their worlds.
+    """Compute the relation between two formulas from their truth tables.
 
-    Bowman et al. (2015), after MacCartney: with L and R the sets of worlds where each is true, `=` L = R,
-    `<` L ⊂ R, `>` L ⊃ R, `^` L is the complement of R, `|` disjoint, `v` together everything, `#` none of
-    these. Formulas that are always or never true do not occur in the data; any relation of those is `#`.
+    The relations are those of Bowman et al. (2015), after MacCartney. Let L and R be the sets of worlds where
+    the formulas are true: `=` means L = R, `<` L ⊂ R, `>` L ⊃ R, `^` L is the complement of R, `|` L and R
+    are disjoint, `v` their union is everything, `#` none of these. Tautologies and contradictions do not
+    occur in the data; their relation to any formula is `#`.
 
     Args:
         left, right: truth tables.

@@ -1,10 +1,11 @@
-"""Random pairs of formulas: the distribution of the official data, and longer ones.
+"""Generate random pairs of formulas: the distribution of the official data, and longer formulas.
 
-Bowman, Potts and Manning (2015): a pair draws four of the six variables. A formula of budget n is, with
-probability 4/9 and if n ≥ 2, two formulas of budget ⌊n/2⌋ joined by `and` or `or` with equal chance, else
-one of the four variables; either way it is then negated with probability 1/3. Both formulas have budget 12.
-A pair with a formula that is always or never true is drawn again. Pairs are put together by the operators of
-the one that has more (12 stands for 12 and more), doubles dropped, and the first 85 % are for training.
+The distribution is that of Bowman, Potts and Manning (2015). Each pair uses four of the six variables. A
+formula of budget n is, with probability 4/9 and if n ≥ 2, two formulas of budget ⌊n/2⌋ combined by `and` or
+`or` with equal probability, else one of the four variables; in both cases it is then negated with probability
+1/3. Both formulas have budget 12. Pairs with a tautology or a contradiction are rejected. Pairs are grouped
+by the number of operators of the formula that has more (the last group has 12 and more), duplicates are
+dropped, and the first 85 % of a group are training data.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from tasks.runs.errors import UserError
 OFFICIAL_COUNT = 500_000
 BUDGET = 12
 LONG_BUDGET = 24
-"""Of formulas with more than 12 operators: one more level of nesting."""
+"""Budget of formulas with more than 12 operators; it allows one more level of nesting."""
 VARIABLES_IN_A_PAIR = 4
 TRAIN_FRACTION = 0.85
 PATIENCE = 2_000_000
-"""So many pairs drawn for one more that fits, and `longer` gives up."""
+"""`longer` gives up after this many draws in a row without a new pair of the right size."""
 
 
 class Drawn(NamedTuple):
     """A random formula.
 
     Args:
-        tokens: their ids.
-        table: of its truth.
-        operators: how many.
+        tokens: token ids, one byte each.
+        table: truth table; see `formulas.Formula`.
+        operators: number of operators.
     """
 
     tokens: bytes
@@ -49,15 +50,15 @@ _VARIABLES = [Drawn(bytes([IDS[name]]), table, 0) for name, table in TABLES.item
 
 
 def generate(count: int, *, seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    """Draw the whole task.
+    """Generate training and test data.
 
     Args:
-        count: pairs to draw; about half of them are left once doubles are dropped.
-        seed: not negative; the same seed gives the same pairs.
+        count: number of pairs to draw; about half of them remain when duplicates are dropped.
+        seed: not negative.
     Returns:
         Training and test pairs by number of operations, 0 to 12.
     Raises:
-        UserError: an argument out of range.
+        UserError: an argument is out of range.
     Example:
         >>> train, test = generate(1_000, seed=1)
         >>> len(train), max(pair.operations for pair in train[6])
@@ -78,14 +79,15 @@ def generate(count: int, *, seed: int) -> tuple[list[list[Pair]], list[list[Pair
 
 
 def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
-    """Pairs beyond the official data, by the number of operators in the longer formula.
+    """Generate pairs with a given number of operations, also more than in the official data.
 
     Args:
-        operations: from 0 to 46, all that a budget of 24 can hold.
-        count: how many different pairs.
+        operations: number of operators of the formula that has more, from 0 to 46 (the maximum for a budget
+            of 24).
+        count: number of distinct pairs.
         seed: not negative.
     Returns:
-        Pairs.
+        The pairs.
     Raises:
         UserError: an argument is out of range, or too few pairs are found in a reasonable time.
     Example:
@@ -105,8 +107,8 @@ def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
         if misses == PATIENCE:
             break
     raise UserError(
-        f"found only {len(found):,} of {count:,} pairs with {operations} operations, and none in "
-        f"{PATIENCE:,} draws more"
+        f"found only {len(found):,} of {count:,} pairs with {operations} operations, and none in the last "
+        f"{PATIENCE:,} draws"
     )
 
 

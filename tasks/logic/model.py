@@ -1,4 +1,4 @@
-"""From two formulas to the seven relations, whatever reads them."""
+"""The logic model: encoder, comparison of the two formulas, classification head."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 class LogicModel(Classifier):
     """Embedding → dropout → encoder → head.
 
-    An encoder of single formulas gives h1 and h2, and the head reads [h1; h2; h1 ∘ h2; |h1 - h2|]. A
-    transformer gives one vector for the pair.
+    An encoder of single formulas computes h1 and h2, and the input of the head is [h1; h2; h1 ∘ h2; |h1 -
+    h2|]. A transformer encodes the pair to a single vector.
 
     Args:
-        config: sizes, dropout and which encoder.
+        config: encoder, sizes and dropout.
     Raises:
-        UserError: an option that the encoder refuses.
+        UserError: the encoder does not accept an option.
     """
 
     usage = 'print(model.answer("( a ( and b ) )", "( a ( or ( not c ) ) )"))'
@@ -47,7 +47,7 @@ class LogicModel(Classifier):
         super().__init__(config)
         self.joint = config.model in TRANSFORMERS
         size = config.slot_size
-        # A transformer adds to the embedding, so it has the size of its tokens.
+        # The embedding of a transformer has its hidden size: there is no projection in between.
         embedding_size = size if self.joint else config.embedding_size
         self.embedding = nn.Embedding(len(TOKENS) + 1, embedding_size, padding_idx=PADDING)
         with torch.no_grad():
@@ -69,20 +69,20 @@ class LogicModel(Classifier):
         return load_model(path)[0]
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
-        """Read a batch.
+        """Compute the logits of a batch.
 
         Args:
-            batch: B pairs; with trees, for a model that is given them.
-            num_slots: for this call, where the encoder has slots; None for its own.
+            batch: B pairs, with trees if the encoder needs them.
+            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
-            Logits, and what the encoder has of attention, merges and penalty.
+            Logits, and the encoder's attention, merges and penalty, if any.
         """
-        encoded = self._read(batch, num_slots)
+        encoded = self._encode(batch, num_slots)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
         return Prediction(self.classifier(summary), encoded.attention, encoded.merges, encoded.penalty)
 
-    def _read(self, batch: Batch, num_slots: int | None) -> Encoded:
-        """What the encoder makes of the formulas or pairs."""
+    def _encode(self, batch: Batch, num_slots: int | None) -> Encoded:
+        """Encode the formulas one by one or, with a transformer, in pairs."""
         embedded = self.input_dropout(self.embedding(batch.tokens))
         if self.joint:
             return Encoded(self.encoder(embedded, batch.lengths))
@@ -96,13 +96,14 @@ def _compare(summary: Tensor) -> Tensor:
 
 
 def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[LogicModel, LogicConfig]:
-    """The trained model in a best.safetensors, in evaluation mode, and what it was trained with.
+    """Load a trained model, in evaluation mode, and its training configuration.
 
     Args:
-        path: of the file; `PRETRAINED` is the one that comes with the project.
-        occupancy_threshold: to use in place of the one that it was trained with.
+        path: a best.safetensors or an exported directory; `PRETRAINED` is the model that comes with the
+            project.
+        occupancy_threshold: replaces the training value; None keeps it.
     Raises:
-        UserError: no such file, or not a checkpoint of this task.
+        UserError: the file does not exist or is not a checkpoint of this task.
     """
     return load_trained(path, LogicConfig, LogicModel, occupancy_threshold=occupancy_threshold)
 

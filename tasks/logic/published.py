@@ -1,8 +1,8 @@
-"""Published test accuracies in logic, in %.
+"""Published results on logic, in %, by `--model`.
 
-By `--model`: at 7 to 12 operations after training on at most 6 and on what the splits A, B and C leave out,
-and F1 of the induced trees. From Tables 1 and 2 of Ordered Memory, except the recurrent-recursive network's,
-which are from its own paper.
+These are accuracies at 7 to 12 operations after training on at most 6, accuracies on the pairs that the
+splits A, B and C leave out, and F1 of the induced trees. They come from Tables 1 and 2 of the Ordered Memory
+paper, except those of the recurrent-recursive network (rrnet), which come from its own paper.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Propositional logic as a classification task: its data, its model, what its report groups by."""
+"""Propositional logic as a classification task: data, model and the groups of its report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.classification import Splits as DataSplits
-from tasks.classifiers.encoders import GIVEN_TREES
+from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import Masks
 from tasks.classifiers.task import ClassifierTask
 from tasks.logic.config import LogicConfig
@@ -30,16 +30,16 @@ from tasks.logic.model import PRETRAINED, LogicModel
 from tasks.logic.valid_trees import valid_spans
 
 LONGER = range(MAX_OPERATIONS + 1, 21)
-"""Operations of the pairs of the longer test."""
+"""Numbers of operations in the `longer` test."""
 
 
 def load_pairs(config: LogicConfig) -> Splits:
-    """The pairs of a run: read from a directory, drawn, or fetched and read.
+    """Read, generate or download the pairs of a run, and apply its split.
 
     Args:
-        config: of the run; a directory comes before drawn pairs.
+        config: configuration of the run; `data_dir` takes precedence over `generated`.
     Returns:
-        The parts of its split.
+        Training, validation and test pairs.
     Raises:
         UserError: a file is missing or bad.
     """
@@ -51,18 +51,18 @@ def load_pairs(config: LogicConfig) -> Splits:
 
 
 def _load_splits(config: LogicConfig) -> DataSplits:
-    """The same as data sets; with trees, for a model that is given them."""
+    """Load the data sets of a run, with trees if the model needs them."""
     parts = load_pairs(config)
     tests = [pair for group in parts.tests for pair in group]
-    trees = config.model in GIVEN_TREES
+    trees = config.model in GOLD_TREE_MODELS
     return DataSplits(*(Dataset(part, trees=trees) for part in (parts.train, parts.validation, tests)))
 
 
 def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
-    """Pairs by number of operations, and those that a systematic split left out of training.
+    """Group by number of operations and, for a systematic split, the pairs that it leaves out of training.
 
-    As in the official files and the papers, 12 operations stand for 12 and more; pairs that all have more are
-    told apart.
+    As in the official files and the papers, the group "12" has 12 and more operations, unless all pairs have
+    more than 12.
     """
     dataset = cast(Dataset, data)
     operations = dataset.operations
@@ -84,30 +84,30 @@ def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
 LEFT_OUT = "operations, pairs left out by {}"
 
 
-def _draw(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
-    """Pairs of 13 to 20 operations, `size` of each number."""
+def _generate_test(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
+    """Generate `size` pairs for each number of operations from 13 to 20."""
     pairs = [pair for operations in LONGER for pair in longer(operations, size, seed=seed)]
-    return Dataset(pairs, trees=config.model in GIVEN_TREES)
+    return Dataset(pairs, trees=config.model in GOLD_TREE_MODELS)
 
 
 LOGIC = ClassifierTask(
     title=lambda config: f"Logic: {config.model}, split {config.split}",
     about=(
-        "The model reads two formulas of propositional logic and says which of seven relations holds between "
-        "them: < where the left one entails the right one, = where they are equivalent, # where they are "
+        "The model reads two formulas of propositional logic and predicts which of seven relations holds "
+        "between them: < if the left one entails the right one, = if they are equivalent, # if they are "
         "independent."
     ),
     unit="pairs",
     classes=lambda config: LogicModel.classes,
-    config=LogicConfig,
-    build=LogicModel,
-    load=_load_splits,
-    groups=_groups,
-    read_file=lambda config, path: Dataset(read_file(path), trees=config.model in GIVEN_TREES),
-    draw=_draw,
+    config_class=LogicConfig,
+    build_model=LogicModel,
+    load_splits=_load_splits,
+    accuracy_groups=_groups,
+    read_file=lambda config, path: Dataset(read_file(path), trees=config.model in GOLD_TREE_MODELS),
+    generate_test=_generate_test,
     pretrained=PRETRAINED,
-    punctuation="parentheses are read but dropped from both trees; formulas of one word are left out",
-    shortest_tree=2,
+    punctuation="parentheses are removed from both trees; formulas of one word are left out",
+    min_words=2,
     valid_spans=lambda sentence: valid_spans(sentence.tree, sentence.words),
-    confusion=True,
+    report_confusion=True,
 )

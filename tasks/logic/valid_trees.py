@@ -1,6 +1,6 @@
-"""Which trees over the words of a formula compute what the formula says.
+"""Valid trees: trees over the words of a formula in which every operator has its own operands.
 
-Without their parentheses the words do not say what an operator applies to: the true tree does.
+Without parentheses, the words do not determine the operands of an operator; the true tree does.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from tasks.logic.formulas import AND, OR
 
 
 def valid_spans(tree: Tree, words: Sequence[str]) -> set[Span]:
-    """The constituents that a valid tree over a formula may have.
+    """Compute the constituents that valid trees over a formula may have.
 
-    A tree is valid if it applies every operator to its own operands: `not` to its one, `and` and `or` to
-    their two, one at a time and in either order: `a or b` is (a (or b)) or ((a or) b). Each constituent of
-    two words or more is then a formula of the true tree, or `and` or `or` with one of its operands. In other
-    words, no constituent has an operator and a part of its operand.
+    A tree is valid if it applies every operator to its own operands: `not` to one operand, `and` and `or` to
+    two operands, one at a time and in any order: `a or b` is (a (or b)) or ((a or) b). Then each constituent
+    of two or more words is a formula of the true tree, or `and` or `or` with one of its operands. In other
+    words, no constituent contains an operator and only a part of its operand.
 
-    Valid trees compute the same function, but not only they: ((a or b) or c) is not valid for a or (b or c),
-    since its first `or` has another operand.
+    All valid trees compute the same function, but a tree that computes it need not be valid: ((a or b) or c)
+    is not valid for a or (b or c), since its first `or` has another operand.
 
     Args:
-        tree: the true one, over the words: `F op G` is (F (op G)).
+        tree: the true tree, over the words: `F op G` is (F (op G)).
         words: of the formula, without parentheses.
     Returns:
-        First and last word of each.
+        First and last word of each constituent.
     Example:
         >>> sorted(valid_spans(((0, 1), (2, 3)), ["not", "a", "and", "b"]))
         [(0, 1), (0, 2), (0, 3), (2, 3)]

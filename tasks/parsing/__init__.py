@@ -1,1 +1,1 @@
-"""Unsupervised parsing: the trees of a language model, ON-LSTM or PRPN, against a treebank's."""
+"""Unsupervised parsing: compare the trees of a language model, ON-LSTM or PRPN, with those of a treebank."""

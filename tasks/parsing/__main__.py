@@ -1,4 +1,4 @@
-"""`python -m tasks.parsing [evaluate|parse|trace] --option value`; see `--help` of each."""
+"""`python -m tasks.parsing [VERB] --option value`; the default verb is evaluate, and each has `--help`."""
 
 import sys
 

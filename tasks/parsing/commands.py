@@ -1,4 +1,4 @@
-"""The verbs of the command line: evaluate, parse, trace."""
+"""The verbs of the parsing task: evaluate, parse, trace."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
-from tasks.language_model.corpus import draw_parts
+from tasks.language_model.corpus import generate_splits
 from tasks.language_model.model import Trained
 from tasks.language_model.ptb_spelling import coverage, spell
 from tasks.language_model.reading import (
     ABOUT,
     LONGEST_TRACED,
     UNITS,
+    compute_distances,
+    compute_sentence_distances,
     layers_of,
     load_with_distances,
-    read_sentence,
-    read_sentences,
     split_sentence,
     trace_sentence,
 )
@@ -43,25 +43,26 @@ from tasks.runs.run_directory import config_to_dict
 TEMPERATURES = (1e-6, 1e6)
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
-DROPPED = "Punctuation, currency signs and null elements are dropped by their tags, neither read nor scored"
-KEPT = "Punctuation and currency signs are kept, null elements dropped"
-NONE_DRAWN = "The drawn sentences have no punctuation"
+DROPPED = "Punctuation, currency signs and null elements are removed, according to their tags"
+KEPT = "Punctuation and currency signs are kept, null elements removed"
+NO_PUNCTUATION = "The generated sentences have no punctuation"
 
 
 @dataclass
 class ModelConfig:
-    """The trained model, and what is decoded."""
+    """Trained model and decoding."""
 
     checkpoint: Path = DEMO_CHECKPOINT
-    """A language model of ON-LSTM layers, or PRPN: a run's best.safetensors."""
+    """A run's best.safetensors, of an ON-LSTM or PRPN language model."""
     layer: int | None = None
-    """Only this layer, from 1; by default all. PRPN's parsing network counts as one."""
+    """Use only this layer, counted from 1; by default all layers. PRPN has a single layer: its parsing
+    network."""
     temperature: float = 1.0
-    """CKY's temperature: divides distances, which are in master-gate entries for ON-LSTM and in (0, 1) for
-    PRPN."""
+    """Temperature of CKY, by which distances are divided. They are in master-gate entries for ON-LSTM and in
+    (0, 1) for PRPN."""
 
     def check(self) -> None:
-        """Raise a UserError for an option out of range."""
+        """Raise a UserError if an option is out of range."""
         lowest, highest = TEMPERATURES
         if not lowest <= self.temperature <= highest:
             raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {self.temperature}")
@@ -69,54 +70,54 @@ class ModelConfig:
 
 @dataclass
 class EvaluateConfig(ModelConfig, ResultsConfig):
-    """Score the trees of every layer of a language model, and baselines: span F1, recall by label, depth."""
+    """Evaluate the trees of all layers of a language model: span F1, recall by label, depth; baselines."""
 
     treebank: Path | None = None
-    """True trees in the Penn Treebank's bracket format: a file, a directory of .mrg, .tree and .ptb (or else
-    .txt) files at any depth, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB unpacked. By
-    default, for a model of drawn sentences, their test part."""
+    """True trees in the Penn Treebank's bracket format: a file, a directory (searched recursively) of .mrg,
+    .tree and .ptb or else .txt files, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB
+    unpacked. The default, for a model that was trained on generated sentences, is their test data."""
     max_words: int | None = None
-    """Leave out longer sentences; dropped words do not count."""
+    """Leave out sentences with more words than this, punctuation not counted."""
     keep_punctuation: bool = False
-    """Read and score the words of every tag, punctuation and currency signs included."""
+    """Keep the words of all tags, punctuation and currency signs included."""
     output: Path | None = None
-    """The page to write; by default parsing.html beside the checkpoint."""
+    """The HTML page to write; by default parsing.html in the directory of the checkpoint."""
 
 
 @dataclass(kw_only=True)
 class SentenceConfig(ModelConfig):
-    """What is read."""
+    """Input."""
 
     sentence: Annotated[str, tyro.conf.Positional]
-    """Words between spaces, without punctuation, such as "the cat does n't sleep"."""
+    """Words separated by spaces, without punctuation, such as "the cat does n't sleep"."""
 
 
 @dataclass(kw_only=True)
 class ParseConfig(SentenceConfig):
-    """Show the distances of a sentence in every layer, and the trees decoded from them."""
+    """Print the distances of a sentence in all layers, and the trees decoded from them."""
 
     decoding: Decoding | None = None
-    """Only this decoding of distances; by default all, and prpn for the plot."""
+    """Use only this algorithm to decode distances; by default all algorithms, and prpn for the plot."""
     plot: Path | None = None
-    """Also draw distances and trees to this PNG file."""
+    """Also plot distances and trees to this PNG file."""
 
 
 @dataclass(kw_only=True)
 class TraceConfig(SentenceConfig, FilesConfig):
-    """Tell what the model does with a sentence: distances in every layer, and all trees decoded from them."""
+    """Show what the model does with a sentence: distances in all layers, and all trees decoded from them."""
 
 
 class GoldSentences(NamedTuple):
-    """Sentences with true trees, and facts about them for the report.
+    """Sentences with true trees, and their description for the report.
 
     Args:
         sentences: the sentences to score.
         source: where they come from.
         punctuation: how punctuation was handled.
         empty: number of trees without words.
-        too_long: number of sentences with too many words.
-        dropped_tags: number of dropped words by tag, null elements excluded.
-        unknown_tags: those of them whose tags the Penn Treebank does not have.
+        too_long: number of sentences that were left out because they have too many words.
+        dropped_tags: number of removed words by tag, null elements excluded.
+        unknown_tags: the part of `dropped_tags` whose tags the Penn Treebank does not have.
         published: whether to show published results for comparison.
     """
 
@@ -131,7 +132,7 @@ class GoldSentences(NamedTuple):
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the tables of a model on a treebank, and write the page.
+    """Evaluate a model on a treebank; print the tables and write the page.
 
     Args:
         config: the options.
@@ -150,7 +151,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     texts = [sentence.words for sentence in gold.sentences]
     places = [sentence.where for sentence in gold.sentences]
     with tqdm(total=len(texts), unit=" sentences", disable=None, leave=False) as bar:
-        distances = read_sentences(trained, texts, places, bar.update)
+        distances = compute_distances(trained, texts, places, bar.update)
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
     spelt = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
@@ -169,26 +170,27 @@ def run_evaluate(config: EvaluateConfig) -> None:
 
 
 def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
-    """The sentences to parse: a treebank's, or the test part of the sentences drawn for the model's run.
+    """Read the sentences of a treebank, or generate the test sentences of the model's run.
 
     Args:
-        config: names the treebank.
-        trained: the model, with the configuration of its run.
+        config: the options.
+        trained: the model and its configuration.
     Returns:
-        One sentence or more.
+        At least one sentence.
     Raises:
-        UserError: no treebank is named although the model was trained on a text, or there are no sentences.
+        UserError: no treebank is given although the model was not trained on generated sentences, or there
+            are no sentences.
     """
     if config.treebank is not None:
         treebank = read_treebank(config.treebank, config.keep_punctuation)
         source, punctuation = f"{config.treebank}", KEPT if config.keep_punctuation else DROPPED
     elif trained.config.data_dir is None:
-        _, _, drawn = draw_parts(trained.config)
-        sentences = [Sentence(*one, f"drawn sentence {i}") for i, one in enumerate(drawn, start=1)]
+        _, _, test = generate_splits(trained.config)
+        sentences = [Sentence(*one, f"generated sentence {i}") for i, one in enumerate(test, start=1)]
         treebank = Treebank(sentences, 0, Counter())
-        source, punctuation = "the test part of the sentences that the model's run drew", NONE_DRAWN
+        source, punctuation = "the generated test data of the model's run", NO_PUNCTUATION
     else:
-        raise UserError("--treebank must name true trees: the model was trained on a text, which has none")
+        raise UserError("--treebank must name true trees: the model was trained on a text without trees")
     found = treebank.sentences
     longest = config.max_words or max(len(sentence.words) for sentence in found)
     fitting = [sentence for sentence in found if len(sentence.words) <= longest]
@@ -218,7 +220,7 @@ def run_parse(config: ParseConfig) -> None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
     words, trained, layers = _prepare(config, LONGEST_DRAWN)
-    distances, read = read_sentence(trained, words, layers)
+    distances, read = compute_sentence_distances(trained, words, layers)
     print(f"read as: {' '.join(read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
     for layer, d in zip(layers, distances, strict=True):
@@ -235,7 +237,7 @@ def run_parse(config: ParseConfig) -> None:
 
 
 def run_trace(config: TraceConfig) -> None:
-    """Tell what a model does with one sentence.
+    """Show what a model does with one sentence.
 
     Args:
         config: the options.
@@ -249,7 +251,7 @@ def run_trace(config: TraceConfig) -> None:
 
 
 def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, list[int]]:
-    """A sentence of at most so many words, the model that reads it, and the layers to look at."""
+    """Check the sentence, and load the model; return words, model and layers."""
     config.check()
     words = split_sentence(config.sentence, longest)
     trained = load_with_distances(config.checkpoint)
@@ -257,8 +259,8 @@ def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, 
 
 
 def _layers(layer: int | None, trained: Trained) -> list[int]:
-    """The layers to look at, from 1."""
+    """The layers to use, counted from 1."""
     layers = layers_of(trained)
     if layer is not None and layer not in layers:
-        raise UserError(f"--layer must lie in 1..{len(layers)}, the model's layers, got {layer}")
+        raise UserError(f"--layer must be in 1..{len(layers)}, got {layer}")
     return layers if layer is None else [layer]

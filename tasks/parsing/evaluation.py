@@ -1,4 +1,4 @@
-"""Induced trees against the true ones: span F1, recall by label, depth; baselines and ceilings."""
+"""Compare induced trees with true trees: span F1, recall by label, depth; baselines and upper bounds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Source(NamedTuple):
 
     Args:
         name: shown in tables.
-        layer: layer of the model, from 1; None for a baseline or ceiling.
-        decoding: how distances were decoded; the baseline's name; or "ceiling".
+        layer: layer of the model, counted from 1; None for a baseline or upper bound.
+        decoding: how distances were decoded, the name of the baseline, or "ceiling" for an upper bound.
     """
 
     name: str
@@ -36,11 +36,11 @@ class Source(NamedTuple):
 
 @dataclass
 class Evaluation:
-    """Induced trees of sentences, and those of the baselines.
+    """The trees of the model and of the baselines.
 
     Args:
         sentences: with the true trees.
-        trees: of every source, one for each sentence.
+        trees: for each source one tree per sentence.
         distances: syntactic distances of each sentence, (L, words).
     """
 
@@ -49,13 +49,13 @@ class Evaluation:
     distances: Sequence[Tensor]
 
     def groups(self) -> dict[str, list[int]]:
-        """Groups of sentences to score: all, and the short ones if there are any."""
+        """Indices of the sentences in each group: all, and the short ones if there are any."""
         everything = list(range(len(self.sentences)))
         short = [i for i in everything if len(self.sentences[i].words) <= SHORT]
         return {"all": everything, "short": short} if short else {"all": everything}
 
     def summary(self) -> dict[str, Any]:
-        """Every measurement as JSON values: the groups, and a row for each source."""
+        """All results as JSON values: the groups, and one row for each source."""
         groups = {name: [self.sentences[i] for i in chosen] for name, chosen in self.groups().items()}
         rows = [
             {"name": source.name, "layer": source.layer, "decoding": source.decoding}
@@ -71,15 +71,16 @@ class Evaluation:
 def evaluate(
     sentences: Sequence[Sentence], distances: Sequence[Tensor], layers: Sequence[int], temperature: float
 ) -> Evaluation:
-    """Decode the distances with every decoding.
+    """Decode the distances with all algorithms.
 
     Args:
         sentences: with the true trees.
         distances: of each sentence, (L, words).
-        layers: the layers to evaluate, from 1.
+        layers: the layers to evaluate, counted from 1.
         temperature: of CKY, in the unit of the distances.
     Returns:
-        The trees of every layer and decoding, of ideal distances, and of the baselines.
+        The trees of each layer and algorithm, of distances computed from the true trees, and of the
+        baselines.
     """
     trees: dict[Source, list[Tree]] = {}
     for layer in layers:
@@ -96,7 +97,7 @@ def evaluate(
 
 
 def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float = 1.0) -> list[Tree]:
-    """`tree_recovery.from_distances` of sentences that are not padded.
+    """Apply `tree_recovery.from_distances` to sentences that are not padded.
 
     Args:
         distances: d of each sentence, (words,).
@@ -111,10 +112,10 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
 
 
 def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Counts of sentences, words and labelled constituents, as JSON values.
+    """Count sentences, words and labelled constituents, as JSON values.
 
     Args:
-        sentences: that are scored.
+        sentences: the scored sentences.
     """
     lengths = [len(sentence.words) for sentence in sentences]
     labels = Counter(label for sentence in sentences for label, _, _ in sentence.labelled_spans)
@@ -127,14 +128,14 @@ def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
 
 
 def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Scores of trees, as JSON values.
+    """Compute the scores of trees, as JSON values.
 
     Args:
-        predicted: one for each sentence.
+        predicted: one tree for each sentence.
         sentences: with the true trees.
     Returns:
-        F1 under both conventions, recall by label, and two mean depths: of the deepest word, and of all
-        words, averaged within each sentence first, as in the authors' evaluation.
+        F1 under both conventions, recall by label, the mean depth of the trees, and the mean over sentences
+        of the mean depth of their words, as in the authors' evaluation.
     """
     gold = [sentence.tree for sentence in sentences]
     return {
@@ -147,16 +148,16 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
 
 
 def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, float | None]:
-    """The fraction of labelled constituents whose span is predicted.
+    """Compute the fraction of labelled constituents whose span is predicted.
 
-    Constituents of two words or more count, the whole sentence included; of several with the same label and
-    span one counts.
+    Constituents of at least two words count, the whole sentence included, but duplicates with the same label
+    and span count once.
 
     Args:
         predicted: one tree for each sentence.
         sentences: with labelled spans.
     Returns:
-        A fraction for each of `LABELS`; None where no constituent has it.
+        A fraction for each of `LABELS`; None if no constituent has the label.
     """
     found: Counter[str] = Counter()
     wanted: Counter[str] = Counter()
@@ -169,5 +170,5 @@ def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> di
 
 
 def _word_depth(tree: Tree, sentence: Sentence) -> float:
-    """The number of constituents above a word, on average."""
+    """The mean number of constituents above a word."""
     return sum(last - first + 1 for first, last in spans(tree)) / len(sentence.words)

@@ -1,4 +1,4 @@
-"""The results of parsing: tables in the terminal, the page to look at."""
+"""The results of parsing: tables in the terminal, and an HTML page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ordered_memory.trace import Trace, add_true_tree, read_distances
 from ordered_memory.trees import depth
 from tasks.parsing.evaluation import LABELS, SHORT, Evaluation
 from tasks.parsing.treebank import tags_text
-from tasks.reporting.examples import choose
+from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.tables import table
 
 ABOUT = (
-    "A language model, which learnt from text alone, reads sentences whose true trees are known. The "
-    "distances that it computes between words say where constituents end; the trees that are read off them "
-    "are compared with the true ones."
+    "A language model that was trained only on text reads sentences whose true trees are known. The "
+    "distances that it computes between words indicate where constituents end. The trees that are decoded "
+    "from them are compared with the true trees."
 )
 FACTS = ("Sentences", "Punctuation", "Vocabulary", "Distances")
 TEXT_WIDTH = 110
@@ -38,12 +38,12 @@ CONVENTIONS = (
     "the authors' evaluation."
 )
 CEILINGS = (
-    "True tree: decoded from distances of the true trees, an upper bound for the decoding, since true trees "
-    "are not binary."
+    "True tree: decoded from distances that are computed from the true trees. Since true trees are not "
+    "binary, this is an upper bound for each decoding."
 )
 RECALL_CONVENTION = (
-    "Recall: the fraction of true constituents of two words or more whose span is predicted, in all "
-    "sentences together. The whole-sentence span counts; every label of a span counts once."
+    "Recall: the fraction of true constituents of two or more words whose span is predicted, over all "
+    "sentences. The whole-sentence span counts; each label of a span counts once."
 )
 PUBLISHED = {
     "ON-LSTM on the WSJ test section": 0.477,
@@ -51,10 +51,9 @@ PUBLISHED = {
     f"ON-LSTM on WSJ10, at most {SHORT} words": 0.651,
 }
 PUBLISHED_NOTE = (
-    "F1 sentence as published: a full-size model, layer 2, prpn, mean of several runs. Not the same data, "
-    "unless the treebank read here is section 23 of the WSJ, which is the test section. NLTK's treebank "
-    "sample is sections 00 and 01 (files 1 to 199), and the usual Penn Treebank text for language models has "
-    "them in its training part."
+    "Published F1 sentence: a full-size model, layer 2, prpn, mean over several runs. The data differ, "
+    "unless this treebank is section 23 of the WSJ, which is the test section. NLTK's treebank sample is "
+    "sections 00 and 01 (files 1 to 199), which are in the training data of Mikolov's Penn Treebank text."
 )
 
 
@@ -80,7 +79,7 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
         path: the file, in a directory that exists.
         results: from `commands.run_evaluate`.
         evaluation: the trees.
-        facts: how they came about, by name.
+        facts: command, commit, date and machine, by name.
     """
     report = Report(
         title=f"Unsupervised parsing with {results['model']}",
@@ -95,7 +94,7 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
 
 
 def _best_text(results: dict[str, Any]) -> str:
-    """Whose trees are nearest to the true ones."""
+    """The best trees of the model, and the best baseline."""
     measure = "f1_corpus"
     rows = [row for row in results["rows"] if row["decoding"] != "ceiling"]
     model, others = ([row for row in rows if (row["layer"] is None) == other] for other in (False, True))
@@ -107,7 +106,7 @@ def _best_text(results: dict[str, Any]) -> str:
 
 
 def _facts(results: dict[str, Any]) -> list[str]:
-    """What was read and how, in sentences."""
+    """The data and settings, in sentences."""
     group = results["groups"]["all"]
     mean = group["words"] / group["sentences"]
     return [
@@ -153,7 +152,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
 
 
 def _best_f1(rows: list[dict[str, Any]], group: str) -> set[tuple[int, int]]:
-    """The cells of the best F1 among the model's trees and the baselines: a ceiling takes no part."""
+    """The cells with the best F1 of the model and the baselines; upper bounds are left out."""
     ceilings = [row["name"] for row in rows if row["decoding"] == "ceiling"]
     return best_cells([[row["name"], *(row[group][key] for key in F1)] for row in rows], ceilings)
 
@@ -167,12 +166,12 @@ def _text(value: float) -> str:
 
 
 def _traces(evaluation: Evaluation, temperature: float) -> list[Trace]:
-    """Some sentences with the distances of the evaluated layers, and every tree."""
+    """Traces of some sentences, with the distances and trees of the evaluated layers."""
     layers = [source.layer for source in evaluation.trees if source.layer and source.decoding == "prpn"]
     lengths = [len(sentence.words) for sentence in evaluation.sentences]
     depths = [depth(sentence.tree) for sentence in evaluation.sentences]
     traces = []
-    for number, index in enumerate(choose(lengths, depths)):
+    for number, index in enumerate(choose_examples(lengths, depths)):
         sentence = evaluation.sentences[index]
         trace = read_distances(
             evaluation.distances[index][[layer - 1 for layer in layers]],

@@ -1,8 +1,8 @@
-"""Trees in the Penn Treebank's bracket format: their words, shape and labelled constituents.
+"""Read trees in the Penn Treebank's bracket format: their words, shape and labelled constituents.
 
-A file holds trees such as `( (S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)) )`, over any number of
-lines. Null elements are dropped, and unless asked for every word whose part-of-speech tag is not in
-`WORD_TAGS`: punctuation, currency signs and, counted apart, tags that the Penn Treebank does not have.
+A file contains trees such as `( (S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)) )`, on any number of
+lines. Null elements are removed. By default, words whose part-of-speech tag is not in `WORD_TAGS` are
+removed, too: punctuation, currency signs and words with tags that the Penn Treebank does not have.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PUNCTUATION_TAGS = {"``", "''", ",", ".", ":", "-LRB-", "-RRB-", "$", "#"}
 NULL_ELEMENT = "-NONE-"
 SUFFIXES = (".mrg", ".tree", ".ptb")
 OTHER_SUFFIXES = (".txt",)
-"""Read where there is no file with one of `SUFFIXES`."""
+"""Files with these suffixes are read if there is no file with one of `SUFFIXES`."""
 MAX_BYTES = 1 << 30
 """Maximum size of a treebank's text in bytes, unpacked."""
 SHOWN_TAGS = 5
-"""Number of tags that an error lists."""
+"""Maximum number of tags in an error message."""
 SHOWN_CHARACTERS = 60
-"""Number of characters of a token that an error shows."""
+"""Maximum number of characters of a token in an error message."""
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 
@@ -50,11 +50,11 @@ class Sentence(NamedTuple):
     """A sentence and its true tree.
 
     Args:
-        words: as they stand in the treebank.
-        tree: over the words; a constituent with a single part is that part.
-        labelled_spans: label, first and last word of every constituent of two words or more, without
-            duplicates; all labels of a unary chain. Functional tags are cut: NP-SBJ is NP.
-        where: file and line, for errors.
+        words: as written in the treebank.
+        tree: over the words; unary constituents are collapsed.
+        labelled_spans: label, first and last word of each constituent of two or more words, without
+            duplicates, but with all labels of a unary chain. Functional tags are removed: NP-SBJ becomes NP.
+        where: file and line, for error messages.
     """
 
     words: list[str]
@@ -67,9 +67,9 @@ class Treebank(NamedTuple):
     """Sentences in the order of the files.
 
     Args:
-        sentences: each with one word or more.
+        sentences: with at least one word each.
         empty: number of trees without words.
-        dropped: number of dropped words by tag, null elements excluded.
+        dropped: number of removed words by tag, null elements excluded.
     """
 
     sentences: list[Sentence]
@@ -78,24 +78,25 @@ class Treebank(NamedTuple):
 
     @property
     def unknown(self) -> dict[str, int]:
-        """Those of `dropped` whose tags the Penn Treebank does not have, the most frequent tag first."""
+        """The part of `dropped` whose tags the Penn Treebank does not have, the most frequent tag first."""
         return {tag: count for tag, count in self.dropped.most_common() if tag not in PUNCTUATION_TAGS}
 
 
 def read_treebank(path: Path, keep_punctuation: bool = False) -> Treebank:
     """Read all trees of a file, a directory or a zip file.
 
-    Of a directory or a zip file every .mrg, .tree and .ptb file at any depth is read, or every .txt file if
-    there is none of these, in the order of their paths. A zip file is not unpacked to disk.
+    Directories and zip files are searched recursively for .mrg, .tree and .ptb files or, if there are none,
+    for .txt files. Files are read in the order of their paths. A zip file is not unpacked to disk.
 
     Args:
         path: a file of trees, a directory, or a file whose name ends in .zip.
-        keep_punctuation: drop null elements only.
+        keep_punctuation: remove only null elements.
     Returns:
         The sentences.
     Raises:
-        UserError: no such file, no trees, brackets that do not match (names file and line), more than
-            `MAX_BYTES` of text, or most words have tags that the Penn Treebank does not have.
+        UserError: the file does not exist, there are no trees, brackets do not match (the message names file
+            and line), there are more than `MAX_BYTES` of text, or most words have tags that the Penn Treebank
+            does not have.
     """
     dropped: Counter[str] = Counter()
     texts = _texts(path)
@@ -115,7 +116,7 @@ def read_treebank(path: Path, keep_punctuation: bool = False) -> Treebank:
 
 
 def tags_text(tags: dict[str, int], limit: int | None = None) -> str:
-    """Tags with their numbers of words.
+    """Format tags with their numbers of words.
 
     Args:
         tags: number of words by tag, in descending order.
@@ -136,14 +137,14 @@ def read_trees(
     """Read the trees of one text.
 
     Args:
-        text: brackets.
-        name: of the file, for errors.
-        keep_punctuation: drop null elements only.
-        dropped: counts the words dropped, by tag.
+        text: trees in bracket format.
+        name: of the file, for error messages.
+        keep_punctuation: remove only null elements.
+        dropped: the numbers of removed words are added here, by tag.
     Returns:
-        Its sentences; None for a tree without words.
+        The sentences; None for a tree without words.
     Raises:
-        UserError: no trees, or brackets that do not match.
+        UserError: there are no trees, or brackets do not match.
     Example:
         >>> (sentence,) = read_trees("((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))", "cat.mrg")
         >>> sentence.words, sentence.tree
@@ -159,7 +160,7 @@ def read_trees(
 
 
 def cut_label(label: str) -> str:
-    """A label without functional tags, indices and alternative labels.
+    """Remove functional tags, indices and alternative labels from a label.
 
     Args:
         label: a label of the treebank.
@@ -172,12 +173,12 @@ def cut_label(label: str) -> str:
 
 @dataclass
 class _Node:
-    """A bracket that is open: the words before it, and what it holds so far."""
+    """An open bracket: the number of words before it, and its content so far."""
 
     line: int
     start: int
     tokens: list[str] = field(default_factory=list)
-    """Its label, and its word."""
+    """Its label and, possibly, its word."""
     parts: list[Tree | None] = field(default_factory=list)
 
 
@@ -207,13 +208,13 @@ def _read(
                     started = f"{name}, line {node.line}"
                     yield None if part is None else Sentence(words, part, list(spans), started)
     if nodes:
-        raise UserError(f"{name}, line {nodes[0].line}: the '(' that the tree starts with is never closed")
+        raise UserError(f"{name}, line {nodes[0].line}: the first '(' of the tree is never closed")
 
 
 def _add(nodes: list[_Node], token: str, where: str) -> None:
-    """A label or a word."""
+    """Add a label or a word to the innermost bracket."""
     if not nodes:
-        raise UserError(f"{where}: {token[:SHOWN_CHARACTERS]!r} stands outside of all brackets")
+        raise UserError(f"{where}: {token[:SHOWN_CHARACTERS]!r} is outside of all brackets")
     node = nodes[-1]
     if node.parts or len(node.tokens) == 2:
         raise _without_tag(token, where)
@@ -228,7 +229,7 @@ def _close(
     keep_punctuation: bool,
     dropped: Counter[str],
 ) -> Tree | None:
-    """The tree of a finished bracket, None if nothing of it is left; adds to words, spans and dropped."""
+    """Make the tree of a closed bracket, None if it has no words; update `words`, `spans` and `dropped`."""
     label = cut_label(node.tokens[0]) if node.tokens else ""
     if len(node.tokens) == 2:
         word = node.tokens[1]
@@ -262,11 +263,11 @@ ZIP_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, MemoryError),
 )
-"""What `zipfile` raises for archives that are cut short, corrupt, encrypted or of an unknown kind."""
+"""What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of every file."""
+    """Yield name and text of each file."""
     try:
         if path.suffix.lower() == ".zip" and path.is_file():
             yield from _texts_of_zip(path)
@@ -281,7 +282,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _texts_of_zip(path: Path) -> Iterator[tuple[str, str]]:
-    content = path.read_bytes()  # so that an error below is the archive's, not the disk's
+    content = path.read_bytes()  # errors of the disk are raised here, errors of the archive below
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = _choose(sorted(archive.namelist()), f"{path}", "zip file")
@@ -297,7 +298,7 @@ def _texts_of_zip(path: Path) -> Iterator[tuple[str, str]]:
 def _decode_all(
     where: Path, names: Iterable[str], open_file: Callable[[str], IO[bytes]]
 ) -> Iterator[tuple[str, str]]:
-    """Name and text of files, unless they are too large together."""
+    """Yield name and text of each file; refuse files that are too large in total."""
     left = MAX_BYTES
     for name in names:
         shown = f"{where / name}"
@@ -314,7 +315,7 @@ def _decode_all(
 
 
 def _choose(names: list[str], where: str, kind: str) -> list[str]:
-    """The files of trees among others; hidden ones are left out."""
+    """Choose the files with trees; hidden files are left out."""
     shown = [name for name in names if not PurePosixPath(name).name.startswith(".")]
     for suffixes in (SUFFIXES, OTHER_SUFFIXES):
         chosen = [name for name in shown if name.lower().endswith(suffixes)]

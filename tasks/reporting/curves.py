@@ -1,4 +1,4 @@
-"""Lines over numbers as SVG: in a page, where `curves.js` tells the values of each place, and as a file."""
+"""Line plots as SVG, for files and for pages, where `curves.js` shows the values at the pointer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from markupsafe import Markup
 from tasks.reporting.rendering import TEMPLATES, cell
 
 WIDTH, PLOT_HEIGHT, TOP, BOTTOM, RIGHT = 360, 190, 34, 38, 14
-"""In pixels: the whole width, the height of the plot, and what is above, below and beside it."""
+"""Total width, height of the plot area, and margins, in pixels."""
 CHARACTER, LINE = 7, 18
-"""Width of a character and height of a line of the font, in pixels."""
+"""Width of a character and height of a line of text, in pixels."""
 LONGEST_NAME = (WIDTH - 50) // CHARACTER
-"""Characters of a name in the legend: of longer ones it has the end."""
+"""Maximum number of characters of a name in the legend; longer names are truncated at the start."""
 COLOURS = ("#1a66b0", "#b85c00", "#16703f", "#8a3ca8", "#5a6570", "#b01e5a")
-"""As in `style.css`, which has others for a dark page."""
+"""The same colours as in `style.css`, which has others for dark mode."""
 DASHES = ("none", "6 3", "2 3", "9 3 2 3", "4 2", "12 4")
 MARKS = (
     "m-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z",
@@ -27,27 +27,26 @@ MARKS = (
     "m0,-4l4,7h-8z",
     "m0,-4l4,4l-4,4l-4,-4z",
 )
-"""Circle, square, triangle, diamond: paths from a point."""
+"""Markers as relative SVG paths: circle, square, triangle, diamond."""
 ALIKE = 1e-6
-"""Values that differ by less than this fraction are drawn as equal."""
+"""Values whose relative difference is smaller are drawn as equal."""
 MOST_MARKS = 30
-"""Longer lines have none."""
+"""Lines with more points have no markers."""
 
 Points = list[tuple[float, float]]
 
 
 @dataclass
 class Curve:
-    """Lines in one plot.
+    """A line plot with one or more series.
 
     Args:
-        name: what is drawn.
-        unit: of its values.
-        series: by name, (place on the axis, value) pairs; the places are whole numbers and rise. A value
-            that is not finite is not drawn.
-        axis: what the values are drawn over.
-        best: the place that is marked as the best, if any.
-        counts: how many examples there are at each place, where that is of interest.
+        name: label of the y axis.
+        unit: unit of the y axis.
+        series: by name, (x, y) pairs with increasing integers x. Values y that are not finite are not drawn.
+        axis: label of the x axis.
+        best: the x that is marked as best, if any.
+        counts: number of examples at each x; may be empty.
     """
 
     name: str
@@ -59,17 +58,17 @@ class Curve:
 
     @property
     def places(self) -> list[float]:
-        """All places on the axis, in order."""
+        """All x, in increasing order."""
         return sorted({place for points in self.series.values() for place, _ in points})
 
     @property
     def columns(self) -> list[str]:
-        """Heads of the table of its numbers."""
+        """The columns of the table of its numbers."""
         return [self.axis, *self.series, *(["count"] if self.counts else [])]
 
     @property
     def rows(self) -> list[list[Any]]:
-        """The table of its numbers: a row for each place."""
+        """The rows of the table of its numbers, one for each x."""
         values = [dict(points) for points in self.series.values()]
         return [
             [
@@ -82,12 +81,12 @@ class Curve:
 
     @property
     def best_row(self) -> int | None:
-        """The row of the best place."""
+        """The index of the best row."""
         return None if self.best is None else self.places.index(self.best)
 
 
 class _Line(NamedTuple):
-    """A series as it is drawn; `ys` has an empty text for a place without a value."""
+    """A series as it is drawn; `ys` has "-" for an x without a value."""
 
     name: str
     path: str
@@ -100,12 +99,12 @@ class _Line(NamedTuple):
 
 
 def curve_svg(curve: Curve) -> Markup:
-    """The plot.
+    """Render a plot.
 
     Args:
-        curve: with one line or more.
+        curve: with one or more series.
     Returns:
-        One <svg> element, which may be a file of its own.
+        An <svg> element, which can also be saved as a file.
     """
     finite = {
         name: [(place, value) for place, value in points if math.isfinite(value)]
@@ -165,7 +164,7 @@ def curve_svg(curve: Curve) -> Markup:
 
 
 def _ticks(values: Sequence[float]) -> list[float]:
-    """Round numbers from below the values to above them."""
+    """Choose ticks at round numbers that enclose the values."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low <= ALIKE * max(abs(low), abs(high)):
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
@@ -173,14 +172,14 @@ def _ticks(values: Sequence[float]) -> list[float]:
 
 
 def _round_numbers(low: float, high: float, most: int, **options: Any) -> list[float]:
-    """Numbers at equal distances, at most `most` intervals, from at most `low` to at least `high`."""
+    """Evenly spaced round numbers that enclose `low` and `high`, with at most `most` intervals."""
     from matplotlib.ticker import MaxNLocator
 
     return [float(tick) for tick in MaxNLocator(most, **options).tick_values(low, high)]
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:
-    """As many decimals for all as tell them apart; powers of ten where those would be long."""
+    """Format ticks with as many decimals as needed to distinguish them, or in scientific notation."""
     step = min(after - before for before, after in itertools.pairwise(ticks))
     decimals = next((count for count in range(6) if abs(step - round(step, count)) < step / 1000), None)
     if decimals is None or max(map(abs, ticks)) > 1e7:
@@ -189,7 +188,7 @@ def _labels(ticks: Sequence[float]) -> list[str]:
 
 
 def _legend(names: Sequence[str], top: float) -> list[tuple[float, float]]:
-    """Where the entries of the legend start, in as many lines as they need."""
+    """The positions of the entries of the legend, on as many lines as needed."""
     places: list[tuple[float, float]] = []
     at, height = 0.0, top
     for name in names:

@@ -16,15 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_DRAWN = 60
-"""Sentences of more tokens are not drawn."""
+"""Maximum number of tokens of a sentence that is drawn."""
 
 
-def figure_png(figure: Figure, dpi: int = 144) -> bytes:
-    """A figure as PNG; the same figure gives the same bytes.
+def figure_png(figure: Figure) -> bytes:
+    """Render a figure as PNG, deterministically.
 
     Args:
-        figure: is drawn on white.
-        dpi: dots per inch.
+        figure: rendered on a white background.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -32,17 +31,17 @@ def figure_png(figure: Figure, dpi: int = 144) -> bytes:
     buffer = io.BytesIO()
     with matplotlib.rc_context({"savefig.facecolor": "white"}):
         FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=144, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def save_attention(path: Path, attention: Tensor, tokens: Sequence[str]) -> None:
-    """Write the heat map of `attention_figure` to a PNG file, whole or not at all.
+    """Write the heat map of `attention_figure` to a PNG file, atomically.
 
     Args:
-        path: of the file; its directory is made if it is missing.
-        attention: p of each token, (T, N).
-        tokens: their T names.
+        path: of the file; its directory is created if it does not exist.
+        attention: attention over the slots at each token, (T, N).
+        tokens: T tokens.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:

@@ -1,4 +1,4 @@
-"""Which examples a report shows: some that differ from each other."""
+"""Choose the examples that a report shows."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from numpy.typing import ArrayLike, NDArray
 
 NUM_EXAMPLES = 60
 LENGTHS = (5, 100)
-"""Tokens of the examples that are shown; shorter ones are where all are short."""
+"""Minimum and maximum number of tokens; if all examples are shorter, the longest of them are shown."""
 
 
-def choose(
+def choose_examples(
     lengths: ArrayLike, depths: ArrayLike, correct: ArrayLike | None = None, count: int | None = None
 ) -> list[int]:
-    """Choose examples of all lengths, shallow and deep ones, up to half of them wrongly answered.
+    """Choose examples of different lengths and depths, up to half of them with a wrong prediction.
 
     Args:
-        lengths: tokens of each of n examples, (n,).
-        depths: of their trees, (n,).
-        correct: whether the answer to each is right, (n,); None where there are no answers.
-        count: the most examples; None for `NUM_EXAMPLES`.
+        lengths: number of tokens of each of n examples, (n,).
+        depths: depth of their trees, (n,).
+        correct: whether each prediction is correct, (n,); None if there are no predictions.
+        count: maximum number of examples; None for `NUM_EXAMPLES`.
     Returns:
-        Indices: from those of middle length to the longest, then from the shortest on, since the first one is
-        what a reader sees first.
+        Indices. An example of medium length comes first, since a reader sees it first; longer examples
+        follow, then the shorter ones.
     Example:
-        >>> choose([5, 6, 7, 8, 9, 10], [1, 1, 2, 1, 3, 2], [True, True, True, True, False, True], 4)
+        >>> choose_examples([5, 6, 7, 8, 9, 10], [1, 1, 2, 1, 3, 2], [True, True, True, True, False, True], 4)
         [4, 5, 0, 2]
     """
     count = NUM_EXAMPLES if count is None else count
@@ -41,7 +41,7 @@ def choose(
 
 
 def _spread(ordered: NDArray[np.int64], depths: NDArray[np.int64], count: int) -> list[int]:
-    """One of each of so many stretches: in turn the shallowest, one in the middle and the deepest."""
+    """Choose one of each of `count` parts: in turn the shallowest, a medium and the deepest one."""
     chosen = []
     for number, stretch in enumerate(np.array_split(ordered, min(count, len(ordered)) or 1)):
         if len(stretch):

@@ -1,4 +1,4 @@
-"""What it is that traces show, for readers of a page with some."""
+"""Explain traces to the readers of a page."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from ordered_memory.trace import Trace
 
 ATTENTION = (
-    "pₜ is the attention of a token over the slots of the memory; slot 1 is the top of the stack. The "
-    "subtrees down to the slot that it attends to most are joined into one, and the token goes on top: so a "
+    "pₜ is the attention of token t over the memory slots; slot 1 is the top of the stack. The subtrees down"
+    " to the slot with the most attention are joined into one, and the token is put on top. In this way a "
     "tree grows while the model reads."
 )
 DISTANCES = (
-    "The distance of a word is large where a constituent ends before it. Trees are read off the distances of "
-    "each layer, in three ways."
+    "The distance of a word is large if a constituent ends before it. Trees are decoded from the distances "
+    "of each layer by three algorithms."
 )
 
 
 def explanation(traces: Sequence[Trace]) -> str:
-    """What it is that traces show, in a few sentences.
+    """Explain what traces show, in a few sentences.
 
     Args:
         traces: of any number of examples.

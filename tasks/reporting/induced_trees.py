@@ -1,4 +1,4 @@
-"""Span F1 of induced trees under both conventions, as text and as a table."""
+"""Span F1 of induced trees under both conventions, and the fraction of valid trees, as text and tables."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from tasks.reporting.report import Table, best_cells
 Scores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
 
-VALID = "Valid trees compute what the true trees do."
+VALID = "Valid trees apply every operator to its own operands, as the true trees do."
 
 
 def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> Scores:
-    """F1 of trees and of the baselines under both conventions.
+    """Compute the F1 of trees and of the baselines under both conventions.
 
     Args:
-        predicted: by a model.
-        gold: the true ones, in the same order.
-    Returns:
-        The scores.
+        predicted: the trees of a model.
+        gold: the true trees, in the same order.
     """
     return {
         str(convention): {name: score.f1 for name, score in rows.items()}
@@ -30,11 +28,11 @@ def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> Scores:
 
 
 def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]]) -> dict[str, float]:
-    """How many trees have valid constituents alone, and how many of the baselines.
+    """Compute the fraction of trees, and of baselines, that have only valid constituents.
 
     Args:
-        predicted: by a model.
-        valid_spans: the valid constituents of two leaves or more of each, the whole tree among them.
+        predicted: the trees of a model.
+        valid_spans: for each tree the valid constituents of two or more leaves, the whole tree included.
     Returns:
         Fractions by name: "model", then the baselines; empty if there are no trees.
     """
@@ -49,12 +47,12 @@ def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]])
 
 
 def scores_text(scores: Scores, valid: Mapping[str, float], punctuation: str) -> list[str]:
-    """The scores in lines of text, with their conventions.
+    """Format the scores as lines of text, with their conventions.
 
     Args:
         scores: from `score_trees`.
-        valid: from `valid_fractions`; empty where valid trees are not told.
-        punctuation: what was done with it, for the reader.
+        valid: from `valid_fractions`; may be empty.
+        punctuation: how punctuation was handled.
     Returns:
         Lines; none for a model without trees.
     """
@@ -69,14 +67,14 @@ def scores_text(scores: Scores, valid: Mapping[str, float], punctuation: str) ->
 
 
 def scores_tables(scores: Scores, valid: Mapping[str, float], note: str) -> list[Table]:
-    """The scores as a table for a report, none for a model without trees.
+    """Make a table of the scores for a report.
 
     Args:
         scores: from `score_trees`.
-        valid: from `valid_fractions`; empty where valid trees are not told.
-        note: put under the table.
+        valid: from `valid_fractions`; may be empty.
+        note: shown below the table.
     Returns:
-        One table or none.
+        One table; none for a model without trees.
     """
     if not scores:
         return []

@@ -1,4 +1,4 @@
-"""The templates of reports, and how numbers are written in them."""
+"""The templates of reports, and how they format numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def cell(value: Any) -> str:
-    """A value as a table or a plot shows it.
+    """Format a value for a table or plot.
 
     Args:
-        value: a number, text, or None where there is no value.
+        value: a number, text, or None if there is no value.
     Example:
         >>> cell(0.98765), cell(1234), cell(None)
         ('0.9877', '1,234', '–')

@@ -1,4 +1,4 @@
-"""The final report of a run: one HTML file that needs nothing else."""
+"""The final report of a run: a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tasks.reporting.explanation import explanation
 from tasks.reporting.rendering import TEMPLATES
 from tasks.runs.files import write_atomically
 
-MOST_BYTES = 2_500_000
-"""Of the examples of a page, which should open at once."""
+MAX_TRACE_BYTES = 2_500_000
+"""Maximum total size of the traces of a page, so that it opens quickly."""
 
 
 @dataclass
@@ -26,11 +26,11 @@ class Table:
     """A table of results; numbers are shown with three or four digits.
 
     Args:
-        title: above it.
-        columns: their heads.
-        rows: cells of each row; the first names the row, None is a cell without a value.
-        note: under it, conventions for instance.
-        best: row and column, from 0, of the cells that are marked as the best; see `best_cells`.
+        title: shown above the table.
+        columns: names of the columns.
+        rows: cells of each row; the first is the name of the row, None is a cell without a value.
+        note: shown below the table, such as conventions.
+        best: row and column, from 0, of the cells that are marked as best; see `best_cells`.
     """
 
     title: str
@@ -42,19 +42,19 @@ class Table:
 
 @dataclass
 class Report:
-    """Everything on the page, in order.
+    """The content of a page, in order.
 
     Args:
         title: of the page.
-        about: what the task is, in a sentence or two.
-        subtitle: one line on what was run and what came out.
-        curves: of learning.
-        plots: of results.
-        tables: see `Table`.
-        traces: of examples, to step through; the largest are left out where a page would get too large.
-        samples: texts that the model wrote.
-        facts: about the run by name: its command, date and so on.
-        config: the resolved options.
+        about: explains the task in one or two sentences.
+        subtitle: summarises the result in one line.
+        curves: learning curves.
+        plots: plots of results.
+        tables: tables of results.
+        traces: examples to step through; the largest are left out if the page would get too large.
+        samples: texts sampled from the model.
+        facts: provenance of the run by name: command, commit, date, machine.
+        config: the options of the run.
     """
 
     title: str
@@ -70,13 +70,13 @@ class Report:
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write the page, whole or not at all. The same report gives the same bytes.
+    """Write the page atomically and deterministically.
 
     Args:
         path: the HTML file, in a directory that exists.
-        report: what stands in it.
+        report: content of the page.
     """
-    # Names of files in it need not be UTF-8.
+    # The report may contain file names that are not UTF-8.
     write_atomically(path, render(report).encode(errors="backslashreplace"))
 
 
@@ -86,11 +86,11 @@ UNITS = {"accuracy": "fraction", "loss": "nats", "perplexity": "words"}
 def learning_curves(
     rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest: bool = False
 ) -> list[Curve]:
-    """Everything measured on both training and validation data.
+    """Make the learning curves of all metrics of the training and validation data.
 
     Args:
         rows: of metrics.jsonl.
-        measure, lowest: what the best epoch was chosen by; see `best_row`.
+        measure, lowest: how the best epoch was selected; see `best_row`.
     """
     parts = ("train", "validation")
     names = [name.removeprefix("train_") for name in rows[0] if name.startswith("train_")]
@@ -107,11 +107,11 @@ def learning_curves(
 
 
 def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest: bool = False) -> str:
-    """Whose weights were tested, in words.
+    """Describe the epoch whose weights were tested.
 
     Args:
         rows: of metrics.jsonl.
-        measure, lowest: what the epoch was chosen by; see `best_row`.
+        measure, lowest: how the epoch was selected; see `best_row`.
     """
     best = best_row(rows, measure, lowest)
     return (
@@ -121,25 +121,25 @@ def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest
 
 
 def best_row(rows: Sequence[dict[str, Any]], measure: str, lowest: bool) -> dict[str, Any]:
-    """The metrics of the epoch whose weights were tested.
+    """Find the metrics of the epoch whose weights were tested.
 
     Args:
         rows: of metrics.jsonl.
-        measure: what the epoch was chosen by, on validation data.
-        lowest: whether less of it is better.
+        measure: the validation metric by which the epoch was selected.
+        lowest: whether lower values are better.
     """
     choose = min if lowest else max
     return choose(rows, key=lambda row: row[f"validation_{measure}"])
 
 
 def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:
-    """Where the highest number of each column is, if two or more are compared.
+    """Find the highest number of each column that has at least two numbers.
 
     Args:
-        rows: of a table; the first cell of each names it.
-        leave_out: names of rows that take no part, such as an upper bound.
+        rows: of a table; the first cell of each row is its name.
+        leave_out: names of rows to ignore, such as upper bounds.
     Returns:
-        Row and column, from 0, of each of them.
+        Row and column of each, from 0.
     Example:
         >>> sorted(best_cells([["model", 0.5, 0.5], ["random", 0.25, 0.5], ["oracle", 1.0, 1.0]], ["oracle"]))
         [(0, 1), (0, 2), (1, 2)]
@@ -157,12 +157,12 @@ def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -
 
 
 def render(report: Report) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
     Args:
-        report: what to show.
+        report: content of the page.
     """
-    traces = _within(report.traces, MOST_BYTES)
+    traces = _limit_size(report.traces, MAX_TRACE_BYTES)
     return TEMPLATES.get_template("report.html").render(
         report=report,
         explanation=explanation(traces),
@@ -172,21 +172,21 @@ def render(report: Report) -> str:
     )
 
 
-def _within(traces: Sequence[Trace], most: int) -> list[Trace]:
-    """The traces without those of the largest examples, so that all fit into so many bytes."""
+def _limit_size(traces: Sequence[Trace], max_bytes: int) -> list[Trace]:
+    """Leave out the traces of the largest examples until the others fit into `max_bytes`."""
     keys = [trace.get("example", -1 - place) for place, trace in enumerate(traces)]
     sizes: Counter[int] = Counter()
     for key, trace in zip(keys, traces, strict=True):
         sizes[key] += len(to_json([trace]).encode())
     for key, size in sizes.most_common():
-        if sizes.total() <= most:
+        if sizes.total() <= max_bytes:
             break
         sizes[key] -= size
     return [trace for key, trace in zip(keys, traces, strict=True) if sizes[key]]
 
 
 def _numbers(curve: Curve) -> Table:
-    """The numbers of a plot; the row of the best place is marked."""
+    """The numbers of a plot as a table; the best row is marked."""
     best = () if curve.best_row is None else [(curve.best_row, 0)]
     return Table(f"{curve.name} by {curve.axis}", curve.columns, curve.rows, best=best)
 

@@ -1,4 +1,4 @@
-"""Results over seeds in short: mean and standard deviation, ours and published."""
+"""Mean and standard deviation over seeds, measured and published."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """A number in a paper.
+    """A published result.
 
     Args:
-        mean: as printed, for instance 98 for 98 %.
-        deviation: standard deviation over runs; None where the paper has none.
+        mean: as printed, for example 98 for 98 %.
+        deviation: standard deviation over runs; None if it was not published.
     """
 
     mean: float
@@ -23,12 +23,12 @@ class Published(NamedTuple):
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean and the sample standard deviation, with n - 1 in the denominator.
+    """Compute the mean and the sample standard deviation, with n - 1 in the denominator.
 
     Args:
         values: n ≥ 1 numbers.
     Returns:
-        Both; None for the deviation of one value.
+        Mean and standard deviation, which is None if n = 1.
     Example:
         >>> mean_and_deviation([1.0, 2.0, 3.0]), mean_and_deviation([5.0])
         ((2.0, 1.0), (5.0, None))

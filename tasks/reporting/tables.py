@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as plain text; the first column is aligned to the left, the others to the right.
+    """Format a table as plain text; the first column is left-aligned, the others are right-aligned.
 
     Args:
-        header: of the columns.
-        rows: cells as text, as many as the header has.
+        header: names of the columns.
+        rows: the cells of each row as text.
     Example:
         >>> print(table(["who", "ms"], [["floor", "5"], ["LSTM", "12"]]))
         who    ms
@@ -29,11 +29,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same in Markdown.
+    """Format a table in Markdown.
 
     Args:
-        header: of the columns.
-        rows: cells as text, as many as the header has.
+        header: names of the columns.
+        rows: the cells of each row as text.
     Example:
         >>> print(markdown(["who", "ms"], [["floor", "5"]]))
         | who | ms |
@@ -44,15 +44,14 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([first, f"|{'---|' * len(header)}", *rest])
 
 
-def number(value: float | None, digits: int = 1, suffix: str = "") -> str:
-    """A number with a fixed number of decimals, or a dash where there is none.
+def number(value: float | None, digits: int = 1) -> str:
+    """Format a number with a fixed number of decimals, and None as a dash.
 
     Args:
         value: the number, or None.
-        digits: decimals.
-        suffix: follows the number, such as a unit.
+        digits: number of decimals.
     Example:
-        >>> number(1234.56), number(0.5, 2, " ×"), number(None)
-        ('1,234.6', '0.50 ×', '–')
+        >>> number(1234.56), number(0.5, 2), number(None)
+        ('1,234.6', '0.50', '–')
     """
-    return "–" if value is None else f"{value:,.{digits}f}{suffix}"
+    return "–" if value is None else f"{value:,.{digits}f}"

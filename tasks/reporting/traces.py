@@ -1,4 +1,4 @@
-"""Traces on the command line: told in a few lines, written as JSON and as a page."""
+"""Traces on the command line: summarised in the terminal, written as JSON and as an HTML page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STANDARD_OUTPUT = Path("-")
 
 @dataclass
 class FilesConfig:
-    """Where the trace goes."""
+    """Output files."""
 
     json: Path | None = None
-    """Write the trace to this file, as JSON; with - print it, and nothing else."""
+    """Write the trace to this JSON file; - prints it to standard output, and nothing else."""
     html: Path | None = None
-    """Write a page to this file that shows the trace step by step."""
+    """Write an HTML page to this file that shows the trace step by step."""
 
     def check_files(self) -> None:
         """Raise a UserError if a file cannot be written."""
@@ -30,27 +30,27 @@ class FilesConfig:
         check_writable_file("--html", self.html)
 
     def write(self, traces: Sequence[Trace], title: str, about: str) -> None:
-        """Tell what the traces show, and write them where the options say.
+        """Print a summary of traces, and write the files.
 
         Args:
             traces: of one example.
-            title, about: of the page.
+            title, about: title and introduction of the page.
         """
-        told = [summary_text(traces)]
+        lines = [summary_text(traces)]
         if self.html is not None:
             write_atomically(self.html, viewer_page(traces, title, f"{about} {explanation(traces)}"))
-            told.append(f"page: {self.html}")
+            lines.append(f"page: {self.html}")
         if self.json == STANDARD_OUTPUT:
             print(to_json(traces))
             return
         if self.json is not None:
             write_atomically(self.json, to_json(traces) + "\n")
-            told.append(f"trace: {self.json}")
-        print("\n".join(told))
+            lines.append(f"trace: {self.json}")
+        print("\n".join(lines))
 
 
 def answer_text(answer: Answer) -> str:
-    """The most probable answer, and whether it is right where that is known.
+    """Format the most probable answer and, if known, whether it is correct.
 
     Args:
         answer: of a classifier.
@@ -65,7 +65,7 @@ def answer_text(answer: Answer) -> str:
 
 
 def summary_text(traces: Sequence[Trace]) -> str:
-    """The answer to an example, and a line on each of its sequences.
+    """Format the answer to an example, and one line for each of its sequences.
 
     Args:
         traces: of one example.

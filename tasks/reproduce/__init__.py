@@ -1,1 +1,1 @@
-"""The papers' tables from one command each: runs over seeds, ours beside published numbers."""
+"""Reproduce the tables of the papers: train with several seeds, and compare with the published results."""

@@ -1,4 +1,4 @@
-"""`python -m tasks.reproduce TABLE --option value`; without TABLE, the list of tables."""
+"""`python -m tasks.reproduce TABLE --option value`; without TABLE, it lists the tables."""
 
 import sys
 from dataclasses import make_dataclass

@@ -1,4 +1,4 @@
-"""All tables by the name on the command line."""
+"""All tables, by their names on the command line."""
 
 from __future__ import annotations
 

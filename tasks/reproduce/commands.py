@@ -1,4 +1,4 @@
-"""The verbs: a table each, and their list."""
+"""The verbs: one for each table, and one that lists the tables."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def run_list(config: ListConfig) -> None:
     """Print the name and title of every table.
 
     Args:
-        config: nothing.
+        config: has no options.
     """
     for name, table in TABLES.items():
         print(f"{name:<18}  {table.title}")
 
 
 def run_table(name: str, config: ReproduceConfig) -> None:
-    """Do what is missing of a table and write it, or list its runs.
+    """Run what is missing for a table and write the table; with `dry_run`, only list its runs.
 
     Args:
         name: of the table.
         config: the options.
     Raises:
-        UserError: a bad option, missing data, or a run that failed; the table is written before.
-        Interrupted: by Ctrl-C or SIGTERM; every run has saved its state and stopped.
+        UserError: a bad option, missing data, or a run has failed (the table is written nevertheless).
+        Interrupted: stopped by Ctrl-C or SIGTERM; all runs have saved a checkpoint.
     """
     table = TABLES[name]
     runs = runs_of(table, config)
@@ -51,24 +51,24 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     try:
         failed = _carry_out(runs, config)
     except KeyboardInterrupt:
-        raise Interrupted("stopped; the same command goes on from here", resumable=False) from None
+        raise Interrupted("stopped; run the same command again to continue", resumable=False) from None
     results = collect(name, table, config.preset, config.only, runs)
     print(f"\n{text(results)}\n")
     print("\n".join(f"written: {path}" for path in write(results, config.directory)))
-    # A run that has diverged is a result.
+    # A run that has diverged counts as a result, not as a failure.
     failed = [run.name for run in runs if run.name in failed and run.state().kind != "diverged"]
     if failed:
         raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
 
 
 def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
-    """Do what is missing; names of what failed."""
+    """Run what is missing; return the names of the runs that failed."""
     deadline = None if config.budget is None else time.monotonic() + 3600 * config.budget
     here, threads = config.executor == "here", config.threads_of_a_run
     works = []
     for run in runs:
         commands = tuple((f"tasks.{task}", *words) for task, words in run.commands(threads))
-        # Of several runs at a time, and of jobs elsewhere, each keeps what it prints to itself.
+        # With several jobs, each run prints to its own log.
         log = None if not here or config.jobs == 1 else run.files.path / "log.txt"
         if commands:
             works.append(Work(run.name, commands, log))
@@ -88,13 +88,13 @@ def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
 
 
 def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
-    """The runs with their state and about how long each will take."""
+    """Format a table of the runs with their states and estimated remaining times."""
     estimator = Estimator(config.threads_of_a_run)
     left = [estimator.seconds_left(run) for run in runs]
     rows = [[run.name, run.state().text, _hours(one)] for run, one in zip(runs, left, strict=True)]
     known = sum(one for one in left if one is not None)
     unknown = left.count(None)
-    rest = f", and {unknown} whose data are not here" if unknown else ""
+    rest = f", and {unknown} whose data are missing" if unknown else ""
     jobs = "one after another" if config.jobs == 1 else f"{config.jobs} at a time"
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     total = f"{count}, about {_hours(known / config.jobs)} of training left, {jobs}{rest}"

@@ -1,4 +1,4 @@
-"""Options of the command, and what they mean for the runs of a table."""
+"""Options of the command, and the runs of a table that follow from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive, flag
 
 DEMO_MINUTES = 4.0
-"""Minutes of training that one seed of a demonstration has for all its runs together."""
+"""Minutes of training of the `demo` preset, for all runs of one seed together."""
 DEMO_OPTIONS: dict[str, tuple[str, ...]] = {
     "listops": ("--expressions", "20000"),
     "logic": ("--generated", "10000"),
@@ -24,70 +24,71 @@ DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
     "listops": ("--size", "100"),
     "syntax_eval": ("--count", "50"),
 }
-"""Options of a demonstration, by task."""
+"""Options of the `demo` preset, by task."""
 
 
 @dataclass
 class DataConfig:
-    """The data. A demonstration draws its own."""
+    """Data. The `demo` preset ignores these options and generates its data."""
 
     listops_data: Path | None = None
-    """Directory with train_d20s.tsv and test_d20s.tsv; None to draw expressions."""
+    """Directory with train_d20s.tsv and test_d20s.tsv; None to generate expressions."""
     logic_data: Path | None = None
-    """Directory with train0 … test12; None to fetch the official files."""
+    """Directory with train0 … test12; None to download the official files."""
     sst_data: Path | None = None
-    """Directory with train.txt, dev.txt and test.txt; None to fetch the official treebank."""
+    """Directory with train.txt, dev.txt and test.txt; None to download the official treebank."""
     vectors: tuple[str, ...] = ()
-    """Files of word vectors, as `tasks.sst --vectors` takes them; none for its default."""
+    """Files of word vectors, as for `tasks.sst --vectors`; none for its default."""
     text_data: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, for language models."""
     treebank: Path | None = None
-    """True trees, as `tasks.parsing --treebank` takes them."""
+    """True trees, as for `tasks.parsing --treebank`."""
     pairs: Path | None = None
-    """Minimal pairs, as `tasks.syntax_eval --pairs` takes them."""
+    """Minimal pairs, as for `tasks.syntax_eval --pairs`."""
 
 
 @dataclass
 class ExecutorConfig:
-    """Where the runs are computed."""
+    """Execution."""
 
     jobs: int = 1
-    """Runs at a time on this machine."""
+    """Number of runs to train at the same time on this machine."""
     threads: int | None = None
-    """CPU threads of each run; by default, with several --jobs, an equal share of the cores."""
+    """CPU threads per run; by default, with several --jobs, the cores are divided equally."""
     executor: Literal["here", "slurm"] = "here"
-    """`slurm` gives each run a job on a Slurm cluster, through submitit: pip install '.[cluster]'."""
+    """`here` runs on this machine; `slurm` submits one Slurm job per run with submitit (pip install
+    '.[cluster]')."""
     partition: str | None = None
     """Slurm partition."""
     time: float = 24.0
-    """Hours that a Slurm job may take; one that needs more is queued again and goes on."""
+    """Time limit of a Slurm job in hours; a job that needs more is requeued and resumes."""
     gpus: int = 0
-    """GPUs of each Slurm job."""
+    """Number of GPUs per Slurm job."""
 
 
 @dataclass
 class ReproduceConfig(DataConfig, ExecutorConfig):
-    """A table."""
+    """Reproduce a table."""
 
     seeds: int = 1
-    """Runs of each configuration, with seeds from 1 on."""
+    """Number of runs for each configuration, with the seeds 1, 2, …"""
     only: tuple[str, ...] = ()
     """Only the rows of these models."""
     preset: Literal["paper", "small", "demo"] = "paper"
-    """Of every run: `paper` is the papers' configuration, `small` a smaller one that sentiment and language
-    models have, `demo` a small table on drawn data in less than ten minutes."""
+    """Preset of all runs: `paper` has the configurations of the papers, `small` (sentiment and language
+    models) smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
     budget: float | None = None
-    """Hours after which runs are stopped, to be continued by the same command, and the table is written."""
+    """Stop the runs after this many hours and write the table; the same command continues them."""
     dry_run: bool = False
-    """Only list the runs, how far each is, and about how long it will take."""
+    """Only list the runs, their states and their estimated remaining times."""
     directory: Path = Path("runs", "reproduce")
-    """Holds the runs, which tables share, and the tables."""
+    """Directory for the tables and the runs, which tables share."""
 
     def check(self, table: Table) -> None:
-        """Raise a UserError that names the first option out of range.
+        """Raise a UserError if an option is out of range; the message names the option.
 
         Args:
-            table: the one asked for.
+            table: the table to reproduce.
         """
         check_at_least(1, self, "seeds", "jobs", "threads")
         check_at_least(0, self, "gpus")
@@ -101,25 +102,25 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
 
     @property
     def demo(self) -> bool:
-        """Whether this is the demonstration."""
+        """Whether the preset is `demo`."""
         return self.preset == "demo"
 
     @property
     def threads_of_a_run(self) -> int | None:
-        """Threads of each run; None leaves it to PyTorch."""
+        """CPU threads per run; None for PyTorch's default."""
         if self.threads is not None or self.jobs == 1 or self.executor != "here":
             return self.threads
         return max(1, (os.cpu_count() or 1) // self.jobs)
 
 
 def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
-    """The runs that a call needs, all of the first seed first.
+    """List the runs that a table needs, seed by seed.
 
     Args:
-        table: the one asked for.
+        table: the table to reproduce.
         config: the options.
     Raises:
-        UserError: a bad option, data are missing, or a directory holds another run.
+        UserError: a bad option, missing data, or a directory holds another run.
     """
     config.check(table)
     needed = trainings_of(*table.select(demo=config.demo, only=config.only))
@@ -142,7 +143,7 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
 
 
 def _training_options(training: Training, config: ReproduceConfig, minutes: float) -> tuple[str, ...]:
-    """Where the data of a run are, or how many to draw and how long to train."""
+    """Options for the data of a run and, for `demo`, its training time."""
     if config.demo:
         return (*DEMO_OPTIONS[training.task], "--max-minutes", f"{minutes:.2f}")
     match training.task:
@@ -158,7 +159,7 @@ def _training_options(training: Training, config: ReproduceConfig, minutes: floa
 
 
 def _with_data(evaluation: Evaluation, config: ReproduceConfig) -> Evaluation:
-    """An evaluation with what it reads, or how much to draw."""
+    """The evaluation with options for its data."""
     task, options = evaluation
     if config.demo:
         return Evaluation(task, (*options, *DEMO_EVALUATIONS.get(task, ())))

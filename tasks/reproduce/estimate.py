@@ -1,4 +1,4 @@
-"""About how long a run will take: from the epochs that it has trained, or from a few steps of its model."""
+"""Estimate the training time of a run, from its previous epochs or from a few training steps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tasks.reproduce.runs import Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_to_dict
-from tasks.runs.task import Prepared
+from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 
 STEPS, ENOUGH_SECONDS = 5, 8
-"""Timed steps, after one that is not; fewer where they have taken so long."""
+"""Number of timed steps, after an untimed one; timing stops earlier after `ENOUGH_SECONDS`."""
 SMALL_DATA: dict[str, dict[str, Any]] = {
     "listops": {"data_dir": None, "expressions": 3_000, "validation_size": 100, "train_size": None},
     "logic": {"data_dir": None, "generated": 3_000, "split": "full"},
 }
-"""Options that draw a little data of the same distribution, which a few steps need."""
+"""Options that generate little data from the same distribution, which is enough for timing."""
 TRAINING_EXAMPLES: dict[tuple[str, str | None], int] = {
     ("listops", None): 76_000,
     ("logic", "full"): 121_977,
@@ -33,14 +33,14 @@ TRAINING_EXAMPLES: dict[tuple[str, str | None], int] = {
     ("logic", "B"): 79_154,
     ("logic", "C"): 46_707,
 }
-"""Of the standard data, where SMALL_DATA is measured instead."""
+"""Number of training examples of the standard data, for tasks that are timed on SMALL_DATA."""
 
 
 class Estimator:
-    """Measures each configuration once.
+    """Estimates training times; each configuration is timed only once.
 
     Args:
-        threads: of each run; None for PyTorch's number.
+        threads: CPU threads per run; None for PyTorch's default.
     """
 
     def __init__(self, threads: int | None) -> None:
@@ -48,12 +48,12 @@ class Estimator:
         self._measured: dict[str, float | None] = {}
 
     def seconds_left(self, run: Run) -> float | None:
-        """About how long the training of a run will take, without its tests.
+        """Estimate the remaining training time of a run, without its evaluations.
 
         Args:
-            run: any.
+            run: in any state.
         Returns:
-            Seconds, 0 for one that is trained; None if its data cannot be loaded.
+            Seconds, 0 if training is finished; None if the data cannot be loaded.
         """
         state, config = run.state(), run.config
         if state.kind not in ("missing", "unfinished"):
@@ -64,7 +64,7 @@ class Estimator:
             epoch: float | None = spent / state.epochs
             config = run.saved
         elif config.max_minutes is not None:
-            return 60.0 * float(config.max_minutes)  # more than needed, if the epochs end first
+            return 60.0 * float(config.max_minutes)  # an upper bound, as the epochs may end first
         else:
             epoch = self._epoch_seconds(run)
         if epoch is None:
@@ -73,7 +73,7 @@ class Estimator:
         return left if config.max_minutes is None else min(left, max(0.0, 60.0 * config.max_minutes - spent))
 
     def _epoch_seconds(self, run: Run) -> float | None:
-        """Seconds of an epoch; those of a step are measured once for all sizes and splits of the data."""
+        """Seconds per epoch; a training step is timed once for all sizes and splits of the data."""
         task, config = run.training.task, run.config
         small = SMALL_DATA.get(task)
         measured = dataclasses.replace(
@@ -92,18 +92,18 @@ class Estimator:
 
 
 def _measure(config: TrainingConfig, task: str) -> float | None:
-    """Seconds of a training step, or of an epoch where the data are those of the run."""
+    """Seconds per training step or, if the task has no SMALL_DATA, per epoch."""
     try:
         use_threads(config)
-        prepared = _prepare(task)(config)
+        experiment = _prepare(task)(config)
     except UserError:
         return None
-    batches = prepared.task.training_batches(1, config.batch_size)
-    step = _step_seconds(config, prepared, batches)
+    batches = experiment.task.training_batches(1, config.batch_size)
+    step = _step_seconds(config, experiment, batches)
     return step if task in SMALL_DATA else step * len(batches)
 
 
-def _step_seconds(config: TrainingConfig, prepared: Prepared, batches: Sequence[Any]) -> float:
+def _step_seconds(config: TrainingConfig, experiment: Experiment, batches: Sequence[Any]) -> float:
     from tasks.runs.fabric import build_fabric  # importing Lightning Fabric takes long
     from tasks.runs.trainer import Trainer
 
@@ -111,7 +111,7 @@ def _step_seconds(config: TrainingConfig, prepared: Prepared, batches: Sequence[
         fabric = build_fabric(config)
         fabric.launch()
         run = RunDirectory(Path(directory))
-        trainer = Trainer(config, prepared.task, prepared.model, prepared.optimization, fabric, run)
+        trainer = Trainer(config, experiment.task, experiment.model, experiment.optimization, fabric, run)
         trainer.train_batch(batches[0])
         times: list[float] = []
         for batch in batches[1 : 1 + STEPS] or batches:
@@ -123,8 +123,8 @@ def _step_seconds(config: TrainingConfig, prepared: Prepared, batches: Sequence[
         return statistics.fmean(times)
 
 
-def _prepare(task: str) -> Callable[[Any], Prepared]:
-    """What loads the data and builds the model of a run."""
+def _prepare(task: str) -> Callable[[Any], Experiment]:
+    """The function that loads the data and builds the model of a run."""
     match task:
         case "listops":
             from tasks.listops.task import LISTOPS

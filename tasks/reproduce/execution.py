@@ -1,6 +1,7 @@
-"""Where runs are computed: on this machine, some at a time, or each as a job of a Slurm cluster.
+"""Execute runs, on this machine or as jobs of a Slurm cluster.
 
-A run is a list of command lines. Whatever stops them, they go on from there when they are asked for again.
+A run is a list of command lines. If they are stopped for any reason, they resume when they are executed
+again.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Work:
-    """What is left of a run.
+    """The remaining commands of a run.
 
     Args:
         name: of the run.
-        commands: what follows `python -m`, in order.
-        log: a file for what they print; None for the terminal.
+        commands: the arguments of `python -m`, in order.
+        log: file for their output; None for the terminal.
     """
 
     name: str
@@ -39,26 +40,26 @@ class Work:
     log: Path | None = None
 
     def __call__(self) -> int:
-        """Carry out the commands as a job of a cluster.
+        """Execute the commands, in a job of a cluster.
 
         Returns:
-            The exit status of the first that fails, or 0.
+            The exit status of the first command that fails, or 0.
         """
         return Workers(1).complete(self)
 
     def checkpoint(self) -> Any:
-        """What submitit queues when the time of the job is over: the same, which goes on."""
+        """Called by submitit when the time of the job is over: requeue the same commands, which resume."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 class Workers:
-    """Carries out some works at a time on this machine.
+    """Executes works on this machine.
 
     Args:
-        jobs: how many.
-        deadline: of `time.monotonic`; None for none.
+        jobs: number of works to execute at the same time.
+        deadline: a time of `time.monotonic`; None for none.
     """
 
     def __init__(self, jobs: int, deadline: float | None = None) -> None:
@@ -68,14 +69,14 @@ class Workers:
         self._stopped = False
 
     def run(self, works: Sequence[Work]) -> list[str]:
-        """Carry out all, until they are done or the deadline is over.
+        """Execute works until they are done or the deadline is reached.
 
         Args:
             works: in order.
         Returns:
-            Names of those that failed.
+            The names of the works that failed.
         Raises:
-            KeyboardInterrupt: after every command that ran has saved its state and ended.
+            KeyboardInterrupt: after all running commands have saved their state and ended.
         """
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
@@ -86,12 +87,12 @@ class Workers:
                 raise
 
     def complete(self, work: Work) -> int:
-        """Carry out the commands of a work, one after another.
+        """Execute the commands of a work, one after another.
 
         Args:
-            work: any.
+            work: the remaining commands of a run.
         Returns:
-            The exit status of the first that fails, or 0; 130 for what is stopped.
+            The exit status of the first command that fails, 130 if stopped, or 0.
         """
         with ExitStack() as stack:
             log = None
@@ -116,7 +117,7 @@ class Workers:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT if log is not None else None,
-                start_new_session=True,  # Ctrl-C is ours to pass on, once
+                start_new_session=True,  # so that Ctrl-C reaches it only once, through `_stop`
             )
             self._running.add(process)
         try:
@@ -130,7 +131,7 @@ class Workers:
                 self._running.discard(process)
 
     def _stop(self) -> None:
-        """Ask every command to save and end, and start no more."""
+        """Tell all commands to save and end, and start no others."""
         with self._lock:
             self._stopped = True
             for process in self._running:
@@ -149,17 +150,17 @@ def submit(
     poll: float = 10.0,
     **parameters: Any,
 ) -> list[str]:
-    """Carry out each work as a job of a cluster, through submitit, and wait for all.
+    """Submit each work as a job of a cluster, with submitit, and wait for all.
 
     Args:
-        works: without logs, which submitit keeps.
-        folder: for its files; on a cluster, on a file system that all nodes see.
-        cluster: `slurm`, or `local` for processes of this machine.
-        deadline: of `time.monotonic`, when jobs are cancelled; None for none.
-        poll: seconds between looks at the jobs.
+        works: without logs; submitit writes them.
+        folder: for submitit's files; on a cluster, it must be on a shared file system.
+        cluster: `slurm`, or `local` for processes on this machine.
+        deadline: a time of `time.monotonic` at which jobs are cancelled; None for none.
+        poll: seconds between checks of the jobs.
         parameters: of `submitit.AutoExecutor.update_parameters`.
     Returns:
-        Names of those that failed.
+        The names of the works that failed.
     Raises:
         UserError: submitit is not installed, or there is no such cluster.
         KeyboardInterrupt: after the jobs were cancelled.

@@ -1,4 +1,4 @@
-"""What a table is: the training runs that it needs, where in their results its numbers are, its layout."""
+"""The definition of a table: rows and columns, the runs that it needs, and where its numbers are found."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tasks.reporting.summary import Published
 
 
 class Training(NamedTuple):
-    """A training run, but for its seed, preset and data.
+    """A training run, without its seed, preset and data.
 
     Args:
-        task: `listops` stands for `python -m tasks.listops train`.
-        options: of the command line.
+        task: `listops` for `python -m tasks.listops train`.
+        options: command-line options.
     """
 
     task: str
@@ -22,11 +22,11 @@ class Training(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a trained model beside the final test of its run.
+    """An evaluation of a trained model, in addition to the final test of its run.
 
     Args:
-        task: `parsing` stands for `python -m tasks.parsing evaluate`.
-        options: of the command line.
+        task: `parsing` for `python -m tasks.parsing evaluate`.
+        options: command-line options.
     """
 
     task: str
@@ -34,17 +34,17 @@ class Evaluation(NamedTuple):
 
 
 Key = str | int | Mapping[str, Any]
-"""A step into JSON: a name; a place in a list, or among the values of an object; or what an entry of a list
-must agree with."""
+"""A step of a path into JSON values: a key of an object; an index into a list or into the values of an
+object; or a mapping that selects the first matching entry of a list of objects."""
 
 
 class Cell(NamedTuple):
-    """Where a number of ours comes from.
+    """Where a measured number is found.
 
     Args:
         training: the run.
-        keys: the way to the number in the JSON results.
-        evaluation: whose results; None for results.json, the final test of the run.
+        keys: the path to the number in the JSON results.
+        evaluation: the evaluation that has the results; None for the final test of the run, in results.json.
     """
 
     training: Training
@@ -54,13 +54,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A model.
+    """A row of a table: a model.
 
     Args:
-        name: shown.
-        model: for `--only`.
-        cells: by column; none for a model that is not part of this project.
-        published: by column.
+        name: shown in the table.
+        model: its name for `--only`.
+        cells: by column; empty for a model that is not part of this project.
+        published: published results, by column.
     """
 
     name: str
@@ -74,16 +74,16 @@ class Table:
     """A table of a paper.
 
     Args:
-        title: what it shows, in a sentence.
+        title: shown above the table.
         columns: names of the measures.
-        rows: models.
-        notes: what to know about the numbers.
-        demo_columns: those of `--preset demo`; None for all.
-        presets: that its tasks have.
+        rows: the models.
+        notes: shown below the table.
+        demo_columns: the columns for `--preset demo`; None for all.
+        presets: values of `--preset` that its tasks have.
         percent: whether the results are fractions, to be shown in %.
-        digits: decimals.
-        axis: what the columns are values of, where they are places on the axis of a plot.
-        models_side_by_side: whether models are columns and measures lines.
+        digits: number of decimals.
+        axis: label of the x axis, if the columns are numbers and the table is also plotted.
+        models_side_by_side: whether to show models as columns and measures as rows.
     """
 
     title: str
@@ -98,18 +98,18 @@ class Table:
     models_side_by_side: bool = False
 
     def select(self, *, demo: bool, only: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-        """Columns and rows of one call.
+        """Select columns and rows.
 
         Args:
-            demo: whether the preset is the demonstration.
-            only: models; empty for all.
+            demo: whether the preset is `demo`.
+            only: names of models; empty for all.
         """
         columns = self.demo_columns if demo and self.demo_columns is not None else self.columns
         return columns, tuple(row for row in self.rows if not only or row.model in only)
 
 
 def trainings_of(columns: tuple[str, ...], rows: tuple[Row, ...]) -> dict[Training, tuple[Evaluation, ...]]:
-    """The trainings that some cells need, and the evaluations of each.
+    """List the training runs that a table needs, and the evaluations of each.
 
     Args:
         columns, rows: from `Table.select`.
@@ -128,13 +128,13 @@ def trainings_of(columns: tuple[str, ...], rows: tuple[Row, ...]) -> dict[Traini
 
 
 def find(results: Any, keys: tuple[Key, ...]) -> float | None:
-    """The number at the end of a way into JSON.
+    """Find a number in JSON values.
 
     Args:
         results: JSON values.
-        keys: the way.
+        keys: the path to the number.
     Returns:
-        The number; None where the way ends early or at null, such as for operations that no pair has.
+        The number; None if the path does not exist or leads to null.
     Example:
         >>> find({"rows": [{"name": "a", "f1": {"x": 0.5}}]}, ("rows", {"name": "a"}, "f1", 0))
         0.5

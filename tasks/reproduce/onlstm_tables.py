@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ordered_memory.span_f1 import SENTENCE_LEVEL
 from ordered_memory.tree_recovery import VARIANTS
-from tasks.language_model.grammar import draw_pairs
+from tasks.language_model.grammar import generate_pairs
 from tasks.logic import published as logic
 from tasks.reporting.summary import Published
 from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
@@ -13,7 +13,7 @@ from tasks.syntax_eval.paper_table import Row as Construction
 
 PRESETS = ("paper", "small", "demo")
 MODELS = {"onlstm": "ON-LSTM", "lstm": "LSTM"}
-"""In the order of the published numbers of minimal pairs."""
+"""In the order of the published results on minimal pairs."""
 LANGUAGE_MODELS = {model: Training("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
 
 PERPLEXITY = {
@@ -21,7 +21,7 @@ PERPLEXITY = {
     "lstm": {"validation": Published(60.0), "test": Published(57.3)},
     "prpn": {"test": Published(62.0)},
 }
-"""The LSTM's are of AWD-LSTM, which has ON-LSTM's layers and sizes."""
+"""The results of the LSTM are AWD-LSTM's, which has the same sizes as the ON-LSTM."""
 
 
 def _perplexity_row(model: str) -> Row:
@@ -40,7 +40,7 @@ PARSING = {
 
 
 def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> Row:
-    """Trees of a layer, or of a baseline; `source` is their name in the results, if it is another one."""
+    """The row of a layer or baseline; `source` is its name in the results, if it is not `name`."""
     cells = {
         column: Cell(
             LANGUAGE_MODELS[model],
@@ -53,19 +53,19 @@ def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> Row:
 
 
 def _column(row: Construction) -> str:
-    """A name that tells a line from those of the same name in other sections."""
+    """A unique name for a row; rows of different sections may have the same name."""
     return f"{row.section.split('-')[0]}: {row.group}: {row.name}"
 
 
-DRAWN = tuple(dict.fromkeys(pair.construction for pair in draw_pairs(1, seed=1)))
-"""Constructions of the drawn pairs, which are the lines of a demonstration."""
+GENERATED = tuple(dict.fromkeys(pair.construction for pair in generate_pairs(1, seed=1)))
+"""Constructions of the generated pairs, for the `demo` preset."""
 
 
 def _pairs_row(place: int, model: str) -> Row:
-    """A language model on every kind of minimal pair; `place` is that of its published numbers."""
+    """The row of a language model; `place` is the index of its published results."""
     lines = {
         _column(row): {"section": row.section, "group": row.group, "name": row.name} for row in PAPER_ROWS
-    } | {name: {"section": OTHER, "name": name} for name in DRAWN}
+    } | {name: {"section": OTHER, "name": name} for name in GENERATED}
     cells = {
         column: Cell(LANGUAGE_MODELS[model], ("lines", line, "accuracy", 0), Evaluation("syntax_eval"))
         for column, line in lines.items()
@@ -86,7 +86,7 @@ LOGIC_OPTIONS: dict[str, tuple[str, ...]] = {
         *("--input-dropout", "0.2", "--output-dropout", "0.2", "--adam-betas", "0.9", "0.999"),
     ),
 }
-"""An LSTM of the ON-LSTM paper's sizes and optimizer, which ON-LSTM's preset has."""
+"""The LSTM gets the sizes and optimizer of the ON-LSTM paper, which the preset of ON-LSTM already has."""
 
 
 def _operations_row(model: str) -> Row:
@@ -104,7 +104,7 @@ TABLES: dict[str, Table] = {
         percent=False,
         digits=2,
         rows=tuple(map(_perplexity_row, PERPLEXITY)),
-        notes=("Published, LSTM: AWD-LSTM. Ours read the text as one stream.",),
+        notes=("Published results of the LSTM are AWD-LSTM's. Our models read the text from start to end.",),
     ),
     "on-table-2": Table(
         title="Table 2 of ON-LSTM: F1 of the trees of its language model",
@@ -116,14 +116,14 @@ TABLES: dict[str, Table] = {
             _parsing_row("right-branching"),
         ),
         notes=(
-            f"F1: {SENTENCE_LEVEL}. Published numbers are of the WSJ test section and WSJ10; ours are of the "
-            "treebank that --treebank names, or of the drawn sentences of --preset demo.",
+            f"F1: {SENTENCE_LEVEL}. Published results are on the WSJ test section and WSJ10, ours on the "
+            "treebank of --treebank or, for --preset demo, on generated sentences.",
         ),
     ),
     "on-table-3": Table(
         title="Table 3 of ON-LSTM: accuracy on minimal pairs",
         columns=tuple(map(_column, PAPER_ROWS)),
-        demo_columns=DRAWN,
+        demo_columns=GENERATED,
         presets=PRESETS,
         rows=tuple(_pairs_row(place, model) for place, model in enumerate(MODELS)),
         models_side_by_side=True,
@@ -138,9 +138,9 @@ TABLES: dict[str, Table] = {
         rows=tuple(map(_operations_row, MODELS)),
         axis="operations",
         notes=(
-            "Test pairs by the operations of the longer formula, after training on at most 6. Published: the "
-            "same models in Table 1 of Ordered Memory.",
+            "Test pairs by number of operations of the longer formula, after training on at most 6. "
+            "Published results are from Table 1 of Ordered Memory.",
         ),
     ),
 }
-"""By the name on the command line."""
+"""By name on the command line."""

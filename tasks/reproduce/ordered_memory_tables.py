@@ -11,7 +11,7 @@ from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
 F1_NOTE = f"F1: of the induced trees, {CORPUS_LEVEL}."
 TREE_F1 = ("span_f1", str(CORPUS_LEVEL), "model")
 INDUCING = ("ordered-memory", "ordered-memory-tree-rnn-cell", "gumbel-tree-lstm")
-"""Models whose results have F1 of induced trees."""
+"""Models that induce trees, so that their results have F1."""
 
 TREE_RNN_CELL = ("--cell", "tree-rnn")
 NAMES = {
@@ -27,11 +27,11 @@ NAMES = {
     "gold-tree-cell": "Gated Recursive Cell, true trees",
     "gold-tree-rnn": "TreeRNN, true trees",
 }
-"""By `--model`; the operator of the ablation sets a model of its own apart."""
+"""By `--model`; Ordered Memory with the operator of the ablation has a name of its own."""
 
 
 def _training(task: str, model: str, *options: str) -> Training:
-    """The run of a model of `NAMES`."""
+    """The training run of a model of `NAMES`."""
     if model == "ordered-memory-tree-rnn-cell":
         return Training(task, ("--model", "ordered-memory", *TREE_RNN_CELL, *options))
     return Training(task, ("--model", model, *options))
@@ -53,7 +53,7 @@ def _logic_row(model: str) -> Row:
 
 
 def _literature(name: str, **published: Published) -> Row:
-    """A model that this project does not have."""
+    """A model that is not part of this project."""
     return Row(f"{name} (literature)", name.lower().replace(" ", "-"), {}, published)
 
 
@@ -76,7 +76,7 @@ def _listops_row(model: str) -> Row:
 
 
 def _hard_row(model: str, tests: tuple[str, ...], published: dict[str, Published] | None = None) -> Row:
-    """Tests that are harder than what the model was trained on; `standard` is the final test of its run."""
+    """The row of a model on harder tests; `standard` is the final test of its run."""
     training = _training("listops", model)
     cells = {
         test: Cell(
@@ -116,8 +116,8 @@ TABLES: dict[str, Table] = {
         demo_columns=(*logic.LONGER, logic.F1),
         rows=tuple(map(_logic_row, NAMES)),
         notes=(
-            "7 to 12: test pairs by the operations of the longer formula, after training on at most 6. "
-            "A, B, C: the test pairs that a split leaves out of training, of every length.",
+            "7 to 12: test pairs by number of operations of the longer formula, after training on at most 6. "
+            "A, B, C: the test pairs that the split leaves out of training, with any number of operations.",
             F1_NOTE,
         ),
     ),
@@ -154,8 +154,8 @@ TABLES: dict[str, Table] = {
             _literature("Havrylov et al.", **{"SST-2": Published(90.2, 0.2), "SST-5": Published(51.5, 0.4)}),
         ),
         notes=(
-            "Published numbers are of the test part, over GloVe 840B where nothing else is said, which the "
-            "two Tree-LSTMs fine-tune. Without a test.txt ours are of dev.txt, which also chose the epoch.",
+            "Published results are on the test data, with GloVe 840B unless stated otherwise, which the two "
+            "Tree-LSTMs fine-tune. Without a test.txt, ours are on dev.txt, which also selected the epoch.",
         ),
     ),
     "listops-lengths": Table(
@@ -178,8 +178,8 @@ TABLES: dict[str, Table] = {
             ),
         ),
         notes=(
-            "standard: test expressions of every length. Published at 200 tokens and more: what later papers "
-            "report for Ordered Memory on tests drawn in the same way.",
+            "standard: test expressions of all lengths. Published results for 200 and more tokens are those"
+            " that later papers report for Ordered Memory on tests from the same distribution.",
         ),
     ),
     "listops-arguments": Table(
@@ -201,10 +201,10 @@ TABLES: dict[str, Table] = {
             ),
         ),
         notes=(
-            "standard: the test expressions of the run. lra: 500 to 2,000 tokens and up to 10 arguments, "
-            "drawn as for Long Range Arena. Published at more than 5 arguments: what later papers report for "
-            "Ordered Memory.",
+            "standard: the test expressions of the run. lra: 500 to 2,000 tokens and up to 10 arguments, as"
+            " in Long Range Arena. Published results for more than 5 arguments are those that later papers "
+            "report for Ordered Memory.",
         ),
     ),
 }
-"""By the name on the command line."""
+"""By name on the command line."""

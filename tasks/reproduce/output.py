@@ -1,4 +1,4 @@
-"""A table with its numbers as text, Markdown, JSON and a plot."""
+"""Write a table with its numbers as text, Markdown, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
 
 def text(results: Results, layout: Layout = plain) -> str:
-    """The table with its notes.
+    """Format the table with its notes.
 
     Args:
         results: of the table.
-        layout: makes a table of a header and rows: `tables.table` or `tables.markdown`.
+        layout: formats a header and rows: `tables.table` or `tables.markdown`.
     """
     header = ["", *results.columns]
     rows = [row for line in results.lines for row in _rows(line, results)]
@@ -30,18 +30,18 @@ def text(results: Results, layout: Layout = plain) -> str:
 
 
 def write(results: Results, directory: Path) -> list[Path]:
-    """Write the table as Markdown and JSON, and as a plot where its columns are places on an axis.
+    """Write the table as Markdown and JSON and, if its columns are numbers, as a plot.
 
     Args:
         results: of the table.
-        directory: for the files, which are named after the table; it is made if it is missing.
+        directory: for the files, which are named after the table; created if it does not exist.
     Returns:
-        Their paths.
+        The paths of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / f"{results.name}-{results.preset}"
     paths = [base.with_suffix(".md"), base.with_suffix(".json")]
-    # A line of Markdown goes on in the next one, so every note is an item of a list.
+    # Markdown would join the lines of notes, so they become items of a list.
     title, _, rest = text(results, markdown).partition("\n")
     head, _, notes = rest.rpartition("\n\n")
     items = "\n".join(f"- {note}" for note in notes.splitlines())
@@ -54,7 +54,7 @@ def write(results: Results, directory: Path) -> list[Path]:
 
 
 def _rows(line: Line, results: Results) -> list[list[str]]:
-    """A model's rows: ours, the best seed where there are several, and the published one."""
+    """The rows of a model: measured, best seed (if there are several), published."""
     cells = [line.summaries[column] for column in results.columns]
     digits = results.table.digits
     published = ["–" if cell.published is None else str(cell.published) for cell in cells]
@@ -69,7 +69,7 @@ def _rows(line: Line, results: Results) -> list[list[str]]:
 
 
 def _mean(cell: Summary, digits: int) -> str:
-    """For instance 98.1 ± 0.3 (n 5)."""
+    """Format mean and standard deviation: 98.1 ± 0.3 (n 5)."""
     if cell.mean is None:
         return "–"
     deviation = "" if cell.deviation is None else f" ± {number(cell.deviation, digits)}"
@@ -77,7 +77,7 @@ def _mean(cell: Summary, digits: int) -> str:
 
 
 def _plot(results: Results, axis: str) -> str:
-    """Ours and published over the columns that are numbers."""
+    """Plot measured and published results over the columns that are numbers."""
     places = {column: float(column) for column in results.columns if column.isdecimal()}
     series: dict[str, list[tuple[float, float]]] = {}
     for line in results.lines:

@@ -1,4 +1,4 @@
-"""The numbers of a table: over the seeds of each cell, beside the published ones."""
+"""Collect the numbers of a table: mean and deviation over seeds, and published results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Summary:
 
     Args:
         values: of the finished runs, by seed.
-        mean: of the values; None without any.
-        deviation: their sample standard deviation; None for fewer than two.
+        mean: of the values; None if there are none.
+        deviation: sample standard deviation; None for fewer than two values.
         best: the value of the seed with the best validation score.
-        published: what the paper has; None for nothing.
+        published: the published result; None if there is none.
     """
 
     values: dict[int, float]
@@ -35,11 +35,11 @@ class Summary:
 
 @dataclass(frozen=True)
 class Line:
-    """A model of the table.
+    """The results of a model.
 
     Args:
-        name: shown.
-        ours: whether it is a model of this project, and not one of the literature.
+        name: shown in the table.
+        ours: whether the model is part of this project; if not, it has only published results.
         summaries: by column.
     """
 
@@ -92,31 +92,31 @@ class Results:
         }
 
     def notes(self) -> list[str]:
-        """What to know about the numbers: the conventions, the runs that are not in them, those cut short."""
+        """The notes below the table: conventions, runs without results, runs that ended early."""
         unit = ", in %" if self.table.percent else ""
         notes = [
             f"Preset {self.preset}{unit}. Mean ± sample standard deviation over the n seeds that finished. "
-            "Best: the seed with the best validation score. Validation data alone chose the epoch.",
+            "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
         for run in self.runs:
             state = run.state()
             if state.kind not in TESTED:
-                notes.append(f"Not in the numbers: {run.name}, {state.text}.")
+                notes.append(f"Not included: {run.name}, {state.text}.")
             elif state.epochs < run.config.epochs and run.config.max_minutes is None:
-                notes.append(f"Cut short: {run.name}, {state.text}.")
+                notes.append(f"Ended early: {run.name}, {state.text}.")
         return notes
 
 
 def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: Sequence[Run]) -> Results:
-    """Read the results of all runs that have finished.
+    """Collect the results of all finished runs.
 
     Args:
-        name: of the table, on the command line.
-        table: its layout.
+        name: of the table on the command line.
+        table: its definition.
         preset: of the runs.
-        only: models; empty for all, and for those of the literature.
-        runs: of this call.
+        only: names of models; empty for all models, those from the literature included.
+        runs: of the table.
     """
     columns, rows = table.select(demo=preset == "demo", only=only)
     scale = 100.0 if table.percent else 1.0
@@ -132,7 +132,7 @@ def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: S
 
 
 def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
-    """The number of a cell in each run that has it."""
+    """The values of a cell, by run."""
     values = {}
     for run in runs:
         path = run.results_of(cell.evaluation) if run.training == cell.training else None

@@ -1,4 +1,4 @@
-"""The runs that a table needs: their command lines, their directories, and how far each is."""
+"""The runs that a table needs: their command lines, directories and states."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from typing import Any, Literal, NamedTuple
 
 from tasks.reproduce.layout import Evaluation, Training
 from tasks.runs.command_line import parse_run
-from tasks.runs.config import COMPUTATION
+from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
 
 Kind = Literal["missing", "unfinished", "diverged", "trained", "finished"]
 
-MAY_DIFFER = COMPUTATION | {"epochs", "max_minutes"}
-"""Options that do not set a run apart: where and how it is computed, and how long at most."""
+MAY_DIFFER = COMPUTE_OPTIONS | {"epochs", "max_minutes"}
+"""Options that may differ between a saved run and the run that a table needs."""
 
 
 class State(NamedTuple):
-    """How far a run is.
+    """The state of a run.
 
     Args:
-        kind: `trained` runs lack an evaluation; a diverged run is not continued.
-        epochs: how many it has trained.
-        text: the same for the reader.
+        kind: a `trained` run lacks an evaluation, a `finished` run does not; a `diverged` run is not
+            continued.
+        epochs: number of epochs that it was trained.
+        text: describes the state.
     """
 
     kind: Kind
@@ -48,12 +49,12 @@ class Run:
     """A training run with its evaluations.
 
     Args:
-        training: what it trains.
+        training: task and options.
         seed: of the run.
-        root: holds the directories of all runs.
+        root: directory that contains the directories of all runs.
         preset: of the task.
-        options: of this call, after those of the training: its data, the minutes of a demonstration.
-        evaluations: evaluations with the options of this call, by what the table names them.
+        options: further options, for data and training time.
+        evaluations: pairs of an evaluation of the table and the same evaluation with options for its data.
     """
 
     training: Training
@@ -65,7 +66,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The same for the same run of every table."""
+        """The name and directory of the run; tables share runs with the same name."""
         words = [self.preset, *(word.removeprefix("--") for word in self.training.options)]
         return f"{self.training.task}/{'-'.join(words)}-seed-{self.seed}"
 
@@ -78,7 +79,7 @@ class Run:
         """The file with the results of an evaluation, or of the final test.
 
         Args:
-            evaluation: as the table names it; None for the final test.
+            evaluation: an evaluation of the table; None for the final test.
         """
         if evaluation is None:
             return self.files.results
@@ -87,12 +88,12 @@ class Run:
         return self.files.path / f"{words[-150:]}.json"
 
     def commands(self, threads: int | None) -> Iterator[Command]:
-        """What is left to do, in order: training, if it has not finished, and the evaluations.
+        """Yield the remaining commands: training, if it is not finished, and evaluations.
 
-        Nothing is left of a run that has diverged.
+        There are none for a run that has diverged.
 
         Args:
-            threads: of each command; None for PyTorch's number.
+            threads: CPU threads of each command; None for PyTorch's default.
         """
         how = () if threads is None else ("--threads", str(threads))
         kind = self.state().kind
@@ -107,7 +108,7 @@ class Run:
                 yield Command(task, ("evaluate", *options, *checkpoint, *target, *how))
 
     def state(self) -> State:
-        """How far the run is, from the files in its directory."""
+        """The state of the run, according to the files in its directory."""
         files = self.files
         epochs = len(files.read_metrics()) if files.metrics.exists() else 0
         if files.diverged.exists():
@@ -124,10 +125,10 @@ class Run:
         return State("finished", epochs, f"finished {ended}")
 
     def check(self) -> None:
-        """Check that the options are valid, and those of the run in the directory, if there is one.
+        """Check that the options are valid and agree with the run in the directory, if there is one.
 
         Raises:
-            UserError: a bad option, or the directory holds a run with other ones.
+            UserError: an option is out of range, or the directory holds a run with other options.
         """
         self.config.check()
         if not self.files.config.exists():
@@ -136,24 +137,24 @@ class Run:
             found = getattr(self.saved, name)
             if name not in MAY_DIFFER and found != wanted:
                 raise UserError(
-                    f"{self.files.path}: its run has {name} {found}, the table needs {wanted}; move it away, "
-                    "or name another --directory"
+                    f"{self.files.path}: its run has {name} {found}, but the table needs {wanted}; move it "
+                    "away, or use another --directory"
                 )
 
     @cached_property
     def config(self) -> Any:
-        """The configuration that the options stand for."""
+        """The configuration of the run, according to its options."""
         verb = import_module(f"tasks.{self.training.task}.__main__").VERBS["train"]
         program = f"python -m tasks.{self.training.task}"
         return parse_run(verb.config, verb.presets, list(self._training_words), program)
 
     @property
     def saved(self) -> Any:
-        """The configuration of the run in the directory."""
+        """The saved configuration of the run in the directory."""
         return config_from_dict(type(self.config), read_json(self.files.config), self.files.config)
 
     def validation(self) -> float:
-        """The score that its best epoch was chosen by; higher is better."""
+        """The best validation score of the run; higher is better."""
         rows = self.files.read_metrics()
         if "validation_accuracy" in rows[0]:
             return max(float(row["validation_accuracy"]) for row in rows)
@@ -165,6 +166,6 @@ class Run:
         return ("--preset", self.preset, *self.training.options, *self.options, *place)
 
     def _is_evaluated(self, named: Evaluation) -> bool:
-        """Whether the results are there and belong to the best weights of today."""
+        """Whether there are results that are not older than the best weights."""
         results, best = self.results_of(named), self.files.best
         return results.exists() and best.exists() and results.stat().st_mtime >= best.stat().st_mtime

@@ -1,1 +1,1 @@
-"""One training run: trainer, checkpoints, run directory, options and the command line, for every task."""
+"""What all tasks share: the training loop, checkpoints, run directories, options and the command line."""

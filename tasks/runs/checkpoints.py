@@ -1,7 +1,7 @@
-"""Checkpoints without pickled objects: tensors in safetensors, everything else as JSON in its header.
+"""Checkpoints without pickle: a safetensors file with the tensors, and all else as JSON in its header.
 
-One file holds both, so that replacing it is one atomic step. Outside a run, a directory as Hugging Face has
-it holds the same: model.safetensors and config.json. What reads checkpoints takes either.
+A single file can be replaced atomically. An exported model is a directory with model.safetensors and
+config.json, as on the Hugging Face Hub. Functions that load weights accept both.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tasks.runs.run_directory import read_json, write_json
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:
-    """Write a model's parameters under their own names, with `metadata` (JSON) in the header.
+    """Write a model's state dict, with `metadata` as JSON in the header.
 
     Args:
         path: the safetensors file.
-        model: its state dict is written.
+        model: the model to save.
         metadata: what is needed to rebuild the model.
     """
     save_tensors(path, model.state_dict(), metadata)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
-    """Write tensors by name, with `metadata` (JSON) in the header.
+    """Write tensors by name, with `metadata` as JSON in the header.
 
     Args:
-        path: of the safetensors file.
+        path: the safetensors file.
         tensors: on any device.
-        metadata: JSON.
+        metadata: JSON values.
     """
     write_atomically(path, save(_detached(tensors), {"json": json.dumps(metadata)}))
 
@@ -49,9 +49,9 @@ def write_directory(directory: Path, tensors: Mapping[str, Tensor], metadata: di
     """Write tensors as model.safetensors, and `metadata` as config.json.
 
     Args:
-        directory: one that exists.
+        directory: must exist.
         tensors: by name, on any device.
-        metadata: JSON.
+        metadata: JSON values.
     """
     write_atomically(directory / WEIGHTS, save(_detached(tensors), {"format": "pt"}))
     write_json(directory / CONFIG, metadata)
@@ -62,34 +62,34 @@ def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The JSON in a checkpoint's header, or in its config.json.
+    """Read the metadata of a checkpoint: the JSON in the header of a file, or the config.json of a directory.
 
     Args:
-        path: a run's best.safetensors, or a directory.
+        path: a run's best.safetensors, or an exported directory.
     Returns:
-        What `save_weights` or `write_directory` was given as `metadata`.
+        The `metadata` that `save_weights` or `write_directory` was given.
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of weights.
+        UserError: the file does not exist or is not a checkpoint of weights.
     """
     metadata = read_checkpoint(path)[1]
     if not isinstance(metadata, dict):
         raise UserError(f"{path}: not a checkpoint of this project (its header is not a JSON object)")
     if metadata.keys() == {"dict"}:
         raise UserError(
-            f"{path}: holds the state of a run in training; the weights are in its best.safetensors"
+            f"{path}: holds the training state of a run; its trained weights are in best.safetensors"
         )
     return metadata
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Read what `save_weights` or `write_directory` wrote into a model of the same shape.
+    """Load the weights that `save_weights` or `write_directory` wrote into a model.
 
     Args:
-        path: a run's best.safetensors, or a directory.
-        model: has the parameters that the file names; they are overwritten.
+        path: a run's best.safetensors, or an exported directory.
+        model: its parameters are overwritten; their names and shapes must be those of the file.
     Raises:
-        UserError: no such file, not a checkpoint, a parameter is missing or has another shape, or a value is
-            not finite.
+        UserError: the file does not exist or is not a checkpoint, a parameter is missing or has another
+            shape, or a value is not finite.
     """
     tensors, _ = read_checkpoint(path)
     check_weights(path, tensors, model)
@@ -100,7 +100,7 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
     """Raise a UserError unless the weights of a checkpoint are finite and fit the model.
 
     Args:
-        path: the checkpoint, for errors.
+        path: the checkpoint, for error messages.
         tensors: its weights by name.
         model: the model to load them into.
     """
@@ -111,22 +111,22 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise UserError(
-                f"{path}: checkpoint of another shape: {name} is {found.get(name, 'missing')} in the file, "
-                f"{expected.get(name, 'missing')} in the model"
+                f"{path}: the checkpoint does not fit the model: {name} is {found.get(name, 'missing')} in "
+                f"the file, {expected.get(name, 'missing')} in the model"
             )
         if not tensors[name].isfinite().all():
             raise UserError(f"{path}: {name} has values that are not finite")
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """The content of a checkpoint.
+    """Read a checkpoint.
 
     Args:
-        path: the safetensors file, or a directory with model.safetensors and config.json.
+        path: a safetensors file, or a directory with model.safetensors and config.json.
     Returns:
         The tensors by name, on the CPU, and the JSON value.
     Raises:
-        UserError: no such checkpoint, or it cannot be read.
+        UserError: the checkpoint does not exist or cannot be read.
     """
     is_directory = os.path.isdir(path)
     try:
@@ -136,8 +136,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Any]:
         return tensors, read_json(path / CONFIG) if is_directory else json.loads(header["json"])
     except FileNotFoundError:
         if is_directory:
-            raise UserError(f"{path}: has no {WEIGHTS}; of a run, name its best.safetensors") from None
-        if path.exists():  # safetensors does not tell the two apart
+            raise UserError(
+                f"{path}: this directory has no {WEIGHTS}; for a run directory, name its best.safetensors"
+            ) from None
+        if path.exists():  # safetensors reports both cases as a missing file
             raise UserError(f"{path}: no permission to read") from None
         raise UserError(f"{path}: no such checkpoint{_how_to_make(path)}") from None
     except PermissionError:
@@ -147,7 +149,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Any]:
 
 
 def _how_to_make(path: Path) -> str:
-    """The command that creates a missing checkpoint, if its path is runs/TASK/PRESET-…"""
+    """The command that creates a missing checkpoint, if its path looks like runs/TASK/PRESET-…"""
     match path.parts:
         case (*_, "runs", task, run, _):
             options = f"--preset {run.split('-', 1)[0]} --run-dir {path.parent} --resume"
@@ -155,23 +157,23 @@ def _how_to_make(path: Path) -> str:
     return ""
 
 
-def random_state(device: torch.device) -> Tensor:
-    """The state of the random generator of a device, which dropout draws from.
+def rng_state(device: torch.device) -> Tensor:
+    """Get the state of a device's random number generator.
 
     Args:
         device: CPU or CUDA.
     Returns:
-        The state, (n,) uint8; n depends on the kind of device.
+        The state, (n,) uint8; n differs between CPU and CUDA.
     """
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def set_random_state(device: torch.device, state: Tensor) -> None:
-    """Restore the state of the random generator of a device.
+def set_rng_state(device: torch.device, state: Tensor) -> None:
+    """Set the state of a device's random number generator.
 
     Args:
         device: CPU or CUDA.
-        state: what `random_state` returned for a device of this kind, (n,) uint8.
+        state: what `rng_state` returned for a device of the same type, (n,) uint8.
     """
     state = state.cpu().clone()  # PyTorch reads a view from the start of its storage
     if device.type == "cuda":

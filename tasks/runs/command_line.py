@@ -1,4 +1,4 @@
-"""What the command lines of all tasks share: verbs, presets, groups of options, one-line errors."""
+"""The command line of the tasks: verbs, presets, groups of options and one-line error messages."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Verb(NamedTuple):
     """A subcommand of a task.
 
     Args:
-        config: dataclass of its options. Its docstring is the verb's description in `--help`; inherited
-            options are shown in one box per class that declares them.
-        run: runs the verb.
-        presets: maps the value of `--model` to the presets by name; the first is the default. Only for a verb
-            that trains: its configuration is that of a run, which `--resume` reads back.
+        config: dataclass of its options. Its docstring is the verb's description in `--help`, where the
+            inherited options stand in one box per base class.
+        run: the function that runs the verb.
+        presets: only for a verb that trains: returns the presets by name, given the value of `--model`. The
+            first preset is the default. With `--resume` the saved configuration takes its place.
     """
 
     config: type[Any]
@@ -52,18 +52,18 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
 
     Args:
         program: the command, for messages: "python -m tasks.listops".
-        about: the task in a sentence, for `--help`.
+        about: one sentence about the task, for `--help`.
         verbs: verbs by name.
-        arguments: without the program; None for those of this process.
+        arguments: without the program; by default `sys.argv[1:]`.
     Returns:
-        The exit status: 0; 2 for bad input, which is reported in one line; 130 when interrupted; 141 when
-        the reader of the output has closed it.
+        The exit status: 0 for success, 2 for bad input (reported in one line), 130 if interrupted, 141 if the
+        reader of the output, such as `head`, has closed the pipe.
     """
     if arguments is None:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # also outside training
-        if isinstance(sys.stdout, io.TextIOWrapper):  # results end in no error where a terminal is not UTF-8
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM acts like Ctrl-C
+        if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8, printing must not fail
             sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -79,12 +79,12 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         else:
             config = parse_run(verb.config, verb.presets, words, called, description)
         verb.run(config)
-        print(end="", flush=True)  # where the output is closed there is no sys.stdout
+        print(end="", flush=True)  # unlike sys.stdout.flush(), this also works if standard output is closed
     except (UserError, BackendError) as error:
-        # Every process of a run raises the same error about its options and files: report it once.
+        # All processes of a run raise the same error: report it once.
         return _fail(program, str(error)) if is_main_process() else EXIT_BAD_INPUT
     except BrokenPipeError:
-        # The reader, such as `head`, is done: discard what is still to be flushed at exit.
+        # Discard the output that Python would flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:
@@ -93,12 +93,12 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         if is_out_of_memory(error):
             return _fail(program, f"not enough memory for these options ({memory_error_text(error)})")
         if is_lost_process(error):
-            return _fail(program, "another process of this run has failed; see its message")
+            return _fail(program, "another process of this run has failed; see its error message")
         raise
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         if interruption.resumable:
-            print(f"to resume: {_resuming(program, arguments)}", file=sys.stderr)
+            print(f"to resume: {_resume_command(program, arguments)}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -116,9 +116,9 @@ def parse(
 
     Args:
         cls: a dataclass; inherited options are grouped by the class that declares them.
-        words: the command line.
+        words: the arguments.
         program: the command, for `--help`.
-        default: values that the options override; by default the defaults of `cls`.
+        default: the values of options that are not given; by default those of `cls`.
         description: the text above the options in `--help`; by default the docstring of `cls`.
     Returns:
         The configuration.
@@ -143,18 +143,20 @@ def parse_run(
     program: str,
     description: str | None = None,
 ) -> Config:
-    """The configuration of a training run: a preset, or with `--resume` the saved one, and the options.
+    """Parse the command line of a training run.
+
+    Options override those of the preset or, with `--resume`, those of the saved configuration.
 
     Args:
         cls: the task's configuration class.
-        presets_of: see `Verb`.
-        words: the command line.
+        presets_of: see `Verb.presets`.
+        words: the arguments.
         program: the command, for `--help`.
         description: as for `parse`.
     Returns:
         The configuration.
     Raises:
-        UserError: no such preset, or a saved configuration that cannot be read.
+        UserError: there is no such preset, or the saved configuration cannot be read.
     """
     presets = presets_of(option(words, "--model"))
     name = option(words, "--preset") or next(iter(presets))
@@ -173,10 +175,10 @@ def parse_run(
 
 
 def option(words: Sequence[str], name: str) -> str | None:
-    """The value of an option given as `--name value` or `--name=value`; the last one counts.
+    """Find the value of an option given as `--name value` or `--name=value`; the last one counts.
 
     Args:
-        words: the command line.
+        words: the arguments.
         name: the option, with its dashes.
     Returns:
         The value as text; None if the option is not given.
@@ -202,7 +204,7 @@ def _overview(about: str, verbs: Mapping[str, Verb]) -> str:
 
 
 def _sentence(cls: type[Any]) -> str:
-    """The docstring of a configuration, in one line."""
+    """The docstring of a configuration class in one line."""
     return " ".join((cls.__doc__ or "").split())
 
 
@@ -210,9 +212,10 @@ _GROUP = "group_"
 
 
 def _grouped(cls: type[Any], default: Any) -> Any:
-    """A dataclass for tyro: the fields that `cls` itself declares and those without a default, and a nested
-    dataclass for each base class with other fields. Tyro shows each in a box named after the base: "run
-    options" for `RunConfig`.
+    """Group the inherited fields of `cls` for tyro, which shows each nested dataclass in a box of its own.
+
+    The result has the fields that `cls` itself declares, all fields without a default, and one nested
+    dataclass for the other fields of each base class. The box of `RunConfig` is called "run options".
     """
     types = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -220,11 +223,11 @@ def _grouped(cls: type[Any], default: Any) -> Any:
     members: list[Any] = []
     for base in cls.__mro__:
         own = [name for name in inspect.get_annotations(base) if name in fields]
-        documents = _documents(base) if own else {}
+        docstrings = _field_docstrings(base) if own else {}
         described = [
             (
                 name,
-                typing.Annotated[types[name], tyro.conf.arg(help=documents.get(name, ""))],
+                typing.Annotated[types[name], tyro.conf.arg(help=docstrings.get(name, ""))],
                 _default(fields.pop(name), default),
             )
             for name in own
@@ -238,7 +241,7 @@ def _grouped(cls: type[Any], default: Any) -> Any:
             )
             boxed: Any = typing.Annotated[group, tyro.conf.arg(name=title, help=_sentence(base))]
             groups.append((f"{_GROUP}{title}", boxed, dataclasses.field(default_factory=group)))
-    members.sort(key=lambda member: not _is_required(member[2]))  # as a dataclass wants them
+    members.sort(key=lambda member: not _is_required(member[2]))  # in a dataclass, defaults come last
     return dataclasses.make_dataclass(cls.__name__, [*members, *groups], namespace={"__doc__": cls.__doc__})
 
 
@@ -254,20 +257,20 @@ def _default(field: dataclasses.Field[Any], default: Any) -> Any:
 
 
 @functools.cache
-def _documents(cls: type[Any]) -> dict[str, str]:
-    """The docstring of each field of a dataclass, in one line."""
+def _field_docstrings(cls: type[Any]) -> dict[str, str]:
+    """The docstring of each field that a dataclass itself declares, in one line."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     body = typing.cast(ast.ClassDef, definition).body
-    documents = {}
+    docstrings = {}
     for field, text in itertools.pairwise(body):
         match field, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(string))):
-                documents[name] = " ".join(string.split())
-    return documents
+                docstrings[name] = " ".join(string.split())
+    return docstrings
 
 
-def _resuming(program: str, arguments: Sequence[str] | None) -> str:
-    """The command that resumes the run that was interrupted."""
+def _resume_command(program: str, arguments: Sequence[str] | None) -> str:
+    """The command that resumes an interrupted run."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     return f"{program} {shlex.join(words if '--resume' in words else [*words, '--resume'])}"
 

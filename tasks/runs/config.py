@@ -1,4 +1,4 @@
-"""The options that every task's training takes."""
+"""Training options that all tasks share."""
 
 from __future__ import annotations
 
@@ -8,71 +8,73 @@ from typing import Literal
 
 from tasks.runs.options import check_at_least, check_below_one, check_positive, check_text
 
-COMPUTATION = frozenset(
+COMPUTE_OPTIONS = frozenset(
     [
         *("run_dir", "resume", "seeds", "save_every", "log_every", "threads", "accelerator", "devices"),
         *("strategy", "precision", "backend", "recompute_every", "evaluation_batch_size"),
     ]
 )
-"""Options that say where and how a run is computed; the others set it apart."""
+"""Options that do not change what is trained: where a run is saved, how it is logged, what it is computed on.
+Two runs that differ in another option are different experiments."""
 
 
 @dataclass
 class RunConfig:
-    """Where a run goes, and what it computes with."""
+    """Run directory, logging and hardware."""
 
     run_dir: Path | None = None
-    """Directory of the run; the default names task, preset, model and seed."""
+    """Directory of the run. The default name contains task, preset, model and seed."""
     resume: bool = False
-    """Continue the run in this directory with the results of an uninterrupted one, or start a new one."""
+    """Resume the run in this directory, with the same results as without interruption; start one if it holds
+    none."""
     seed: int = 1
-    """Seed of the data, their order, the initial weights and dropout."""
+    """Random seed for data, data order, initial weights and dropout."""
     save_every: int = 200
-    """Steps between checkpoints within an epoch; every epoch ends with a checkpoint."""
+    """Save a checkpoint every this many training steps, and after every epoch."""
     log_every: int = 50
-    """Steps between points of TensorBoard's curves within an epoch."""
+    """Log to TensorBoard every this many training steps, and after every epoch."""
     threads: int | None = None
-    """CPU threads of each process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core). Use 1 where
-    other programs keep the cores busy: threads that wait for a core slow each other down."""
+    """CPU threads per process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core). Use 1 if other
+    programs keep the cores busy: threads that wait for a core slow each other down."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    """Kind of device to train on."""
+    """Device to train on."""
     devices: int = 1
-    """Number of processes, each with its own device."""
+    """Number of devices, with one process each."""
     strategy: Literal["auto", "ddp"] = "auto"
-    """How several processes work together: a strategy of Lightning Fabric."""
+    """Distributed strategy of Lightning Fabric."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
-    """Floating-point precision, as Lightning Fabric names it."""
+    """Floating-point precision, as in Lightning Fabric."""
 
     def check(self) -> None:
-        """Raise a UserError that names the first option out of range."""
+        """Raise a UserError if an option is out of range; the message names the option."""
         check_at_least(1, self, "save_every", "log_every", "threads", "devices")
         check_at_least(0, self, "seed")
-        check_text(str(self.run_dir), "--run-dir")  # TensorBoard writes to no other names
+        check_text(str(self.run_dir), "--run-dir")  # TensorBoard needs a name in UTF-8
 
     @property
     def directory(self) -> Path:
-        """Where the run goes: the same place for the same experiment."""
+        """The run directory; by default the same for the same task, preset, model and seed."""
         raise NotImplementedError
 
 
 @dataclass
 class TrainingConfig(RunConfig):
-    """The training loop."""
+    """Training loop."""
 
     epochs: int = 50
     """Passes over the training data."""
     max_minutes: float | None = None
-    """Stop after this many minutes of training, in the middle of an epoch if necessary."""
+    """Stop after this many minutes of training, even in the middle of an epoch."""
     batch_size: int = 128
-    """Examples per batch and process."""
+    """Training batch size per process."""
     evaluation_batch_size: int = 256
-    """Examples per batch in evaluation; fewer where they are long."""
+    """Largest batch size in evaluation; batches of long sequences are smaller."""
     learning_rate: float = 1e-3
     """Initial learning rate."""
     weight_decay: float = 1.2e-6
-    """L2 penalty, added to the gradient."""
+    """Weight decay (L2 penalty)."""
     gradient_clip: float = 1.0
-    """Largest norm of the gradient; a larger one is scaled down to it."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
 
     def check(self) -> None:
         super().check()
@@ -83,19 +85,19 @@ class TrainingConfig(RunConfig):
 
 @dataclass
 class AdamConfig(TrainingConfig):
-    """Adam, with a learning rate that falls when validation accuracy no longer rises."""
+    """Adam, with a learning rate that is reduced when validation accuracy stops improving."""
 
     adam_betas: tuple[float, float] = (0.0, 0.999)
-    """Decay rates of Adam's averages of the gradient and of its square, both in [0, 1)."""
+    """Adam's β1 and β2: decay rates of the running averages of the gradient and of its square."""
     adam_epsilon: float = 1e-9
-    """Added to the denominator of Adam's step."""
+    """Adam's ε, added to the denominator."""
     patience: int = 2
-    """Epochs without a better validation accuracy after which the learning rate falls."""
+    """Epochs without better validation accuracy that are allowed before the learning rate is reduced."""
     learning_rate_decay: float = 0.5
-    """Factor by which the learning rate falls."""
+    """Factor by which the learning rate is multiplied."""
     average_decay: float = 0.0
-    """Decay of an exponential moving average of the weights, which is then what is validated and saved as the
-    best; 0 for the weights themselves."""
+    """Decay of an exponential moving average (EMA) of the weights. If it is not 0, the averaged weights are
+    evaluated and saved."""
 
     def check(self) -> None:
         super().check()

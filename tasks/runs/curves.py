@@ -1,4 +1,4 @@
-"""TensorBoard's curves of a run: after every epoch, and within epochs at regular steps."""
+"""TensorBoard logging: after every epoch, and at regular steps within epochs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tasks.runs.task import Scores, Task
 
 
 class Curves:
-    """A context manager that writes curves in the main process, and nothing in the others.
+    """A context manager that logs to TensorBoard in the main process and does nothing in the others.
 
     Args:
         directory: for the event files; None in every process but the main one.
         task: defines the metrics.
-        every: steps between two points within an epoch.
-        step: the step of the checkpoint; points after it are dropped, as their steps are taken again.
+        every: log every this many steps within an epoch.
+        step: the step of the checkpoint that training resumes from; later points are dropped.
     """
 
     def __init__(self, directory: Path | None, task: Task, every: int, step: int) -> None:
@@ -41,21 +41,22 @@ class Curves:
                 self._writer.close()
 
     def begin_epoch(self, sums: Tensor, examples: int) -> None:
-        """Note where an epoch, or the rest of one, begins.
+        """Called at the start of an epoch, or of the rest of an epoch that is resumed.
 
         Args:
-            sums: total loss in nats and number of correct answers so far, (2,), on the device.
-            examples: number of examples so far.
+            sums: total loss in nats and number of correct predictions so far in this epoch, (2,), on the
+                device.
+            examples: number of examples so far in this epoch.
         """
         self._sums, self._examples = sums.clone(), examples
 
     def add_step(self, step: int, sums: Tensor, examples: int, learning_rate: float) -> None:
-        """Write the means since the last point if one is due; only then does the host wait for the device.
+        """Log the mean metrics since the last point, every `every` steps; others do not wait for the GPU.
 
         Args:
-            step: steps taken since the beginning.
+            step: training steps since the beginning of the run.
             sums, examples: as for `begin_epoch`.
-            learning_rate: of the step.
+            learning_rate: of this step.
         """
         if self._writer is None or self._sums is None or step % self.every:
             return
@@ -65,7 +66,7 @@ class Curves:
         self.begin_epoch(sums, examples)
 
     def add_epoch(self, row: dict[str, Any]) -> None:
-        """Write the metrics, learning rate and time of an epoch.
+        """Log the metrics, learning rate and time of an epoch.
 
         Args:
             row: a row of metrics.jsonl.
@@ -86,7 +87,7 @@ class Curves:
 
     @contextmanager
     def _naming_directory(self) -> Iterator[None]:
-        """Add the directory to errors that name no file, such as that of a full disk."""
+        """Add the directory to an OSError that names no file, such as "No space left on device"."""
         try:
             yield
         except OSError as error:

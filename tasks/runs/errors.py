@@ -1,4 +1,4 @@
-"""Exceptions that the command line shows as one line."""
+"""Exceptions that the command line reports in one line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 
 class UserError(ValueError):
-    """An error that the user can fix. The message is one line that says what is wrong, and where."""
+    """An error that the user can fix. Its message says in one line what is wrong, and where."""
 
 
 class Interrupted(KeyboardInterrupt):
     """Training was stopped by Ctrl-C or SIGTERM.
 
     Args:
-        message: what was saved, in one line.
+        message: says in one line what was saved.
         resumable: whether there is a checkpoint to resume from.
     """
 
@@ -31,7 +31,7 @@ _ALLOCATION = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, NumPy or PyTorch means that there is not enough memory.
+    """Whether an error of Python, NumPy or PyTorch is an out-of-memory error.
 
     Args:
         error: any exception.
@@ -42,7 +42,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def memory_error_text(error: BaseException) -> str:
-    """The failed allocation in the words of the error, or else the error's type.
+    """The part of an out-of-memory error that says how much was requested, or else the error's type.
 
     Args:
         error: an error for which `is_out_of_memory` is true.

@@ -1,4 +1,4 @@
-"""What the commands that evaluate a trained model have in common."""
+"""Options that all commands which evaluate a trained model share."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tasks.runs.threads import use_threads
 
 @dataclass
 class ResultsConfig:
-    """Threads and results."""
+    """Threads and output file."""
 
     threads: int | None = None
-    """CPU threads; by default PyTorch chooses. Use 1 where other programs keep the cores busy."""
+    """CPU threads; by default PyTorch chooses. Use 1 if other programs keep the cores busy."""
     json: Path | None = None
-    """Also write the results to this file."""
+    """Also write the results to this JSON file."""
 
     def set_up(self) -> None:
-        """Set the number of threads, and check that the results can be written.
+        """Set the number of threads and check that the output file can be written.
 
         Raises:
-            UserError: more threads than cores, or a file that cannot be written.
+            UserError: there are fewer cores than threads, or the file cannot be written.
         """
         use_threads(self)
         check_writable_file("--json", self.json)
 
     def write(self, results: Any) -> None:
-        """Write the results to `--json`, if it is given.
+        """Write the results to the file of `--json`, if it is given.
 
         Args:
             results: JSON values.

@@ -1,4 +1,4 @@
-"""Lightning Fabric as the tasks use it: its devices, and checkpoints of training without pickled objects."""
+"""Set up Lightning Fabric: devices, and a checkpoint plug-in that writes safetensors instead of pickles."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MOST_PROCESSES = max(8, os.cpu_count() or 1)
 
 
 def build_fabric(config: TrainingConfig) -> Fabric:
-    """Lightning Fabric as configured; the processes start at `launch`.
+    """Configure Lightning Fabric; `launch` starts the processes.
 
     Args:
-        config: devices, strategy and precision.
+        config: accelerator, devices, strategy and precision.
     Raises:
         UserError: this machine does not have these devices.
     """
@@ -47,12 +47,12 @@ def build_fabric(config: TrainingConfig) -> Fabric:
 
 
 class SafetensorsIO(CheckpointIO):
-    """Lets `Fabric.save` and `Fabric.load` write and read nested dictionaries as one safetensors file."""
+    """Lets `Fabric.save` and `Fabric.load` store a nested dictionary in one safetensors file."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        """Write a nested dictionary to one file, whole or not at all.
+        """Write a nested dictionary to one file, atomically.
 
         Args:
             checkpoint: dictionaries, lists, tensors and JSON values.
@@ -73,13 +73,13 @@ class SafetensorsIO(CheckpointIO):
             map_location: ignored; tensors are loaded to the CPU.
             weights_only: ignored; nothing is unpickled.
         Returns:
-            The dictionary, its tuples as lists.
+            The dictionary; its tuples have become lists.
         Raises:
-            UserError: no such file, or not the state of a run in training.
+            UserError: the file does not exist or is not the training state of a run.
         """
         tensors, skeleton = read_checkpoint(Path(path))
         if not isinstance(skeleton, dict) or skeleton.keys() != {"dict"}:
-            raise UserError(f"{path}: not the state of a run in training, which --resume needs")
+            raise UserError(f"{path}: not the training state of a run, which --resume needs")
         try:
             checkpoint: dict[str, Any] = _put_back_tensors(skeleton, tensors)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ class SafetensorsIO(CheckpointIO):
         return checkpoint
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Delete a checkpoint; one that is missing is ignored.
+        """Delete a checkpoint if it exists.
 
         Args:
             path: the file.
@@ -96,12 +96,12 @@ class SafetensorsIO(CheckpointIO):
 
 
 def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """`value` as JSON; its tensors are moved to `tensors`, named by their path in `value`.
+    """Convert `value` to JSON values; its tensors are moved to `tensors`, named by their path in `value`.
 
-    Dictionaries become lists of pairs, because an optimizer's keys are numbers and JSON's are not.
+    Dictionaries become lists of pairs: the state of an optimizer has integer keys, which JSON does not allow.
     """
     if isinstance(value, Tensor):
-        # A copy: safetensors refuses two names for one piece of memory.
+        # A copy, because safetensors refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
         return {"tensor": name}
     if isinstance(value, dict):

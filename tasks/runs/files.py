@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes: a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from pathlib import Path
 from tasks.runs.errors import UserError
 
 _OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
-"""Names of open files: replacing the file behind one would leave its other writers with the old file."""
+"""Paths that refer to open files. These are written in place: other processes may be writing to them, too."""
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{16}\.part", re.DOTALL)
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that replaces it when the block succeeds.
+    """Yield a temporary path that replaces `path` when the block succeeds.
 
-    A crash, a full disk or a signal inside the block leaves `path` as it was. A symbolic link stays a link:
-    its target is replaced. A file keeps its permissions. Anything but a regular file, such as a device or a
-    pipe, is written in place, and so is a file that is open already (/dev/stdout).
+    If the block fails, because of a crash, a full disk or a signal, `path` is left as it was. A symbolic link
+    stays a link, and its target is replaced. A file keeps its permissions. Devices, pipes and files that are
+    already open (/dev/stdout) are written in place.
 
     Args:
         path: the file to write, in a directory that exists.
     Yields:
-        The path to write to; the file must be opened, not replaced.
+        The path to write to: an empty file, which must be opened and not replaced.
     Raises:
-        OSError: the file cannot be written; `filename` is `path`.
+        OSError: the file cannot be written; the error's `filename` is `path`.
     Example:
         >>> import tempfile
         >>> target = Path(tempfile.mkdtemp()) / "a.txt"
@@ -59,14 +59,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.close(descriptor)
         _sync_directory(target.parent)
     except OSError as error:
-        # The error of a full disk names no file, others name the temporary one.
+        # "No space left on device" names no file, and other errors name the temporary one.
         if error.errno is not None and error.filename in (None, str(temporary), str(target.parent)):
             error.filename, error.filename2 = str(path), None
         raise
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a whole file through `atomic_path`.
+    """Write a file atomically, with `atomic_path`.
 
     Args:
         path: the file, in a directory that exists.
@@ -79,13 +79,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def check_writable_file(option: str, path: Path | None) -> None:
-    """Check, before anything takes its time, that the file named by an option can be written.
+    """Check, before a long computation, that an output file can be written.
 
     Args:
-        option: the option, for the error: "--json".
-        path: its value; None passes.
+        option: the option that names the file, such as "--json", for error messages.
+        path: its value; None is accepted.
     Raises:
-        UserError: `path` is a directory, its directory does not exist, or one of the two is read-only.
+        UserError: `path` is a directory, its parent directory does not exist, or one of them is read-only.
     """
     if path is None:
         return
@@ -98,15 +98,15 @@ def check_writable_file(option: str, path: Path | None) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of killed processes, but not those of running ones.
+    """Remove temporary files that killed processes have left, but not those of running ones.
 
     Args:
-        directory: subdirectories are left alone.
+        directory: searched without its subdirectories.
     """
     for path in directory.iterdir():
         if not _LEFTOVER.fullmatch(path.name):
             continue
-        with suppress(OSError):  # removed already, in use, or owned by someone else
+        with suppress(OSError):  # already removed, in use, or owned by another user
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,22 +125,22 @@ def _written_in_place(path: Path) -> bool:
 
 
 def _create_beside(target: Path) -> tuple[Path, int]:
-    """A new empty file in the directory of `target`, locked while its descriptor is open."""
-    with suppress(PermissionError):  # a directory that is writable but not readable
+    """Create an empty file in the directory of `target`; it is locked while its descriptor is open."""
+    with suppress(PermissionError):  # the directory may be writable but not readable
         remove_leftovers(target.parent)
     while True:
         path = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.part")
-        # O_EXCL: an existing file or link of this name is not opened.
+        # O_EXCL: never open an existing file or link.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # some file systems have no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists():  # not removed as a leftover before it was locked
+        if path.exists():  # else another process removed it as a leftover before it was locked
             return path, descriptor
         os.close(descriptor)
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make a rename survive a power failure, if the file system supports it."""
+    """Make a rename survive a power failure, where the file system supports this."""
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

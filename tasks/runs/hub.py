@@ -1,4 +1,4 @@
-"""Trained models outside their runs: found on the Hugging Face Hub, and exported with a model card."""
+"""Sharing trained models: find checkpoints on the Hugging Face Hub, and export models with a model card."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from tasks.runs.options import flag
 from tasks.runs.run_directory import RunDirectory, config_to_dict
 
 _HUB_NAME = re.compile(r"[\w.-]+/(?!.*\.safetensors$)[\w.-]+")
-"""What may be the name of a model: a missing file of weights is not looked for on the Hub."""
+"""A model name on the Hub, "owner/name". A missing .safetensors file is not looked for on the Hub."""
 
 
 @dataclass
 class ExportConfig:
-    """Write a trained model as a directory that `from_pretrained` reads, with a model card."""
+    """Write a trained model and its model card to a directory that `from_pretrained` reads."""
 
     directory: Annotated[Path, tyro.conf.Positional]
-    """The directory to write; new or empty."""
+    """The directory to write; must be new or empty."""
     checkpoint: Path | None = None
-    """A run's best.safetensors, whose results the card has; by default the model that comes with the project,
-    or the language model of the demo."""
+    """A run's best.safetensors; its results go into the model card. The default is the model that comes with
+    the project or, for the language model, the run of the demo preset."""
 
     def check(self) -> None:
-        """Raise a UserError if there is something in the directory already."""
+        """Raise a UserError unless the directory is new or empty."""
         if self.directory.exists() and not (self.directory.is_dir() and not any(self.directory.iterdir())):
             raise UserError(f"{self.directory}: must be a new directory or an empty one")
 
 
 def find_checkpoint(path: str | Path, **download: Any) -> Path:
-    """Where a checkpoint is; a model on the Hub is downloaded.
+    """Find a checkpoint; download it if it is on the Hugging Face Hub.
 
     Args:
-        path: a file, a directory, or, where there is neither, a name on the Hugging Face Hub: "owner/name".
+        path: a file, a directory, or else the name of a model on the Hub: "owner/name".
         download: options of `huggingface_hub.snapshot_download`.
     Returns:
-        A file or directory, which need not exist if it cannot be a name.
+        A file or directory. It may not exist, if `path` cannot be a name on the Hub.
     Raises:
-        UserError: the Hub has no such model or is out of reach.
+        UserError: the Hub has no such model or cannot be reached.
     """
     name = os.fspath(path)
     if os.path.exists(name) or not _HUB_NAME.fullmatch(name):
@@ -56,24 +56,24 @@ def find_checkpoint(path: str | Path, **download: Any) -> Path:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"{name}: no such file or directory, and the Hugging Face Hub does not give it ({reason})"
+            f"{name}: no such file or directory, and not available on the Hugging Face Hub ({reason})"
         ) from None
 
 
-def card_values(program: str, config: Any, preset: Any, results: str | None) -> dict[str, str | None]:
-    """What the model card says of a run.
+def model_card_values(program: str, config: Any, preset: Any, results: str | None) -> dict[str, str | None]:
+    """The template values of a model card: results, and the command that trains the model.
 
     Args:
-        program: of the task: "python -m tasks.listops".
-        config: of the run.
-        preset: the configuration that its preset stands for.
+        program: command of the task: "python -m tasks.listops".
+        config: configuration of the run.
+        preset: configuration of its preset, without further options.
         results: as text; None if there are none.
     """
     return {"results": results, "command": f"{program} train {_options(config, preset)}"}
 
 
 def _options(config: Any, preset: Any) -> str:
-    """The options of a run: preset, seed and those that differ from the preset."""
+    """The command-line options of a run: preset, seed and all that differ from the preset."""
     values, defaults = config_to_dict(config), config_to_dict(preset)
     always = ("preset", "seed")
     differing = [name for name in values if values[name] != defaults[name]]
@@ -89,11 +89,13 @@ def _options(config: Any, preset: Any) -> str:
     return shlex.join(words)
 
 
-def results_of(checkpoint: Path) -> dict[str, Any] | None:
-    """The results of the run that a checkpoint is the best of; None if it is not one, or not finished.
+def results_of_run(checkpoint: Path) -> dict[str, Any] | None:
+    """Read the results of the run that a checkpoint belongs to.
 
     Args:
         checkpoint: a file.
+    Returns:
+        None if it is not a run's best.safetensors, or the run is not finished.
     """
     run = RunDirectory(checkpoint.parent)
     return run.read_results() if checkpoint == run.best else None

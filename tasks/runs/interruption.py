@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request that the loop sees between two steps."""
+"""Handle Ctrl-C and SIGTERM: finish the current training step, then stop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NOTICE = b"\nstopping after this step and saving a checkpoint; interrupt again t
 
 
 class Interruption:
-    """Within the block, the first SIGINT or SIGTERM sets `requested`; a second one interrupts at once.
+    """A context manager in which the first SIGINT or SIGTERM sets `requested`, and a second one interrupts.
 
     Args:
-        announce: whether to acknowledge the first one on standard error.
+        announce: whether to print a notice to standard error at the first signal.
     """
 
     def __init__(self, *, announce: bool = True) -> None:

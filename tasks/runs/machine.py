@@ -1,4 +1,4 @@
-"""What a program runs on and from: the device, and the commit of the checkout."""
+"""The device that a program runs on, and the git commit of its code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Batch = TypeVar("Batch")
 
 
 def device_name(device: str | torch.device) -> str:
-    """The model of a GPU or of the processor.
+    """The model name of a GPU, or of the processor.
 
     Args:
-        device: as PyTorch names it.
+        device: a PyTorch device.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -30,11 +30,11 @@ def device_name(device: str | torch.device) -> str:
 
 
 def to_device(batch: Batch, device: str | torch.device) -> Batch:
-    """A batch with its tensors on a device.
+    """Move the tensors of a batch to a device.
 
     Args:
         batch: tensors in tuples, lists or dictionaries.
-        device: as PyTorch names it.
+        device: a PyTorch device.
     """
     from lightning_fabric.utilities.apply_func import move_data_to_device  # importing it takes long
 
@@ -44,10 +44,10 @@ def to_device(batch: Batch, device: str | torch.device) -> Batch:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this file belongs to, "-dirty" if it has been changed.
+    """The commit of the checkout that this file belongs to, with "-dirty" if there are uncommitted changes.
 
     Returns:
-        None without git or for an installed package, also where that is inside another project's checkout.
+        None without git, or if this package is installed and not a checkout.
     """
     try:
         _git("ls-files", "--error-unmatch", Path(__file__).name)
@@ -57,7 +57,7 @@ def commit() -> str | None:
 
 
 def _git(*words: str) -> str:
-    """What git prints in the directory of this file."""
+    """Run git in the directory of this file and return its output."""
     found = subprocess.run(
         ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=20
     )

@@ -1,4 +1,4 @@
-"""How a training loop moves the weights: the optimizer, what goes with its steps, what is evaluated."""
+"""Optimizers with their learning rate schedules and weight averages."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from tasks.runs.config import AdamConfig
-from tasks.runs.task import Share
+from tasks.runs.task import Shard
 
 
 class Optimization(Protocol):
-    """What the training loop needs of an optimizer; its state goes into every checkpoint."""
+    """An optimizer, its learning rate schedule and, possibly, an average of the weights."""
 
     optimizer: torch.optim.Optimizer
     restored_options: tuple[str, ...]
-    """The options that come back with the state from a checkpoint, so that other values would do nothing."""
+    """Options that are part of the restored state: a resumed run cannot change them."""
 
-    def begin_step(self, share: Share) -> None:
-        """Called before each step.
+    def begin_step(self, shard: Shard) -> None:
+        """Called before each training step.
 
         Args:
-            share: what this process computes of the batch.
+            shard: the part of the batch that this process computes.
         """
 
     def end_step(self) -> None:
-        """Called after each step."""
+        """Called after each training step."""
 
     def end_epoch(self, loss: float, selection_score: float) -> None:
-        """After each epoch.
+        """Called after each epoch.
 
         Args:
-            loss: validation loss, nats.
-            selection_score: model-selection score; higher is better.
+            loss: validation loss, in nats.
+            selection_score: see `Task.selection_score`.
         """
 
-    def evaluated(self, model: nn.Module) -> nn.Module:
-        """The model to validate and to save as the best.
+    def model_to_evaluate(self, model: nn.Module) -> nn.Module:
+        """The model to validate and, if it is the best so far, to save.
 
         Args:
-            model: the one that is trained.
+            model: the model that is trained.
         Returns:
-            `model`, or one with other weights, such as an average.
+            `model` itself, or a model with averaged weights.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, without the optimizer's own."""
+        """The state to save in checkpoints, in addition to that of `optimizer`."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state from a checkpoint.
+        """Restore the state.
 
         Args:
             state: what `state_dict` returned.
@@ -59,13 +59,13 @@ class Optimization(Protocol):
 
 
 class WeightAverage:
-    """Averaged weights of a model, once there are any; they are what an `Optimization` evaluates.
+    """An average of a model's weights over training steps.
 
     Args:
-        model: whose weights are averaged.
-        decay: d of an exponential moving average: after step n it is d_n times itself plus 1 - d_n times the
+        model: the model that is trained.
+        decay: d of an exponential moving average (EMA): after step n, average ← d_n average + (1 - d_n)
             weights, with d_n = min(d, (n + 1) / (n + 10)), so that the first steps are soon forgotten. None
-            for the mean of the weights after each step.
+            for the plain mean over all steps.
     """
 
     def __init__(self, model: nn.Module, decay: float | None = None) -> None:
@@ -73,24 +73,26 @@ class WeightAverage:
         self.averaged: AveragedModel | None = None
 
     def start(self) -> None:
-        """Average the weights after each `update` from now on."""
-        self.averaged = AveragedModel(self.model, multi_avg_fn=self._move if self.decay is not None else None)
+        """Start the average; from now on, `update` adds the current weights to it."""
+        self.averaged = AveragedModel(
+            self.model, multi_avg_fn=self._update_ema if self.decay is not None else None
+        )
 
     def update(self) -> None:
-        """Called after each step."""
+        """Add the current weights to the average, if it was started."""
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
 
-    def of(self, model: nn.Module) -> nn.Module:
-        """The model with the averaged weights, or as it is.
+    def averaged_or(self, model: nn.Module) -> nn.Module:
+        """The model with the averaged weights, or `model` itself if the average was not started.
 
         Args:
-            model: the one that is trained.
+            model: the model that is trained.
         """
         return model if self.averaged is None else self.averaged.module
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The state for a checkpoint."""
+        """The state to save in checkpoints; None if the average was not started."""
         return None if self.averaged is None else dict(self.averaged.state_dict())
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
@@ -104,21 +106,21 @@ class WeightAverage:
             assert self.averaged is not None
             self.averaged.load_state_dict(state)
 
-    def _move(self, averaged: Sequence[Tensor], weights: Sequence[Tensor], count: Tensor | int) -> None:
+    def _update_ema(self, averaged: Sequence[Tensor], weights: Sequence[Tensor], count: Tensor | int) -> None:
         assert self.decay is not None
         decay = min(self.decay, (1 + int(count)) / (10 + int(count)))
         torch._foreach_lerp_(list(averaged), list(weights), 1 - decay)
 
 
 class PlateauAdam:
-    """Adam, with a learning rate that is reduced when the selection score has not improved for a while.
+    """Adam with `ReduceLROnPlateau` on the selection score.
 
-    With `average_decay`, the exponential moving average of the weights is evaluated; see `WeightAverage`.
+    With `average_decay`, an exponential moving average of the weights is evaluated; see `WeightAverage`.
 
     Args:
-        model: on the CPU or where it stays.
-        config: betas, ε, patience, factor and decay of the average.
-        rates: initial learning rates of submodules, by name, in place of that of the configuration.
+        model: the model to train.
+        config: hyperparameters of Adam, the scheduler and the average.
+        learning_rates: initial learning rates of some submodules, by name; `config` has that of the others.
     """
 
     restored_options: tuple[str, ...] = (
@@ -127,10 +129,10 @@ class PlateauAdam:
     )
 
     def __init__(
-        self, model: nn.Module, config: AdamConfig, rates: Mapping[str, float] | None = None
+        self, model: nn.Module, config: AdamConfig, learning_rates: Mapping[str, float] | None = None
     ) -> None:
         self.optimizer: torch.optim.Optimizer = torch.optim.Adam(
-            _parameter_groups(model, rates or {}),
+            _parameter_groups(model, learning_rates or {}),
             lr=config.learning_rate,
             betas=config.adam_betas,
             eps=config.adam_epsilon,
@@ -145,7 +147,7 @@ class PlateauAdam:
             threshold=0.0,
         )
 
-    def begin_step(self, share: Share) -> None:
+    def begin_step(self, shard: Shard) -> None:
         pass
 
     def end_step(self) -> None:
@@ -156,8 +158,8 @@ class PlateauAdam:
     def end_epoch(self, loss: float, selection_score: float) -> None:
         self._scheduler.step(selection_score)
 
-    def evaluated(self, model: nn.Module) -> nn.Module:
-        return self.average.of(model)
+    def model_to_evaluate(self, model: nn.Module) -> nn.Module:
+        return self.average.averaged_or(model)
 
     def state_dict(self) -> dict[str, Any]:
         return {"scheduler": self._scheduler.state_dict(), "average": self.average.state_dict()}
@@ -167,13 +169,14 @@ class PlateauAdam:
         self.average.load_state_dict(state["average"])
 
 
-def _parameter_groups(model: nn.Module, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The trained parameters; those of a submodule in `rates` make a group of their own."""
-    groups: dict[str, list[nn.Parameter]] = {name: [] for name in ("", *rates)}
+def _parameter_groups(model: nn.Module, learning_rates: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The trainable parameters: a group for each submodule in `learning_rates`, and one for all others."""
+    groups: dict[str, list[nn.Parameter]] = {name: [] for name in ("", *learning_rates)}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            owner = next((module for module in rates if name.startswith(f"{module}.")), "")
+            owner = next((module for module in learning_rates if name.startswith(f"{module}.")), "")
             groups[owner].append(parameter)
     return [
-        {"params": parameters, **({"lr": rates[name]} if name else {})} for name, parameters in groups.items()
+        {"params": parameters, **({"lr": learning_rates[name]} if name else {})}
+        for name, parameters in groups.items()
     ]

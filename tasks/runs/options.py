@@ -1,4 +1,4 @@
-"""Checks of command-line options, which are fields of dataclasses: errors name the option and its value."""
+"""Checks of command-line options, which are fields of dataclasses. Errors name the option and its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_at_least(smallest: int, options: Any, *names: str) -> None:
     Args:
         smallest: the smallest allowed value.
         options: a dataclass.
-        names: of its fields; None passes.
+        names: names of fields; the value None is accepted.
     """
     bound = "must not be negative" if smallest == 0 else f"must be at least {smallest}"
     for name, value in _given(options, names):
@@ -31,7 +31,7 @@ def check_positive(options: Any, *names: str) -> None:
 
     Args:
         options: a dataclass.
-        names: of its fields; None passes.
+        names: names of fields; the value None is accepted.
     """
     for name, value in _given(options, names):
         if not value > 0:
@@ -44,7 +44,7 @@ def check_fraction(options: Any, *names: str) -> None:
 
     Args:
         options: a dataclass.
-        names: of its fields; None passes.
+        names: names of fields; the value None is accepted.
     """
     for name, value in _given(options, names):
         if not 0 <= value <= 1:
@@ -56,7 +56,7 @@ def check_below_one(options: Any, *names: str) -> None:
 
     Args:
         options: a dataclass.
-        names: of its fields, numbers or tuples of them; None passes.
+        names: names of fields that hold a number or a tuple of numbers; the value None is accepted.
     """
     for name, value in _given(options, names):
         if not all(0 <= number < 1 for number in (value if isinstance(value, tuple) else (value,))):
@@ -68,7 +68,7 @@ def check_only_one(options: Any, *names: str) -> None:
 
     Args:
         options: a dataclass.
-        names: of its fields.
+        names: names of fields; None means that an option is not given.
     """
     given = _given(options, names)
     if len(given) > 1:
@@ -80,8 +80,8 @@ def check_text(text: str, where: str) -> None:
     """Raise a UserError unless a text can be written as UTF-8.
 
     Args:
-        text: from JSON or the command line, which may hold halves of a surrogate pair.
-        where: file and line, or a name for the text.
+        text: from JSON or the command line; may contain lone surrogates, which are not valid Unicode text.
+        where: file and line, or a name for the text, for the error message.
     """
     try:
         text.encode()
@@ -93,10 +93,10 @@ def check_text(text: str, where: str) -> None:
 
 
 def flag(name: str) -> str:
-    """The command-line option of a field: `batch_size` is written --batch-size.
+    """The command-line option of a field: --batch-size for `batch_size`.
 
     Args:
-        name: the field.
+        name: the name of the field.
     """
     return f"--{name.replace('_', '-')}"
 

@@ -1,4 +1,4 @@
-"""The processes of one run that trains on several devices."""
+"""Helpers for distributed training: which process this is, and whether another one was lost."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import distributed
 
 
 def is_main_process() -> bool:
-    """Whether this is the process of rank 0, or the only one."""
+    """Whether this process has rank 0 or is the only one."""
     return not _is_distributed() or distributed.get_rank() == 0
 
 
 def is_lost_process(error: BaseException) -> bool:
-    """Whether this process failed because another one of the same run had ended.
+    """Whether this process failed because another process of the same run had ended.
 
     Args:
-        error: what was raised.
+        error: the error that was raised.
     Returns:
-        True for the error of a broken connection between processes that train together.
+        True if the error reports a broken connection between the processes.
     """
     return _is_distributed() and re.search(r"[Cc]onnection (was )?(closed|reset)", str(error)) is not None
 

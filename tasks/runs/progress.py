@@ -1,4 +1,4 @@
-"""The progress of training, and the lines that report it in the terminal."""
+"""Training progress, and how it is printed in the terminal."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tasks.runs.processes import is_main_process
 
 @dataclass
 class Progress:
-    """The progress of training; part of every checkpoint."""
+    """Training progress; part of every checkpoint."""
 
     epoch: int = 1
-    """The current epoch, from 1; one past the last when finished."""
+    """The current epoch, starting at 1; one more than the last epoch when training is finished."""
     step_in_epoch: int = 0
-    """Steps taken in this epoch."""
+    """Training steps in this epoch."""
     step: int = 0
-    """Steps taken since the beginning."""
+    """Training steps since the beginning of the run."""
     seconds: float = 0.0
     """Time spent on training steps."""
     loss_sum: float = 0.0
-    """Sum of the losses of this epoch's examples, nats."""
+    """Sum of the losses of this epoch's examples, in nats."""
     correct: float = 0.0
-    """Correct answers in this epoch."""
+    """Correct predictions in this epoch."""
     examples: int = 0
     """Examples seen in this epoch."""
     best: float | None = None
@@ -36,7 +36,7 @@ class Progress:
     best_epoch: int = 0
     """The epoch with the best selection score."""
     finished: bool = False
-    """Whether the epochs or minutes are over."""
+    """Whether training has reached `epochs` or `max_minutes`."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """The rows of metrics.jsonl."""
 
@@ -44,36 +44,36 @@ class Progress:
         """Whether training has taken `max_minutes`.
 
         Args:
-            config: of the run.
+            config: configuration of the run.
         """
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
 
-    def over(self, config: TrainingConfig) -> bool:
-        """Whether the run has finished, and its options give no more epochs or minutes than it had.
+    def nothing_left(self, config: TrainingConfig) -> bool:
+        """Whether the run is finished and the options do not extend it with more epochs or minutes.
 
         Args:
-            config: of the run.
+            config: the current configuration.
         """
         return self.finished and (self.epoch > config.epochs or self.out_of_time(config))
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:
-    """A tqdm bar, shown only in the main process and only if standard error is a terminal.
+    """Make a tqdm progress bar, shown only in the main process and only if standard error is a terminal.
 
     Args:
-        iterable: what to iterate over; None for a bar that is updated manually.
-        **options: of `tqdm.tqdm`.
+        iterable: the iterable to wrap; None for a bar that is updated manually.
+        **options: passed to `tqdm.tqdm`.
     """
     shown = is_main_process() and sys.stderr.isatty()
     return tqdm(iterable, disable=not shown, leave=False, **options)
 
 
 def epoch_text(progress: Progress, config: TrainingConfig) -> str:
-    """The line printed after an epoch: its time, its metrics and what remains.
+    """Format the line that is printed after an epoch: its time, its metrics and the remaining time.
 
     Args:
-        progress: after the epoch; the last row of its history is printed.
-        config: of the run.
+        progress: after the epoch; the last row of `history` is printed.
+        config: configuration of the run.
     """
     row = progress.history[-1]
     before = progress.history[-2]["seconds"] if len(progress.history) > 1 else 0.0
@@ -85,16 +85,16 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
     if progress.best_epoch == row["epoch"]:
         parts.append("best")
     if not progress.finished:
-        parts.append(f"({left_text(progress, config)})")
+        parts.append(f"({remaining_text(progress, config)})")
     return "  ".join(parts)
 
 
-def left_text(progress: Progress, config: TrainingConfig) -> str:
-    """How many epochs or minutes remain, whichever runs out first.
+def remaining_text(progress: Progress, config: TrainingConfig) -> str:
+    """Format the remaining epochs or minutes, whichever ends first.
 
     Args:
         progress: before the end of training.
-        config: of the run.
+        config: configuration of the run.
     """
     done = progress.epoch - 1
     epochs = config.epochs - done
@@ -108,21 +108,21 @@ def left_text(progress: Progress, config: TrainingConfig) -> str:
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:
-    """After what training ended, and which epoch was best.
+    """Format the line that is printed at the end of training: why it stopped, and the best epoch.
 
     Args:
         progress: at the end of training.
-        config: of the run.
+        config: configuration of the run.
     """
-    return f"finished: {end_text(progress, config)}; best epoch {progress.best_epoch}"
+    return f"finished: {stop_reason_text(progress, config)}; best epoch {progress.best_epoch}"
 
 
-def end_text(progress: Progress, config: TrainingConfig) -> str:
-    """After what training ended.
+def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
+    """Format why training stopped: the number of epochs or minutes that it was given.
 
     Args:
         progress: at the end of training.
-        config: of the run.
+        config: configuration of the run.
     """
     if config.max_minutes is not None and progress.out_of_time(config):
         minutes = _plural(config.max_minutes, "minute")

@@ -1,6 +1,6 @@
-"""How a run came about, for its report: with which command, from which commit, when, where, and why it ended.
+"""The provenance of a run, for its report: command, git commit, date, machine, and why training stopped.
 
-record.json of a run directory has it. Runs of older versions have no such file; a damaged one is as none.
+It is stored in record.json. Runs of older versions have no such file, and a damaged file is ignored.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tasks.runs.run_directory import RunDirectory, read_json, write_json
 
 STARTS, END = "starts", "end"
 UNKNOWN: dict[str, str] = {}
-"""The first start of a run that has no record of it."""
+"""Stands for the first start of a run whose record is missing."""
 
 
 def record_start(run: RunDirectory, device: torch.device) -> None:
-    """Add the start of this process to the record; the first one of a run is not a resumption.
+    """Add this process to the record, when training starts or is resumed.
 
     Args:
-        run: whose training starts or is resumed.
-        device: that it trains on.
+        run: the run directory.
+        device: the device that this process trains on.
     """
     before = (_read(run)[STARTS] or [UNKNOWN]) if run.last.exists() else []
     write_json(run.record, {STARTS: [*before, this_process(device)]})
 
 
 def this_process(device: torch.device) -> dict[str, str]:
-    """With which command, from which commit, when and where this process runs; by name, those that are known.
+    """Describe this process: its command, git commit, date and machine. What is unknown is left out.
 
     Args:
-        device: that it computes on.
+        device: the device that this process computes on.
     """
     count = torch.get_num_threads()
     threads = f"{count} thread{'s' * (count != 1)}"
@@ -52,22 +52,22 @@ def this_process(device: torch.device) -> dict[str, str]:
 
 
 def record_end(run: RunDirectory, reason: str) -> None:
-    """Say in the record why training ended.
+    """Add to the record why training stopped.
 
     Args:
-        run: whose training is at its end.
+        run: the run directory.
         reason: in a few words.
     """
     write_json(run.record, {**_read(run), END: reason})
 
 
-def facts_of(run: RunDirectory) -> dict[str, str]:
-    """The record in words.
+def run_facts(run: RunDirectory) -> dict[str, str]:
+    """Read the record of a run, for its report.
 
     Args:
-        run: finished or not.
+        run: the directory of a run, finished or not.
     Returns:
-        Facts by name, those that are known.
+        Values by name, such as "Command" and "Date", and "Command, resumption 1" after a resumption.
     """
     record = _read(run)
     facts: dict[str, str] = {}

@@ -1,15 +1,15 @@
 """A run directory: the files of one training run, each replaced atomically.
 
-config.json        the resolved configuration
-record.json        the commands of the run, their commit, date and machine, and why training ended
-metrics.jsonl      one line per epoch
-tensorboard/       the same as curves
+config.json        the configuration: preset and options
+record.json        commands, git commit, date, machine, and why training stopped
+metrics.jsonl      training and validation metrics, one line per epoch
+tensorboard/       the same as TensorBoard event files
 last.safetensors   the complete training state, to resume from
-best.safetensors   the weights of the best epoch on validation data, with the configuration
-results.json       the final evaluation
-report.html        the same as a page
-diverged.json      the epoch and the step at which the loss stopped being finite, if it did
-.lock              held by the process that trains
+best.safetensors   the weights of the epoch with the best validation score, and the configuration
+results.json       results on the test data
+report.html        results, learning curves and examples
+diverged.json      epoch and step at which the loss stopped being finite, if it did
+.lock              locked by the process that trains
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from tasks.runs.config import COMPUTATION, TrainingConfig
+from tasks.runs.config import COMPUTE_OPTIONS, TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import remove_leftovers, write_atomically
 
@@ -35,7 +35,7 @@ Config = TypeVar("Config")
 
 
 class RunDirectory:
-    """The files of one run by name.
+    """The paths of the files of a run.
 
     Args:
         path: the directory; `locked` creates it.
@@ -56,18 +56,18 @@ class RunDirectory:
     def check_free(self) -> None:
         """Raise a UserError if this directory already holds a run.
 
-        A configuration alone does not count: its process ended before it saved anything.
+        A directory with only a config.json is free: that run ended before it saved a checkpoint.
         """
         if any(path.exists() for path in (self.last, self.best, self.results)):
             raise UserError(
-                f"{self.path}: holds a run already; --resume continues it, --run-dir names another directory"
+                f"{self.path}: already holds a run; use --resume to continue it, or another --run-dir"
             )
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is not a directory")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this directory; the lock ends with the process.
+        """Create the directory and lock it, so that no other process trains in it.
 
         Raises:
             UserError: another process is training here.
@@ -88,12 +88,12 @@ class RunDirectory:
         """Write config.json.
 
         Args:
-            config: a flat dataclass, presets and options resolved.
+            config: a flat dataclass.
         """
         write_json(self.config, config_to_dict(config))
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Replace metrics.jsonl, so that it always agrees with the checkpoint.
+        """Write the whole of metrics.jsonl, so that it always agrees with the checkpoint.
 
         Args:
             rows: metrics by name, one dictionary per epoch.
@@ -101,16 +101,16 @@ class RunDirectory:
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl, one per epoch."""
+        """Read metrics.jsonl: metrics by name, one dictionary per epoch."""
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
     def read_results(self) -> dict[str, Any] | None:
-        """The final evaluation; None if the run has not reached it."""
+        """Read results.json; None if the run is not finished."""
         return read_json(self.results) if self.results.exists() else None
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON, whole or not at all.
+    """Write indented JSON atomically.
 
     Args:
         path: the file, in a directory that exists.
@@ -122,12 +122,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON.
+    """Read a JSON file.
 
     Args:
         path: the file.
     Raises:
-        UserError: no such file, or not JSON; names the file, and the line where there is one.
+        UserError: the file does not exist or is not JSON; the message names the file and, if known, the line.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -142,12 +142,12 @@ def read_json(path: Path) -> Any:
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """A flat configuration dataclass as JSON values.
+    """Convert a configuration to JSON values.
 
     Args:
-        config: the dataclass.
+        config: a flat dataclass.
     Returns:
-        The value of each field by name, paths as text.
+        The value of each field by name; paths become strings.
     """
     values = dataclasses.asdict(config)
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
@@ -158,12 +158,12 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
 
     Args:
         cls: the dataclass.
-        values: the content of the file.
-        where: the file, for errors.
+        values: the content of a JSON file.
+        where: the file, for error messages.
     Returns:
-        An instance; fields missing in the file have their defaults.
+        An instance of `cls`; fields that are missing in the file have their default values.
     Raises:
-        UserError: not a JSON object, an unknown option, or a value that does not have the declared type.
+        UserError: not a JSON object, an unknown option, or a value that is not of the declared type.
     """
     if not isinstance(values, dict):
         raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(values)}")
@@ -172,7 +172,7 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
     converted = {}
     for name, value in values.items():
         if name not in fields:
-            raise UserError(f"{where}: unknown option {name!r}: of another task, or of a newer version")
+            raise UserError(f"{where}: unknown option {name!r}: from another task or a newer version")
         try:
             converted[name] = _from_json(value, hints[name])
         except TypeError:
@@ -182,13 +182,15 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
 
 
 def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
-    """The options that set a run apart from the one in its directory; files that they name may have moved.
+    """List the options that differ from those of the run in the directory.
+
+    `COMPUTE_OPTIONS` are ignored, and so are paths, as files may have moved.
 
     Args:
-        run: the directory.
-        config: the options of now.
+        run: the run directory.
+        config: the current configuration.
     Returns:
-        The name of each, its value in the directory and its value now.
+        For each option its name, the saved value and the current value.
     Raises:
         UserError: the saved configuration cannot be read.
     """
@@ -198,12 +200,12 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
     return [
         (name, saved[name], now)
         for name, now in vars(config).items()
-        if name not in COMPUTATION and now != saved[name] and not isinstance(now, Path)
+        if name not in COMPUTE_OPTIONS and now != saved[name] and not isinstance(now, Path)
     ]
 
 
 def _from_json(value: Any, hint: Any) -> Any:
-    """A JSON value as the annotated type; raises TypeError if it is not of that type."""
+    """Convert a JSON value to the annotated type; raises TypeError if it is not of that type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -233,10 +235,10 @@ def _from_json(value: Any, hint: Any) -> Any:
 
 
 def _is_file_name(text: str) -> bool:
-    """Whether a path may have this name."""
+    """Whether a text can be a path."""
     try:
         return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 

@@ -1,4 +1,4 @@
-"""The interface between the training loop and a task: batches, losses, scores."""
+"""The interface between the training loop and a task: batches, losses, metrics."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ if TYPE_CHECKING:
 
 
 class Scores(NamedTuple):
-    """Mean scores of a model on a data set.
+    """Mean loss and accuracy of a model on a data set.
 
     Args:
-        loss: mean cross-entropy, nats.
-        accuracy: fraction in [0, 1].
+        loss: mean cross-entropy, in nats.
+        accuracy: fraction of correct predictions, in [0, 1].
     """
 
     loss: float
     accuracy: float
 
 
-class Share(NamedTuple):
-    """The part of a batch that one process computes.
+class Shard(NamedTuple):
+    """The part of a training batch that one process (one rank) computes.
 
     Args:
-        batch: tensors in the task's own type, on the CPU.
-        examples: size of the whole batch, over all processes.
-        counted: False if there is no example for this process, whose result is then ignored.
+        batch: tensors on the CPU, in the task's own type.
+        global_batch_size: number of examples in the whole batch, summed over all processes.
+        has_examples: False if the batch has fewer examples than there are processes and this one gets none.
+            `batch` is then a placeholder whose loss is multiplied by zero.
     """
 
     batch: Any
-    examples: int
-    counted: bool = True
+    global_batch_size: int
+    has_examples: bool = True
 
 
 class Losses(NamedTuple):
-    """Losses of the examples of a batch.
+    """The losses of the n examples of a batch.
 
     Args:
-        loss: cross-entropy, nats, (n,).
-        correct: bool, (n,); all False where the task reports no accuracy.
-        penalty: a scalar added to the mean loss in training, but not reported.
+        loss: cross-entropy of each example in nats, (n,).
+        correct: whether each prediction is correct, (n,) bool; all False if the task reports no accuracy.
+        penalty: a scalar that is added to the mean loss in training but not reported.
     """
 
     loss: Tensor
@@ -57,10 +58,10 @@ class Losses(NamedTuple):
 
 
 def digest(*arrays: NDArray[np.int64]) -> str:
-    """A digest of arrays, for `Task.fingerprint`.
+    """Compute a SHA-256 digest of arrays, for `Task.fingerprint`.
 
     Args:
-        arrays: in order; their shapes count, too.
+        arrays: their order and shapes matter, too.
     """
     found = hashlib.sha256()
     for array in arrays:
@@ -72,91 +73,96 @@ class Task(Protocol):
     """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
-    """The options that, with the seed, determine which examples are in each batch of an epoch."""
+    """Options that determine, together with the seed, which examples each batch of an epoch contains."""
 
     def fingerprint(self) -> str:
-        """Tells the training and validation data from others, so that a run goes on with its own."""
+        """Return a digest of the training and validation data.
+
+        It is saved in the checkpoint. A run cannot be resumed if its data have changed.
+        """
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Any]:
-        """The batches of an epoch, each as a description that `share` turns into tensors.
+        """Choose the examples of each batch of an epoch.
 
         The result depends only on the arguments, the seed and `batch_options`.
 
         Args:
-            epoch: from 1.
-            batch_size: examples in a batch, over all processes.
+            epoch: starts at 1.
+            batch_size: examples in a batch, summed over all processes.
         Returns:
-            One description per step, in order.
+            One entry per training step, such as an array of indices; `shard` makes tensors of it.
         """
 
-    def share(self, batch: Any, rank: int, world: int) -> Share:
-        """The part of a training batch that one process computes.
+    def shard(self, batch: Any, rank: int, world_size: int) -> Shard:
+        """Load the part of a training batch that one process computes.
 
         Args:
             batch: one of `training_batches`.
-            rank: the process, in [0, world).
-            world: number of processes.
+            rank: the process, in [0, world_size).
+            world_size: number of processes.
         Returns:
             Tensors on the CPU and the size of the whole batch.
         """
 
-    def validation_batches(self, world: int) -> Iterable[Any]:
-        """The validation data in batches on the CPU; each process takes every `world`-th of them.
+    def validation_batches(self, world_size: int) -> Iterable[Any]:
+        """Load the validation data in batches, on the CPU. Batch i belongs to rank i % world_size.
 
         Args:
-            world: number of processes.
+            world_size: number of processes.
         """
 
     def losses(self, model: nn.Module, batch: Any) -> Losses:
-        """The loss of each example of a batch.
+        """Compute the loss of each example of a batch.
 
         Args:
-            model: on the device of the batch.
-            batch: from `share` or `validation_batches`.
+            model: on the same device as the batch.
+            batch: from `shard` or `validation_batches`.
         Returns:
             Losses in the order of the examples.
         """
 
     def metrics(self, scores: Scores) -> dict[str, float]:
-        """The metrics to report.
+        """Compute the metrics to report.
 
         Args:
-            scores: means over an epoch or the validation data.
+            scores: means over a training epoch or over the validation data.
         Returns:
             Values by name, the loss first.
         """
 
     def selection_score(self, scores: Scores) -> float:
-        """Model-selection score; higher is better.
+        """Compute the score by which the best epoch is selected; higher is better.
 
         Args:
             scores: means over the validation data.
         """
 
     def state(self) -> dict[str, Tensor]:
-        """What this process carries from one training batch to the next, such as hidden states; saved in
-        checkpoints."""
+        """Return what this process carries from one training batch to the next, such as hidden states.
+
+        It is saved in the checkpoint.
+        """
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore what this process carried between batches.
+        """Restore what `state` returned.
 
         Args:
-            state: what `state` returned.
+            state: from a checkpoint.
         """
 
 
-class Prepared(NamedTuple):
-    """What a task provides for a run.
+class Experiment(NamedTuple):
+    """A task, its model and its optimizer, ready to train.
 
     Args:
-        task: batches and losses.
+        task: provides batches and losses.
         model: with its initial weights, on the CPU.
-        optimization: of the model.
+        optimization: optimizer and scheduler of the model.
         description: model and data in one line.
-        test: evaluates the best weights on the test data, once and in the main process, on a device; writes
-            the report and returns the results as JSON values.
+        test: called once, in the main process, after training: evaluates the best weights on the test data,
+            on the given device, writes the report and returns the results as JSON values.
         results_text: formats the results for the terminal.
-        metadata: JSON values saved beside the configuration in best.safetensors.
+        metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
 
     task: Task

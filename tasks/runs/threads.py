@@ -1,4 +1,4 @@
-"""How many threads PyTorch uses on a CPU, and a warning where other programs leave too few cores for them."""
+"""Set the number of CPU threads, and warn if other programs leave too few free cores for them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tasks.runs.options import check_at_least
 
 
 def use_threads(options: object, processes: int = 1) -> None:
-    """Set the number of threads, and warn once on standard error if there are more than free cores.
+    """Set the number of threads, and warn on standard error if there are fewer free cores.
 
-    Threads that share a core wait for one another by spinning: two programs with two threads each on two
-    cores run many times slower than with one thread each.
+    Threads that share a core wait for one another by spinning: on two cores, two programs with two threads
+    each run many times slower than with one thread each.
 
     Args:
-        options: a dataclass with a field `threads`; None leaves PyTorch's number.
-        processes: how many there are, with as many threads each.
+        options: a dataclass with a field `threads`; None keeps PyTorch's number.
+        processes: number of processes with that many threads each.
     Raises:
-        UserError: more threads than the machine has cores.
+        UserError: the machine has fewer cores than threads.
     """
     check_at_least(1, options, "threads")
-    threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass that has the field
+    threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass with this field
     cores = _cores()
     if threads is not None:
         if threads > cores:
-            raise UserError(f"--threads must be at most {cores}, the cores of this machine, got {threads}")
+            raise UserError(f"--threads must be at most {cores}, the number of cores, got {threads}")
         torch.set_num_threads(threads)
     threads = torch.get_num_threads()
     load = _load_average()
     free = max(1, round(cores - load))
     if threads > 1 and processes * threads > free:
         print(
-            f"warning: {processes * threads} threads for about {free} free of {cores} cores (load average "
-            f"{load:.1f}); threads that wait for a core slow each other down, --threads "
+            f"warning: {processes * threads} threads, but only about {free} of {cores} cores are free (load "
+            f"average {load:.1f}); threads that wait for a core slow each other down, so that --threads "
             f"{max(1, free // processes)} may be faster",
             file=sys.stderr,
         )
@@ -48,7 +48,7 @@ def _cores() -> int:
 
 
 def _load_average() -> float:
-    """Processes that wanted to run in the last minute, on average; 0 where the system does not say."""
+    """The system's load average over the last minute; 0 where it is not available."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Trained models and the results of their runs, read back."""
+"""Load trained models, and the results of their runs."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ def load_trained(
     config_class: type[AnyConfig],
     build: Callable[..., AnyModel],
     *,
-    beside: str | None = None,
+    metadata_key: str | None = None,
     **options: Any,
 ) -> tuple[AnyModel, AnyConfig]:
-    """The model in a checkpoint, in evaluation mode, and the configuration of its training.
+    """Load a trained model, in evaluation mode, and its training configuration.
 
     Args:
         path: a best.safetensors, a directory, or a name on the Hugging Face Hub.
         config_class: the task's configuration class.
-        build: builds a model from its configuration and, if `beside` is given, that part of the metadata.
-        beside: a key of `Prepared.metadata`.
-        options: fields of the configuration to replace; None keeps the value of training.
+        build: builds a model from its configuration and, if `metadata_key` is given, from that metadata.
+        metadata_key: a key of `Experiment.metadata`.
+        options: fields of the configuration to replace; None keeps the training value.
     Raises:
-        UserError: no such file, not a checkpoint of this task, or an option out of range.
+        UserError: the file does not exist or is no checkpoint of this task, or an option is out of range.
     """
     path = find_checkpoint(path)
     metadata = read_metadata(path)
-    if beside is not None and beside not in metadata:
-        raise UserError(f"{path}: not a checkpoint of this task (it lacks {beside})")
-    description = () if beside is None else (metadata.pop(beside),)
+    if metadata_key is not None and metadata_key not in metadata:
+        raise UserError(f"{path}: not a checkpoint of this task (it lacks {metadata_key})")
+    extra = () if metadata_key is None else (metadata.pop(metadata_key),)
     config = read_config(config_class, metadata, path)
     given = {name: value for name, value in options.items() if value is not None}
     config = dataclasses.replace(config, **given)
     config.check()
-    model = build(config, *description)
+    model = build(config, *extra)
     load_weights(path, model)
     model.eval()
     return model, config
 
 
 def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyConfig:
-    """The configuration of a run, checked.
+    """Convert and check the configuration of a run.
 
     Args:
         config_class: the task's configuration class.
         values: the content of a config.json, or the metadata of a best.safetensors.
-        path: the file, for errors.
+        path: the file, for error messages.
     Raises:
-        UserError: not the configuration of such a run; names the file and the option.
+        UserError: not a configuration of this task; the message names the file and the option.
     """
     config = config_from_dict(config_class, values, path)
     try:
@@ -71,13 +71,13 @@ def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyCo
     return config
 
 
-def text_of_saved(
+def saved_results_text(
     results: dict[str, Any] | None, results_text: Callable[[dict[str, Any]], str]
 ) -> str | None:
-    """The results of a finished run as text; None if there are none, or not such ones.
+    """Format the results of a finished run; None if there are none or they are damaged.
 
     Args:
-        results: of results.json.
+        results: the content of results.json.
         results_text: formats results.
     """
     try:

@@ -1,7 +1,7 @@
-"""The training loop that tasks share: Lightning Fabric, exact resumption, a run directory.
+"""The training loop of all tasks, on Lightning Fabric; a resumed run has the results of an uninterrupted one.
 
-A task provides a model, the batches of each epoch and a loss per example. Model selection uses validation
-data only.
+A task provides a model, the batches of each epoch and a loss per example. The best epoch is selected on
+validation data only.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from tasks.runs.checkpoints import (
     check_weights,
-    random_state,
+    rng_state,
     save_weights,
-    set_random_state,
+    set_rng_state,
 )
 from tasks.runs.config import TrainingConfig
 from tasks.runs.curves import Curves
@@ -29,7 +29,7 @@ from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.interruption import Interruption
 from tasks.runs.optimization import Optimization
 from tasks.runs.options import flag
-from tasks.runs.progress import Progress, epoch_text, left_text, progress_bar
+from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict, write_json
 from tasks.runs.task import Scores, Task
@@ -37,12 +37,12 @@ from tasks.runs.task import Scores, Task
 
 @torch.no_grad()
 def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
-    """Loss and accuracy in evaluation mode.
+    """Compute the mean loss and accuracy of a model in evaluation mode.
 
     Args:
         task: computes the losses of a batch.
         model: on the device of `fabric`.
-        batches: on the CPU; each process computes its share of them.
+        batches: on the CPU; each process computes every `world_size`-th of them.
         fabric: already launched.
     """
     was_training = model.training
@@ -54,21 +54,21 @@ def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) 
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
             sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
     model.train(was_training)
-    loss_sum, correct_sum, examples = _sum_of_all(fabric, sums).tolist()
+    loss_sum, correct_sum, examples = _all_reduce(fabric, sums).tolist()
     return Scores(loss_sum / examples, correct_sum / examples)
 
 
 class Trainer:
-    """Trains a model on a task for its epochs or minutes.
+    """Trains a model on a task for `epochs` or `max_minutes`.
 
     Args:
-        config: options of the run; all are saved in config.json and the checkpoints.
-        task: batches and losses.
-        model: not yet on its device.
-        optimization: of the model.
+        config: configuration of the run; it is saved in config.json and best.safetensors.
+        task: provides batches and losses.
+        model: on the CPU; it is moved to the device of `fabric`.
+        optimization: optimizer and scheduler of the model.
         fabric: already launched.
-        run: the run's directory, locked.
-        metadata: JSON values saved beside the configuration in best.safetensors.
+        run: the run directory, locked.
+        metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
 
     def __init__(
@@ -83,26 +83,26 @@ class Trainer:
     ) -> None:
         self.config, self.task, self.fabric, self.run = config, task, fabric, run
         self.metadata = config_to_dict(config) | (metadata or {})
-        self.bare_model, self.optimization = model, optimization
+        self.unwrapped_model, self.optimization = model, optimization
         self.model, self.optimizer = fabric.setup(model, optimization.optimizer)
         self.progress = Progress()
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
-        self.data = task.fingerprint()
+        self.fingerprint = task.fingerprint()
 
     def restore(self) -> None:
-        """Restore the last checkpoint; without one, only seed the random generators.
+        """Restore the last checkpoint; if there is none, only seed PyTorch's generator.
 
         Raises:
-            UserError: the checkpoint does not fit the model or the options.
+            UserError: the checkpoint does not fit the model, the data or the options.
         """
-        # Every process has dropout masks of its own; rank 0 uses the seed itself.
+        # Each rank draws its own dropout masks; rank 0 uses the seed itself.
         torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
         if not self.run.last.exists():
             return
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
         try:
-            check_weights(self.run.last, checkpoint["model"], self.bare_model)
+            check_weights(self.run.last, checkpoint["model"], self.unwrapped_model)
             self._load(checkpoint)
         except UserError:
             raise
@@ -118,43 +118,43 @@ class Trainer:
             "optimizer": self.optimizer,
             "optimization": self.optimization,
         }
-        if checkpoint.get("precision"):  # the scale of a float16 loss
+        if checkpoint.get("precision"):  # the loss scale of float16 training
             state["precision"] = self.fabric.strategy.precision
         rest = self.fabric.load(self.run.last, state)
         self.progress = config_from_dict(Progress, rest["progress"], self.run.last)
         for name, value in self._batch_options().items():
             before = rest["batches"].get(name, value)
             if self.progress.step_in_epoch and value != before:
-                raise UserError(f"{flag(name)} {value}: in the middle of an epoch it must stay {before}")
-        if rest.get("data", self.data) != self.data:
+                raise UserError(f"{flag(name)} {value}: must stay {before} until the end of the epoch")
+        if rest.get("data", self.fingerprint) != self.fingerprint:
             raise UserError(
-                f"{self.run.path}: this run began with other training or validation data: options of the "
-                "data, --seed or a file have changed; name another --run-dir"
+                f"{self.run.path}: this run was started with other training or validation data: a data "
+                "option, --seed or a file has changed; use another --run-dir"
             )
         rank, states = self.fabric.global_rank, rest["random_states"]
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
         if len(states) == self.fabric.world_size:
-            # The state of a CPU's generator means nothing to a GPU's: their sizes differ.
-            if len(states[rank]) == len(random_state(self.device)):
-                set_random_state(self.device, states[rank])
-            self.task.load_state({name: of[rank].to(self.device) for name, of in rest["task"].items()})
+            # The states of CPU and CUDA generators differ in size and cannot replace each other.
+            if len(states[rank]) == len(rng_state(self.device)):
+                set_rng_state(self.device, states[rank])
+            self.task.load_state({name: value[rank].to(self.device) for name, value in rest["task"].items()})
 
     def fit(self) -> Progress:
-        """Train to the end, from the state that `restore` left.
+        """Train to the end, starting from the state that `restore` left.
 
         Returns:
-            The progress at the end; best.safetensors holds the weights of its best epoch.
+            The progress at the end; best.safetensors holds the weights of the best epoch.
         Raises:
             KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; `saved_step` is the step of the checkpoint.
             UserError: the loss is no longer finite.
         """
-        self.progress.finished = self.progress.over(self.config)
+        self.progress.finished = self.progress.nothing_left(self.config)
         if self.progress.finished:
             return self.progress
         main = self.fabric.is_global_zero
         if main:
-            self.run.results.unlink(missing_ok=True)  # they belong to weights that will change
+            self.run.results.unlink(missing_ok=True)  # the weights that they describe will change
             self.run.diverged.unlink(missing_ok=True)
             record_start(self.run, self.device)
         directory = self.run.tensorboard if main else None
@@ -168,7 +168,7 @@ class Trainer:
         return self.progress
 
     def _train_epoch(self, interruption: Interruption, curves: Curves) -> bool:
-        """Train to the end of the current epoch; True if the minutes ran out before, in any process."""
+        """Train to the end of the current epoch. Returns True if `max_minutes` ended it early."""
         progress, config = self.progress, self.config
         batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
@@ -177,15 +177,15 @@ class Trainer:
         curves.begin_epoch(sums, progress.examples)
         with self._bar(len(batches)) as bar:
             while progress.step_in_epoch < len(batches):
-                of_batch, examples = self.train_batch(batches[progress.step_in_epoch])
-                sums += of_batch
+                batch_sums, examples = self.train_batch(batches[progress.step_in_epoch])
+                sums += batch_sums
                 progress.step += 1
                 progress.step_in_epoch += 1
                 progress.examples += examples
                 progress.seconds = seconds_before + time.monotonic() - started
-                self._show(bar, sums)
+                self._update_bar(bar, sums)
                 curves.add_step(progress.step, sums, progress.examples, self._learning_rate())
-                stop = self._agree(interruption.requested, progress.out_of_time(config))
+                stop = self._stop_code(interruption.requested, progress.out_of_time(config))
                 save = stop == _INTERRUPTED or progress.step % config.save_every == 0
                 if stop or save:
                     progress.loss_sum, progress.correct = sums.tolist()
@@ -199,38 +199,39 @@ class Trainer:
         return False
 
     def train_batch(self, batch: Any) -> tuple[Tensor, int]:
-        """Take one step of the optimizer.
+        """Take one training step.
 
         Args:
             batch: one of `Task.training_batches`.
         Returns:
-            The total loss and the number of correct answers of the whole batch, (2,), and its size.
+            The total loss and the number of correct predictions of the whole batch, (2,), and its size.
         """
-        world = self.fabric.world_size
-        share = self.task.share(batch, self.fabric.global_rank, world)
-        self.optimization.begin_step(share)
-        losses, correct, penalty = self.task.losses(self.model, self.fabric.to_device(share.batch))
-        # Processes average their gradients: the weight makes this the mean over the whole batch.
-        loss = losses.sum() * (share.counted * world / share.examples)
+        world_size = self.fabric.world_size
+        shard = self.task.shard(batch, self.fabric.global_rank, world_size)
+        self.optimization.begin_step(shard)
+        losses, correct, penalty = self.task.losses(self.model, self.fabric.to_device(shard.batch))
+        # DDP averages gradients over processes; with these factors, the result is the mean over the whole
+        # batch.
+        loss = losses.sum() * (shard.has_examples * world_size / shard.global_batch_size)
         if penalty is not None:
-            loss = loss + penalty * (share.counted * len(losses) * world / share.examples)
+            loss = loss + penalty * (shard.has_examples * len(losses) * world_size / shard.global_batch_size)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
-        # A check for infinities here would wait for the device at every step: _check_loss finds them.
+        # A check for non-finite values here would wait for the device at every step; _check_loss finds them.
         self.fabric.clip_gradients(
             self.model, self.optimizer, max_norm=self.config.gradient_clip, error_if_nonfinite=False
         )
         self.optimizer.step()
         self.optimization.end_step()
-        sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * share.counted
-        return _sum_of_all(self.fabric, sums), share.examples
+        sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * shard.has_examples
+        return _all_reduce(self.fabric, sums), shard.global_batch_size
 
     def _end_epoch(self, curves: Curves, out_of_time: bool) -> None:
-        """Validate, keep the best weights, step the scheduler, log, save."""
+        """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint."""
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
-        evaluated = self.optimization.evaluated(self.bare_model)
+        evaluated = self.optimization.model_to_evaluate(self.unwrapped_model)
         with self.fabric.autocast():
             validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
         self._check_loss(validation.loss)
@@ -252,7 +253,7 @@ class Trainer:
         progress.epoch += 1
         progress.step_in_epoch = progress.examples = 0
         progress.loss_sum = progress.correct = 0.0
-        # In this order a crash between any two of these is harmless: only the checkpoint counts.
+        # The checkpoint comes last: a resumed run then repeats whatever a crash has left incomplete.
         if self.fabric.is_global_zero:
             if improved:
                 save_weights(self.run.best, evaluated, self.metadata)
@@ -262,7 +263,7 @@ class Trainer:
         self._save()
 
     def _save(self) -> None:
-        """Save the complete state to last.safetensors; called by every process at the same step."""
+        """Save the complete training state to last.safetensors. All processes call this at the same step."""
         self._check_loss()
         task_state = {name: _gather(self.fabric, tensor) for name, tensor in self.task.state().items()}
         state = {
@@ -271,16 +272,16 @@ class Trainer:
             "optimization": self.optimization,
             "precision": self.fabric.strategy.precision,
             "progress": asdict(self.progress),
-            "random_states": _gather(self.fabric, random_state(self.device)),
+            "random_states": _gather(self.fabric, rng_state(self.device)),
             "task": task_state,
             "batches": self._batch_options(),
-            "data": self.data,
+            "data": self.fingerprint,
         }
         self.fabric.save(self.run.last, state)
         self.saved_step = self.progress.step
 
     def _batch_options(self) -> dict[str, Any]:
-        """What determines which examples are in each batch of an epoch."""
+        """The options that determine which examples each batch of an epoch contains."""
         return {
             "devices": self.fabric.world_size,
             "seed": self.config.seed,
@@ -292,17 +293,17 @@ class Trainer:
         return rate
 
     def _check_loss(self, loss: float = 0.0) -> None:
-        """Raise a UserError rather than overwrite good weights with bad ones."""
+        """Raise a UserError if the loss is not finite, before bad weights overwrite good ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
             if self.fabric.is_global_zero:
                 write_json(self.run.diverged, {"epoch": self.progress.epoch, "step": self.progress.step})
             raise UserError(
-                f"the loss is not finite at step {self.progress.step}: begin another run with a lower "
+                f"the loss is not finite at step {self.progress.step}: start another run with a lower "
                 "--learning-rate"
             )
 
-    def _agree(self, interrupted: bool, out_of_time: bool) -> int:
-        """Whether to stop and why: the same answer in every process."""
+    def _stop_code(self, interrupted: bool, out_of_time: bool) -> int:
+        """0 to continue, or else why to stop; the same in all processes."""
         code = _INTERRUPTED if interrupted else _OUT_OF_TIME if out_of_time else 0
         if self.fabric.world_size == 1:
             return code
@@ -316,26 +317,28 @@ class Trainer:
             unit="batch",
         )
 
-    def _show(self, bar: Any, sums: Tensor) -> None:
+    def _update_bar(self, bar: Any, sums: Tensor) -> None:
         bar.update()
         if not bar.disable and self.progress.step % 10 == 0:
             so_far = Scores(*(sums / self.progress.examples).tolist())
             shown = [f"{name} {value:.3f}" for name, value in self.task.metrics(so_far).items()]
-            bar.set_postfix_str(", ".join([*shown, left_text(self.progress, self.config)]), refresh=False)
+            bar.set_postfix_str(
+                ", ".join([*shown, remaining_text(self.progress, self.config)]), refresh=False
+            )
 
 
 _INTERRUPTED, _OUT_OF_TIME = 2, 1
 
 
-def _sum_of_all(fabric: Fabric, values: Tensor) -> Tensor:
-    """The sum over all processes."""
+def _all_reduce(fabric: Fabric, values: Tensor) -> Tensor:
+    """Sum `values` over all processes, in place."""
     if fabric.world_size > 1:
         torch.distributed.all_reduce(values)
     return values
 
 
 def _gather(fabric: Fabric, value: Tensor) -> Tensor:
-    """The values of all processes, (world_size, …)."""
+    """Collect the values of all processes, (world_size, …)."""
     value = value.to(fabric.device)
     if fabric.world_size == 1:
         return value.unsqueeze(0)

@@ -1,1 +1,1 @@
-"""Stanford Sentiment Treebank: the sentiment of a sentence and of every phrase in it."""
+"""Stanford Sentiment Treebank: predict the sentiment of sentences and of the phrases in them."""

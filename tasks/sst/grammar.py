@@ -1,6 +1,6 @@
-"""Sentences about films, drawn from a small grammar in which structure decides the sentiment.
+"""Generate sentences about films from a small grammar in which the structure determines the sentiment.
 
-A word that `lexicon.py` gives no sentiment is neutral (2). Constituents are labelled bottom-up:
+A word without a sentiment in `lexicon.py` is neutral (2). Constituents are labelled bottom-up:
 
     very good, very bad               4, 0: an intensifier strengthens
     somewhat brilliant                3: a diminisher weakens
@@ -30,9 +30,9 @@ from tasks.sst import lexicon
 from tasks.sst.treebank import NEUTRAL, LabelledTree, Treebank
 
 LONGEST = 25
-"""Words of a sentence."""
+"""Maximum number of words of a sentence."""
 DEEPEST = 2
-"""Clauses within clauses of what somebody says."""
+"""Maximum depth of nested clauses such as `the critic says that …`."""
 SMALLEST_TREEBANK = 10
 
 
@@ -48,19 +48,19 @@ class Node(NamedTuple):
     parts: str | tuple[Node, Node]
 
 
-def draw(size: int, seed: int) -> list[LabelledTree]:
-    """Draw sentences, all different.
+def generate(size: int, seed: int) -> list[LabelledTree]:
+    """Generate distinct sentences.
 
     Args:
-        size: how many, at least 1.
-        seed: not negative; the same seed draws the same ones, of which a smaller size has the first.
+        size: number of sentences, at least 1. A smaller size gives the first sentences of a larger one.
+        seed: not negative.
     Raises:
-        UserError: an argument out of range.
+        UserError: an argument is out of range.
     """
     if size < 1:
-        raise UserError(f"the number of drawn sentences must be at least 1, got {size}")
+        raise UserError(f"the number of generated sentences must be at least 1, got {size}")
     if seed < 0:
-        raise UserError(f"the seed of drawn sentences must not be negative, got {seed}")
+        raise UserError(f"the seed of generated sentences must not be negative, got {seed}")
     drawer = _Drawer(random.Random(seed))
     found: dict[tuple[str, ...], LabelledTree] = {}
     while len(found) < size:
@@ -70,29 +70,29 @@ def draw(size: int, seed: int) -> list[LabelledTree]:
     return list(found.values())
 
 
-def draw_treebank(size: int, seed: int) -> Treebank:
-    """Draw sentences, all different: eight tenths for training, one for validation, one for the test.
+def generate_treebank(size: int, seed: int) -> Treebank:
+    """Generate distinct sentences: 80 % for training, 10 % for validation, 10 % for testing.
 
     Args:
-        size: of all parts, at least `SMALLEST_TREEBANK`.
+        size: total number of sentences, at least `SMALLEST_TREEBANK`.
         seed: not negative.
     Raises:
-        UserError: an argument out of range.
+        UserError: an argument is out of range.
     """
     if size < SMALLEST_TREEBANK:
-        raise UserError(f"the number of drawn sentences must be at least {SMALLEST_TREEBANK}, got {size}")
-    trees, tenth = draw(size, seed), size // 10
+        raise UserError(f"the number of generated sentences must be at least {SMALLEST_TREEBANK}, got {size}")
+    trees, tenth = generate(size, seed), size // 10
     return Treebank(trees[: -2 * tenth], trees[-2 * tenth : -tenth], trees[-tenth:])
 
 
 # ---- how sentiments are composed
 
 STRONGER = (0, 0, 2, 4, 4)
-"""A label after `very`."""
+"""What `very` makes of each label."""
 WEAKER = (1, 1, 2, 3, 3)
-"""A label after `somewhat`."""
+"""What `somewhat` makes of each label."""
 NEGATED = (3, 3, 2, 1, 1)
-"""A label after `not`."""
+"""What `not` makes of each label."""
 
 
 def _mean(first: int, second: int) -> int:
@@ -100,7 +100,8 @@ def _mean(first: int, second: int) -> int:
     return (total + 1) // 2 if total > 2 * NEUTRAL else total // 2
 
 
-def _decided(head: int, other: int) -> int:
+def _label_of_head(head: int, other: int) -> int:
+    """The label of the head or, if that is neutral, of the other constituent."""
     return other if head == NEUTRAL else head
 
 
@@ -116,7 +117,7 @@ def _join(label: int, left: Node, right: Node) -> Node:
 
 
 def _before(left: Node, right: Node) -> Node:
-    """What changes nothing, and what follows it."""
+    """A constituent whose label is that of its right child."""
     return _join(right.label, left, right)
 
 
@@ -133,7 +134,7 @@ def _but(left: Node, right: Node) -> Node:
 
 
 class _Drawer:
-    """Draws constituents; each method is a rule of the grammar."""
+    """Draws random constituents; each method is a rule of the grammar."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -148,7 +149,7 @@ class _Drawer:
         return _word(self.rng.choice(words))
 
     def loaded_word(self, words: Sequence[Sequence[str]], neutral: float) -> Node:
-        """A word with a sentiment, or, with the probability `neutral`, without one."""
+        """A word with a sentiment or, with the probability `neutral`, a neutral one."""
         label = NEUTRAL if self.happens(neutral) else self.rng.choice((0, 1, 1, 3, 3, 4))
         return Node(label, self.rng.choice(words[label]))
 
@@ -169,7 +170,7 @@ class _Drawer:
         return (_but if self.happens(0.7) else _and)(self.statement(), self.statement())
 
     def statement(self, depth: int = 0) -> Node:
-        """A clause, or what somebody says or doubts of one."""
+        """A clause, or `somebody says that` or `somebody doubts that` with a clause."""
         if depth == DEEPEST or self.happens(0.75):
             return self.about_thing() if self.happens(0.7) else self.about_person()
         inner = _before(_word("that"), self.statement(depth + 1))
@@ -180,7 +181,7 @@ class _Drawer:
     def about_thing(self) -> Node:
         subject = _word("it") if self.happens(0.3) else self.thing(relative=0.4)
         predicate = self.predicate()
-        return _join(_decided(predicate.label, subject.label), subject, predicate)
+        return _join(_label_of_head(predicate.label, subject.label), subject, predicate)
 
     def predicate(self) -> Node:
         kind = self.one_of(adjectives=0.5, is_not=0.15, is_a=0.1, gives=0.05, gives_no=0.05, lacks=0.15)
@@ -205,7 +206,7 @@ class _Drawer:
 
     def action(self, verbs: Sequence[Sequence[str]]) -> Node:
         verb, thing = self.loaded_word(verbs, neutral=0.25), self.thing(relative=0.15)
-        return _join(_decided(verb.label, thing.label), verb, thing)
+        return _join(_label_of_head(verb.label, thing.label), verb, thing)
 
     def of_person(self, predicate: Node) -> Node:
         kind = self.one_of(person=0.5, everyone=0.3, nobody=0.2)
@@ -237,7 +238,7 @@ class _Drawer:
         return _join(WEAKER[adjective.label], self.word(lexicon.DIMINISHERS), adjective)
 
     def strong(self) -> Node:
-        """An adjective, perhaps with an intensifier; neither `not somewhat good` nor the like is drawn."""
+        """An adjective, possibly with an intensifier, but never with a diminisher (`not somewhat good`)."""
         adjective = self.loaded_word(lexicon.ADJECTIVES, neutral=0.05)
         if self.happens(0.75):
             return adjective
@@ -251,7 +252,7 @@ class _Drawer:
         return _before(article, _join(adjective.label, adjective, self.word(lexicon.THINGS)))
 
     def thing(self, relative: float) -> Node:
-        """`the film`, with an adjective or not, and with this probability with a relative clause."""
+        """`the film`, possibly with an adjective, and with probability `relative` with a relative clause."""
         noun = self.word(lexicon.THINGS)
         if self.happens(0.3):
             adjective = self.degree()
@@ -265,7 +266,7 @@ class _Drawer:
             else self.of_person(self.loaded_word(lexicon.PAST, neutral=0.1))
         )
         clause = _before(_word("that"), inside)
-        return _join(_decided(clause.label, phrase.label), phrase, clause)
+        return _join(_label_of_head(clause.label, phrase.label), phrase, clause)
 
 
 def _flatten(root: Node) -> LabelledTree:

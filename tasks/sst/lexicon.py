@@ -1,4 +1,4 @@
-"""Words of the drawn sentences. Where words have a sentiment, a list for each label from 0 to 4."""
+"""The words of generated sentences. Words with a sentiment have one list for each label from 0 to 4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the words of a phrase to the probabilities of its sentiments."""
+"""The sentiment model: word vectors, encoder, classification head."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CLASSES = {
 class SentimentModel(Classifier):
     """Vectors → dropout → encoder → head.
 
-    The dropout of the vectors has one mask for all words of a phrase.
+    The dropout on word vectors uses the same mask for all words of a phrase.
 
     Args:
-        config: sizes, dropout and which encoder.
+        config: encoder, sizes and dropout.
         embedding: of the words.
     Raises:
-        UserError: an option that the encoder refuses.
+        UserError: the encoder does not accept an option.
     """
 
     usage = 'print(model.answer("neither bad nor dull"))'
@@ -63,7 +63,7 @@ class SentimentModel(Classifier):
 
     @classmethod
     def load(cls, path: Path) -> SentimentModel:
-        return load_trained(path, SentimentConfig, build_model, beside=EMBEDDING)[0]
+        return load_trained(path, SentimentConfig, build_model, metadata_key=EMBEDDING)[0]
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}
@@ -71,17 +71,17 @@ class SentimentModel(Classifier):
     def weights(self) -> dict[str, Tensor]:
         if not isinstance(self.embedding, WordEmbedding):
             return super().weights()
-        # The models that come with the project have their words in a file for all of them.
+        # The state dicts of the models that come with the project lack the shared word vectors.
         return super().weights() | {f"{EMBEDDING}.weight": self.embedding.weight}
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
-        """Read a batch.
+        """Compute the logits of a batch.
 
         Args:
-            batch: B phrases; with trees, for a model that is given them.
-            num_slots: for this call, where the encoder has slots; None for its own.
+            batch: B phrases, with trees if the encoder needs them.
+            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
-            Logits, and what the encoder has of attention, merges and penalty.
+            Logits, and the encoder's attention, merges and penalty, if any.
         """
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
@@ -93,7 +93,7 @@ class SentimentModel(Classifier):
         )
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
-        """The vectors of the words, and of whole sentences where the embedding has any."""
+        """The vectors of the words, and those of whole sentences if the embedding is contextual."""
         if isinstance(self.embedding, WordEmbedding):
             return self.embedding(words), None
         device = next(self.classifier.parameters()).device
@@ -103,12 +103,12 @@ class SentimentModel(Classifier):
 
 
 def build_model(config: SentimentConfig, description: Any) -> SentimentModel:
-    """The model of a checkpoint, its weights to be loaded.
+    """Build the model of a checkpoint; its weights are loaded later.
 
     Args:
-        config: of the training.
-        description: of the embedding, as the checkpoint has it.
+        config: the training configuration.
+        description: of the embedding; see `describe`.
     Raises:
-        UserError: see `restore`; also an option that the encoder refuses.
+        UserError: see `restore`; or the encoder does not accept an option.
     """
     return SentimentModel(config, restore(config, description))

@@ -1,4 +1,4 @@
-"""How the trained models that come with the project are made: weights of each, one table of words for all."""
+"""Export the trained models that come with the project: one file per model, and one with the word vectors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tasks.sst.task import PRETRAINED, SST
 
 
 def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory: Path = WORDS.parent) -> None:
-    """Write trained models in 16 bits, the vectors of their words once.
+    """Write trained models in float16, with a single file for their word vectors.
 
     Args:
-        checkpoints: a best.safetensors for each number of classes, of the same vectors.
-        vectors: names of the files of the vectors, in place of their paths where the models were trained.
-        directory: made if need be.
+        checkpoints: a best.safetensors for each number of classes, trained with the same vectors.
+        vectors: the value of `--vectors` to save, in place of paths of the machine that trained the models.
+        directory: created if it does not exist.
     Raises:
-        UserError: a checkpoint that cannot be read, or models with different words.
+        UserError: a checkpoint cannot be read, or the models have different words.
     """
     directory.mkdir(parents=True, exist_ok=True)
     words: list[str] | None = None
@@ -34,9 +34,9 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
         model, config = SST.load_model(path)
         embedding = model.embedding
         if not isinstance(embedding, WordEmbedding) or embedding.learned:
-            raise UserError(f"{path}: its vectors are not those of files")
+            raise UserError(f"{path}: its word vectors are not from files")
         if words not in (None, embedding.vocabulary):
-            raise UserError(f"{path}: its words are not those of the other models")
+            raise UserError(f"{path}: its vocabulary differs from that of the other models")
         words = embedding.vocabulary
         save_tensors(directory / WORDS.name, _in_16_bits({"weight": embedding.weight}), {"vocabulary": words})
         weights = {

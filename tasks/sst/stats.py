@@ -1,4 +1,4 @@
-"""What a treebank holds, in numbers."""
+"""Statistics of a treebank."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CLASSES: tuple[Literal[2, 5], ...] = (5, 2)
 
 
 def stats_text(treebank: Treebank) -> str:
-    """Sentences, their lengths, nodes, phrases and labels of each part, as a table.
+    """Format the numbers of sentences, words, nodes, phrases and labels of each split as a table.
 
     Args:
-        treebank: official or drawn.
+        treebank: official or generated.
     """
     parts = {name: trees for name, trees in treebank._asdict().items() if trees is not None}
     columns = [_figures(trees) for trees in parts.values()]

@@ -1,7 +1,7 @@
-"""The Stanford Sentiment Treebank: sentences with a sentiment at every node of their trees.
+"""The Stanford Sentiment Treebank: sentences with a sentiment label at every node of their trees.
 
-A line is one tree, such as `(3 (2 It) (4 (2 's) (4 good)))`. Labels go from 0, very negative, over 2,
-neutral, to 4, very positive.
+Each line is a tree, such as `(3 (2 It) (4 (2 's) (4 good)))`. Labels range from 0 (very negative) over 2
+(neutral) to 4 (very positive).
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tasks.classifiers.files import DataError
 
 FILES = ("train.txt", "dev.txt", "test.txt")
 OFFICIAL = dict(zip(FILES, (8_544, 1_101, 2_210), strict=True))
-"""Sentences of each file."""
-TOKENISED_AGAIN = dict(zip(FILES, (8_527, 1_095, 2_203), strict=True))
-"""Sentences of another edition, whose words and trees are other ones."""
+"""Number of sentences of each file."""
+RETOKENISED = dict(zip(FILES, (8_527, 1_095, 2_203), strict=True))
+"""Number of sentences of another edition, which has other words and trees."""
 TRAIN_AND_DEV = OFFICIAL["train.txt"] + OFFICIAL["dev.txt"]
 
 LABELS = ("0", "1", "2", "3", "4")
 NEUTRAL = 2
 TOKEN = re.compile("[()]|[^() ]+")
-"""Words end at a blank and at nothing else: three of them contain a no-break space."""
+"""Only the ASCII space separates words: three words contain a no-break space."""
 
 
 class LabelledTree(NamedTuple):
-    """A sentence with a sentiment at every node.
+    """A sentence with a sentiment label at every node.
 
     Args:
-        words: its n words as they are written.
+        words: its n words, as they are written.
         tree: binary, over positions 0 … n - 1.
-        labels: 0 … 4 of each node by its first and last word, both inclusive, words (i, i) among them;
-            children before parents, left before right.
+        labels: label 0 … 4 of each node, single words (i, i) included, by first and last word, both
+            inclusive; children come before parents, left before right.
     """
 
     words: tuple[str, ...]
@@ -45,16 +45,16 @@ class LabelledTree(NamedTuple):
 
     @property
     def label(self) -> int:
-        """Of the sentence."""
+        """The label of the sentence."""
         return self.labels[0, len(self.words) - 1]
 
 
 class Treebank(NamedTuple):
-    """The parts of the treebank.
+    """The splits of the treebank.
 
     Args:
-        train, validation: always there.
-        test: None where there is no such file.
+        train, validation: training and validation sentences.
+        test: test sentences; None if there is no test.txt.
     """
 
     train: list[LabelledTree]
@@ -63,13 +63,13 @@ class Treebank(NamedTuple):
 
 
 class Phrase(NamedTuple):
-    """A node as an example.
+    """A labelled phrase.
 
     Args:
-        sentence: number of its sentence, from 0.
-        first, last: its first and last word there, both inclusive.
-        label: 0 … 4 with five classes; with two, 0 is negative and 1 positive.
-        count: how many examples it stands for.
+        sentence: index of its sentence.
+        first, last: its first and last word in the sentence, both inclusive.
+        label: 0 … 4 for five classes; for two classes, 0 is negative and 1 positive.
+        count: number of equal phrases that it represents.
     """
 
     sentence: int
@@ -83,9 +83,9 @@ def read_directory(directory: Path) -> Treebank:
     """Read the official treebank.
 
     Args:
-        directory: holds train.txt, dev.txt and, unless there is no test part, test.txt.
+        directory: contains train.txt, dev.txt and, optionally, test.txt.
     Raises:
-        DataError: a file is missing, another edition, or bad; names file and line.
+        DataError: a file is missing, malformed or of another edition; the message names file and line.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory; it should hold {', '.join(FILES)}")
@@ -98,30 +98,30 @@ def read_directory(directory: Path) -> Treebank:
 
 
 def read_trees(path: Path) -> list[LabelledTree]:
-    """Read a file with one tree on each line.
+    """Read a file with one tree per line.
 
     Args:
         path: of the file.
     Raises:
-        DataError: no such file, empty, or a line that is not UTF-8 or not a binary tree with a label from 0
-            to 4 at every node and one word at every leaf; names the line.
+        DataError: the file is missing or empty, or a line is not UTF-8 or not a binary tree with a label from
+            0 to 4 at every node and one word at every leaf; the message names the line.
     """
     return _parse(path, _lines(path))
 
 
 def phrases(trees: Sequence[LabelledTree], classes: Literal[2, 5], *, merge: bool = False) -> list[Phrase]:
-    """Every labelled node as an example; with two classes without the neutral ones.
+    """List all labelled nodes as examples, with two classes without the neutral ones.
 
-    Merged, phrases with the same words (in lower case) and the same class are one example, and `count` says
-    how many they were. The sum of count × loss is then the sum of the losses of all phrases, for every model
-    that reads words in lower case and nothing around the phrase.
+    With `merge`, phrases with the same words (in lower case) and the same class become one example, and
+    `count` is their number. Then Σ count × loss is the total loss over all phrases, for any model that reads
+    a phrase without its context and in lower case.
 
     Args:
-        trees: labelled.
+        trees: labelled sentences.
         classes: 2 or 5.
-        merge: whether the first of equal phrases stands for all.
+        merge: whether to merge equal phrases.
     Returns:
-        Phrases by sentence; within one children before parents, left before right.
+        Phrases in the order of the sentences; within a sentence children before parents, left before right.
     """
     found: list[Phrase] = []
     places: dict[tuple[tuple[str, ...], int], int] = {}
@@ -140,10 +140,10 @@ def phrases(trees: Sequence[LabelledTree], classes: Literal[2, 5], *, merge: boo
 
 
 def sentences(trees: Sequence[LabelledTree], classes: Literal[2, 5]) -> list[Phrase]:
-    """Whole sentences as examples; with two classes without the neutral ones.
+    """List whole sentences as examples, with two classes without the neutral ones.
 
     Args:
-        trees: labelled.
+        trees: labelled sentences.
         classes: 2 or 5.
     """
     labels = [_class(tree.label, classes) for tree in trees]
@@ -166,7 +166,7 @@ def _class(sentiment: int, classes: int) -> int | None:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """Lines end at a line feed only: characters that `str.splitlines` takes for line ends may be in words."""
+    """Split only at line feeds: words may contain other characters that `str.splitlines` splits at."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -181,8 +181,8 @@ def _check_edition(path: Path, count: int) -> None:
         return
     edition = "not the known edition"
     if path.name == "train.txt" and count == TRAIN_AND_DEV:
-        edition = f"train and dev in one file; the first {OFFICIAL[path.name]:,} lines are the training part"
-    elif count == TOKENISED_AGAIN[path.name]:
+        edition = f"train and dev in one file; the first {OFFICIAL[path.name]:,} lines are the training data"
+    elif count == RETOKENISED[path.name]:
         edition = "the edition that was tokenised again, which has other words and trees"
     raise DataError(f"{path}: expected {OFFICIAL[path.name]:,} lines, got {count:,}: {edition}")
 
@@ -201,7 +201,7 @@ def _parse(path: Path, lines: Sequence[bytes]) -> list[LabelledTree]:
 
 @dataclass
 class _Node:
-    """A bracket that is open: what stands in it so far."""
+    """An open bracket and its content so far."""
 
     first: int
     label: str | None = None
@@ -245,7 +245,7 @@ def _parse_line(line: str) -> LabelledTree:
 
 
 def _close(node: _Node, words: list[str]) -> Tree:
-    """The tree of a finished bracket; adds its word, if it has one, to those of the sentence."""
+    """Make the tree of a closed bracket; append its word, if it has one, to the words of the sentence."""
     if node.label is None:
         raise ValueError("expected a label from 0 to 4 after '(', got ')'")
     if len(node.words) == 1 and not node.children:

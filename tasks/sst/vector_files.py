@@ -1,6 +1,7 @@
-"""Word vectors in GloVe's text format: a word and its numbers to a line, separated by single spaces.
+"""Read word vectors in GloVe's text format: one word and its numbers per line, separated by single spaces.
 
-The files of word2vec and fastText, whose first line says how many words and numbers there are, are read too.
+The text formats of word2vec and fastText, whose first line has the numbers of words and dimensions, are also
+read.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tasks.classifiers.files import DataError
 from tasks.parsing.treebank import ZIP_ERRORS
 
 BLOCK = 1 << 24
-"""How many bytes are read at once."""
+"""Number of bytes to read at once."""
 SUFFIXES = (".txt", ".vec")
-"""Of files of vectors inside a zip file."""
+"""Suffixes of files of vectors inside a zip file."""
 SHOWN_CHARACTERS = 60
-"""How much of what is no number an error shows."""
+"""Maximum number of characters of a malformed number that an error message shows."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -33,11 +34,11 @@ Block = tuple[list[str], NDArray[np.float32]]
 
 
 class Source(NamedTuple):
-    """Where vectors are read from.
+    """A file of vectors.
 
     Args:
-        path: of a text file, of one packed by gzip (.gz), or of a zip file (.zip).
-        member: the file inside the zip file; None for the only one there is.
+        path: of a text file, a gzipped text file (.gz) or a zip file (.zip).
+        member: the file inside the zip file; None if there is only one.
     """
 
     path: Path
@@ -48,14 +49,14 @@ class Source(NamedTuple):
 
 
 def find_source(name: str) -> Source:
-    """Read the name of a file of vectors, and see that there is such a file.
+    """Parse the name of a file of vectors and check that the file exists.
 
     Args:
-        name: a path; FILE.zip:MEMBER names one of the files in a zip file.
+        name: a path, or FILE.zip:MEMBER for a file inside a zip file.
     Returns:
         The file.
     Raises:
-        DataError: no such file, or something else than a file.
+        DataError: the file does not exist or is not a regular file.
     """
     inside = re.compile(r"(.+\.zip):(.+)", re.IGNORECASE | re.DOTALL)
     parts = None if Path(name).exists() else inside.fullmatch(name)
@@ -70,15 +71,15 @@ def find_source(name: str) -> Source:
 
 
 def read_blocks(source: Source) -> Iterator[Block]:
-    """Read all vectors of a file, many at a time.
+    """Read all vectors of a file, in blocks.
 
     Args:
-        source: of the file.
+        source: the file.
     Yields:
         Words in the order of the file, and their vectors; all vectors have the length of the first.
     Raises:
-        DataError: a file that is empty, damaged or has not the one file inside that it should, a line with
-            too few or too many numbers, or one with something else than finite numbers; names the line.
+        DataError: the file is empty or damaged, a zip file does not contain the member, or a line has too few
+            or too many numbers or not finite ones; the message names the line.
     """
     number, dimension, empty = 1, 0, True
     for lines in _lines(source):
@@ -98,13 +99,13 @@ def read_blocks(source: Source) -> Iterator[Block]:
 
 
 def _lines(source: Source) -> Iterator[list[str]]:
-    """The lines of a file, which end at a line feed and nowhere else, about `BLOCK` bytes at a time."""
+    """Read the lines of a file, about `BLOCK` bytes at a time; lines end only at line feeds."""
     rest = b""
     number = 1
     for chunk in _chunks(source):
         whole, end, rest = (rest + chunk).rpartition(b"\n")
         if end:
-            # A few files have words with broken UTF-8, which nobody asks for.
+            # Some files have a few words with broken UTF-8; these words are never looked up.
             lines = whole.decode(errors="replace").split("\n")
             number += len(lines)
             yield lines
@@ -129,7 +130,7 @@ def _chunks(source: Source) -> Iterator[bytes]:
 
 @contextmanager
 def _open(source: Source) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The text of a file, unpacked."""
+    """Open the (uncompressed) text of a file."""
     suffix = source.path.suffix.lower()
     if suffix == ".zip":
         with zipfile.ZipFile(source.path) as archive, archive.open(_member(archive, source)) as file:
@@ -146,7 +147,7 @@ def _member(archive: zipfile.ZipFile, source: Source) -> str:
     names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
     if source.member in names:
         return source.member
-    # macOS puts an entry of its own beside every file.
+    # macOS adds an entry in __MACOSX/ for every file.
     texts = [name for name in names if name.endswith(SUFFIXES) and not name.startswith("__MACOSX/")]
     if source.member is None and len(texts) == 1:
         return texts[0]
@@ -157,7 +158,7 @@ def _member(archive: zipfile.ZipFile, source: Source) -> str:
 
 
 def _parse(lines: list[str], number: int, dimension: int, source: Source) -> Block:
-    """The words and numbers of some lines, of which the first is line `number` of the file."""
+    """Parse lines to words and numbers; the first line has the number `number` in the file."""
     words, texts = [], []
     for place, line in enumerate(lines, start=number):
         word, _, text = line.rstrip(" \r").partition(" ")  # fastText ends its lines with a space
@@ -175,7 +176,7 @@ def _parse(lines: list[str], number: int, dimension: int, source: Source) -> Blo
 
 
 def _split_from_the_right(line: str, dimension: int, where: str) -> tuple[str, str]:
-    """The word and the numbers of a line whose word holds spaces, such as ". . ."."""
+    """Split a line whose word contains spaces, such as ". . .", into the word and the numbers."""
     word, *values = line.rsplit(" ", dimension)
     if len(values) < dimension:
         raise DataError(f"{where}: expected a word and {dimension} numbers, got {len(values)} numbers")
@@ -185,7 +186,7 @@ def _split_from_the_right(line: str, dimension: int, where: str) -> tuple[str, s
 
 
 def _bad_number(texts: list[str], number: int, source: Source) -> DataError:
-    """Names the first of the texts' values that is none, and its line."""
+    """An error that names the first malformed number and its line."""
     values = ((place, value) for place, text in enumerate(texts, start=number) for value in text.split(" "))
     place, value = next((place, value) for place, value in values if not _is_number(value))
     return DataError(f"{source}, line {place}: expected finite numbers, got {_shown(value)}")

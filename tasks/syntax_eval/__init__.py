@@ -1,1 +1,1 @@
-"""Minimal pairs: whether language models prefer the grammatical sentence."""
+"""Minimal pairs: test whether language models prefer grammatical sentences."""

@@ -1,4 +1,4 @@
-"""The verbs of the command line: evaluate, score."""
+"""The verbs of the syntactic evaluation: evaluate, score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from tasks.language_model.config import DEMO_CHECKPOINT
-from tasks.language_model.grammar import draw_pairs
+from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
@@ -36,30 +36,34 @@ from tasks.syntax_eval.scoring import word_log_probabilities
 
 @dataclass
 class EvaluateConfig(ResultsConfig):
-    """Compare the probabilities of minimal pairs (Marvin and Linzen's, BLiMP): how often is the grammatical
-    sentence the more probable one?"""
+    """Compute the accuracy on minimal pairs, such as Marvin and Linzen's or BLiMP.
+
+    A model is right if the grammatical sentence is the more probable one.
+    """
 
     checkpoint: tuple[Path, ...] = (DEMO_CHECKPOINT,)
-    """The best.safetensors of one or more runs; each has a column, named after the directory of its run."""
+    """The best.safetensors of one or more runs; each has a column, named after its run directory."""
     pairs: Path | None = None
-    """JSON lines with `good`, `bad` and perhaps `case` and `intrusive`, as Marvin and Linzen's (2018), or
-    with BLiMP's field names; or a directory of such files, such as BLiMP's `data`. They may be compressed
-    (.gz). By default, for models of drawn sentences, pairs are drawn too."""
+    """A JSON Lines file with the fields `good`, `bad` and, optionally, `case` and `intrusive`, as in Marvin
+    and Linzen (2018), or with BLiMP's fields; or a directory of such files, such as BLiMP's `data`. Files may
+    be gzipped (.gz). The default, for models that were trained on generated sentences, is to generate
+    pairs."""
     unknown: Unknown = "skip"
-    """What to do with a pair in which a model does not know a word: skip it, or score the word as <unk>."""
+    """How to treat a pair with a word that a model does not know: skip the pair, or score the word as
+    <unk>."""
     end: bool = True
     """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
     limit: int = 0
-    """Largest number of pairs of each construction to score, evenly spread; 0 for all."""
+    """Maximum number of pairs to score for each construction, evenly spaced in the file; 0 for all."""
     count: int = 200
-    """Pairs of each construction, if they are drawn."""
+    """Number of pairs to generate for each construction."""
     seed: int = 1
-    """Seed of drawn pairs."""
+    """Seed of generated pairs."""
     output: Path | None = None
     """Also write the results to this HTML file."""
 
     def check(self) -> None:
-        """Raise a UserError that names the first option out of range."""
+        """Raise a UserError if an option is out of range; the message names the option."""
         check_at_least(1, self, "count")
         check_at_least(0, self, "limit", "seed")
         if not self.checkpoint:
@@ -74,7 +78,7 @@ class ScoreConfig:
     """Print the log-probability of sentences, word by word."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Sentences such as "the author laughs", each in quotes."""
+    """Sentences, each in quotes, such as "the author laughs"."""
     checkpoint: Path = DEMO_CHECKPOINT
     """A run's best.safetensors."""
     end: bool = True
@@ -82,7 +86,7 @@ class ScoreConfig:
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the accuracies of one or more models on minimal pairs, and write them where asked.
+    """Print the accuracies of one or more models on minimal pairs; with `--json` and `--output`, write them.
 
     Args:
         config: the options.
@@ -114,8 +118,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
         raise UserError(
-            f"nothing could be scored: of {len(chosen):,} pairs there is none whose words every model knows "
-            f"and tells apart; --unknown score reads words that are not known as {UNKNOWN}"
+            f"nothing could be scored: none of {len(chosen):,} pairs has only words that all models know and "
+            f"sentences that they distinguish; --unknown score reads unknown words as {UNKNOWN}"
         )
 
 
@@ -145,7 +149,7 @@ def run_score(config: ScoreConfig) -> None:
 
 
 def column_names(checkpoints: Sequence[Path]) -> list[str]:
-    """The name of each checkpoint's directory, or its whole path where two have the same.
+    """Name each checkpoint after its directory or, if two have the same name, by its path.
 
     Args:
         checkpoints: paths of the files.
@@ -157,45 +161,48 @@ def column_names(checkpoints: Sequence[Path]) -> list[str]:
 
 
 def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
-    """Pairs of the file, or drawn from the grammar that the models were trained on."""
+    """Read the pairs, or generate them from the grammar that the models were trained on."""
     if config.pairs is not None:
         return read_pairs(config.pairs)
     for path, trained in zip(config.checkpoint, models, strict=True):
         if trained.config.data_dir is not None:
-            raise UserError(f"--pairs must name a file: {path} did not learn from drawn sentences")
+            raise UserError(f"--pairs must name a file: {path} was not trained on generated sentences")
     return [
         Pair(pair.construction, tuple(pair.good), tuple(pair.bad))
-        for pair in draw_pairs(config.count, config.seed)
+        for pair in generate_pairs(config.count, config.seed)
     ]
 
 
 def _notes(
     config: EvaluateConfig, lines: Sequence[dict[str, Any]], read: int, chosen: int, seconds: float
 ) -> list[str]:
-    """What was compared, by which conventions."""
+    """The data and conventions, in sentences."""
     pairs, covered, scored = (
         sum(line[name] for line in lines if line["level"] == 0) for name in ("pairs", "covered", "scored")
     )
-    source = f"{read:,} pairs {'drawn' if config.pairs is None else f'in {config.pairs}'}"
+    source = f"{read:,} pairs {'generated' if config.pairs is None else f'in {config.pairs}'}"
     if config.limit:
-        source += f"; {chosen:,} of them read (--limit {config.limit} of each construction, evenly spread)"
+        source += f"; {chosen:,} of them used (--limit {config.limit} for each construction, evenly spaced)"
     notes = [
         f"{source}.",
-        f"{pairs:,} comparisons of two sentences; {covered:,} covered: every model knows all words; "
+        f"{pairs:,} comparisons of two sentences; {covered:,} covered (all models know all words); "
         f"{scored:,} scored in {seconds:.1f} s.",
-        "Unknown words: "
-        + ("pairs with any are skipped." if config.unknown == "skip" else f"read as {UNKNOWN}."),
+        "Pairs with unknown words are skipped."
+        if config.unknown == "skip"
+        else f"Unknown words are read as {UNKNOWN}.",
         f"Log-probability of the words {'and' if config.end else 'without'} the end of the sentence, after "
-        "<eos> and a state of zeros; two sentences of the same probability count as wrong.",
+        "<eos> and from a zero state; two sentences with the same probability count as wrong.",
         "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
         "its rows.",
     ]
     few = sum(line["few"] for line in lines if line["level"] == 0)
     if few:
-        notes.append(f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows; they are part of the means.")
+        notes.append(
+            f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows; they are included in the means."
+        )
     same = (covered if config.unknown == "skip" else pairs) - scored
     if same:
-        notes.insert(2, f"{same:,} not comparable: a model is given the same words twice.")
+        notes.insert(2, f"{same:,} not comparable: to a model, both sentences are the same.")
     if any(name in PUBLISHED_MODELS for line in lines for name in line["accuracy"]):
         notes.append(PUBLISHED_NOTE)
     return notes

@@ -1,14 +1,15 @@
-"""How often language models find the grammatical sentence of a pair more probable.
+"""Compute how often language models assign the higher probability to the grammatical sentence of a pair.
 
-A pair is right if the grammatical sentence is the more probable one; two sentences of the same probability
-are wrong. A pair is scored if
+A model is right on a pair if the grammatical sentence is strictly more probable. A pair is scored if
 
-- it is covered: every word of both sentences is in the vocabulary of every model. If unknown words are scored
-  too, coverage is only counted, and `<unk>` stands for such a word;
-- every model is given two different sentences: two may become the same when they are normalised, or when
-  they differ only in words that are `<unk>`.
+- it is covered: all words of both sentences are in the vocabularies of all models. With `unknown="score"`,
+pairs
+  that are not covered are scored, too, with `<unk>` for unknown words;
+- for all models, the two sentences differ. They may become equal by normalisation, or by differing only in
+words
+  that are read as `<unk>`.
 
-So several models are compared on the same pairs.
+So all models are compared on the same pairs.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Unknown = Literal["skip", "score"]
 
 
 class Key(NamedTuple):
-    """What pairs are grouped by.
+    """The key by which pairs are grouped.
 
     Args:
         construction: what the pairs test.
-        kind: which comparison, of KINDS; empty if there are two sentences only.
-        group: of constructions; if pairs of one construction name several, the first.
+        kind: which comparison of three sentences, one of KINDS; empty if there are only two sentences.
+        group: group of constructions; if pairs of the same construction have several, the first.
     """
 
     construction: str
@@ -43,12 +44,12 @@ class Key(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Counts of pairs.
+    """Numbers of pairs.
 
     Args:
-        pairs: all.
-        covered: those whose words are all in every vocabulary.
-        scored: those that accuracy is over.
+        pairs: all pairs.
+        covered: pairs whose words are all in the vocabularies of all models.
+        scored: pairs that count for the accuracy.
         right: for each model, the number of scored pairs that it gets right.
     """
 
@@ -62,9 +63,9 @@ class Comparison(NamedTuple):
     """Two sentences to compare.
 
     Args:
-        key: what they are counted under.
-        better: the one that should be more probable.
-        worse: the other.
+        key: of the `Tally` that counts the comparison.
+        better: the sentence that should be more probable.
+        worse: the other sentence.
     """
 
     key: Key
@@ -84,7 +85,7 @@ def compare(
     Args:
         models: one or more.
         pairs: what to compare.
-        unknown: "skip" pairs with words that a vocabulary lacks, or "score" the words as `<unk>`.
+        unknown: "skip" pairs with unknown words, or "score" unknown words as `<unk>`.
         include_end: whether the end of a sentence counts as a word.
     Returns:
         The counts of each key, in the order of the keys' first pairs.
@@ -114,10 +115,10 @@ def compare(
 
 
 def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
-    """The comparisons of pairs: one for each, three if there is an intrusive sentence.
+    """List the comparisons of pairs: one for each pair, three if there is an intrusive sentence.
 
     Args:
-        pairs: any.
+        pairs: minimal pairs.
     Returns:
         Comparisons in the order of the pairs.
     """
@@ -156,6 +157,6 @@ def _right(
         include_end=include_end,
     )
     if not np.isfinite(totals).all():
-        raise UserError("the model gives log-probabilities that are not finite: its training has diverged")
+        raise UserError("the model's log-probabilities are not finite: its training has diverged")
     values = totals.tolist()
     return Counter(one.key for one in scored if values[numbers[one.better]] > values[numbers[one.worse]])

@@ -1,7 +1,7 @@
-"""Natural text in the form of the Penn Treebank text that language models are trained on.
+"""Normalise text as in Mikolov's Penn Treebank text, on which language models are trained.
 
-That text has lower-case words between spaces, no punctuation, `N` for every number, and splits words where
-the treebank does: "does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form stays as it is.
+That text has lower-case words, no punctuation, `N` for every number, and words split as in the treebank:
+"does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form is not changed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import cache
 from tasks.language_model.ptb_spelling import NUMERAL, is_number
 
 PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
-"""Dropped; commas and colons in numbers are kept."""
+"""Removed; commas and colons in numbers are kept."""
 ABBREVIATION = re.compile(r"(?:\w\.)+\w\.|[b-hj-z]\.|(?:co|corp|inc|jr|ltd|sr)\.", re.IGNORECASE)
-"""A last word that keeps its period; "a" and "I" are words."""
+"""If the last word of a sentence matches, it keeps its period; "a" and "I" are words, not initials."""
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "'")
 """Split off the end of a word."""
 
@@ -25,7 +25,7 @@ def normalize(text: str) -> tuple[str, ...]:
     Args:
         text: one sentence.
     Returns:
-        Its words; none if it is nothing but punctuation.
+        Its words; none if it is only punctuation.
     Example:
         >>> normalize("Doesn't John's boss like this, too?")
         ('does', "n't", 'john', "'s", 'boss', 'like', 'this', 'too')
@@ -40,7 +40,7 @@ def normalize(text: str) -> tuple[str, ...]:
 
 @cache
 def _parts(word: str) -> tuple[str, ...]:
-    """The words that one word between spaces is split into."""
+    """Split a word as in the treebank."""
     if word == NUMERAL:
         return (NUMERAL,)
     word = word.lower()

@@ -1,8 +1,8 @@
-"""Minimal pairs: sentences that differ in whether they are grammatical, and in as little else as possible.
+"""Read minimal pairs: a grammatical sentence and a similar ungrammatical one.
 
-Read from JSON lines in either of two formats: that of Marvin and Linzen's pairs, with `good`, `bad`, `case`
-and, where a third sentence is to be compared with both, `intrusive`; or that of BLiMP, with `sentence_good`,
-`sentence_bad`, `UID` and `linguistics_term`.
+Two JSON Lines formats are supported: that of Marvin and Linzen's pairs, with the fields `good`, `bad`, `case`
+and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`, `sentence_bad`, `UID` and
+`linguistics_term`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
 
 
 class Pair(NamedTuple):
-    """A grammatical sentence and what it is compared with.
+    """A minimal pair, possibly with a third sentence.
 
     Args:
         construction: what the pair tests.
         good: words of the grammatical sentence, normalised.
-        bad: of the other.
-        intrusive: a third sentence, ungrammatical too, with what would make it grammatical in the wrong
-            place; if there is one, all three are compared with one another.
-        group: of constructions; empty if the file names none.
+        bad: words of the ungrammatical sentence.
+        intrusive: a third sentence, also ungrammatical: it has a licensor, such as "no", in the wrong place.
+            If there is one, all three sentences are compared with one another.
+        group: group of constructions; empty if the file has none.
     """
 
     construction: str
@@ -49,17 +49,17 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Read the pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory, by name.
+    """Read the pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory.
 
-    The construction is `case`, or else `UID`, or else the file's name.
+    The construction is the field `case` or else `UID`, or else the name of the file.
 
     Args:
-        path: of JSON lines, compressed if the name ends in `.gz`, or of a directory with such files.
+        path: a JSON Lines file, gzipped if its name ends in `.gz`, or a directory of such files.
     Returns:
-        One pair or more.
+        At least one pair.
     Raises:
         UserError: a line is not a pair, a line or file is too long, or there are no pairs.
-        OSError: there is no such file.
+        OSError: the file cannot be read.
     """
     files = [path]
     if path.is_dir():
@@ -71,13 +71,13 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
-    """At most `limit` pairs of each construction, evenly spread over those there are.
+    """Choose at most `limit` pairs of each construction, evenly spaced.
 
     Args:
         pairs: of any constructions.
         limit: 0 for all.
     Returns:
-        The chosen ones in the same order.
+        The chosen pairs, in the same order.
     Example:
         >>> pairs = [Pair("a", (str(number),), ("x",)) for number in range(9)]
         >>> [pair.good[0] for pair in spread(pairs, 3)]
@@ -104,11 +104,11 @@ def _read_file(path: Path) -> Iterator[Pair]:
                 if line.strip():
                     yield _parse(line, stem, f"{path}, line {number}")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a whole gzip file ({error})") from None
+        raise UserError(f"{path}: truncated or damaged gzip file ({error})") from None
 
 
 def _lines(file: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
-    """The lines of a file; refuses lines and files that are too long."""
+    """Read the lines of a file; refuse lines and files that are too long."""
     left = MAX_BYTES
     number = 1
     while line := file.readline(MAX_LINE + 1):
@@ -135,7 +135,7 @@ def _parse(line: bytes, stem: str, where: str) -> Pair:
         expected = " or ".join(" and ".join(names) for names in FORMATS)
         raise UserError(f"{where}: expected the fields {expected}, got {reprlib.repr(list(record))}")
     good, bad = (_sentence(record, name, where) for name in names)
-    # BLiMP as published has seven of them; they are counted as not comparable.
+    # BLiMP has seven pairs of identical sentences; they are counted as not comparable.
     if record[names[0]] == record[names[1]] and names == FORMATS[0]:
         raise UserError(
             f"{where}: expected two different sentences, got {reprlib.repr(record[names[0]])} twice"

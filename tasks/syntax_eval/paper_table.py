@@ -1,6 +1,6 @@
 """The layout of the table of results.
 
-Marvin and Linzen's constructions stand as in ON-LSTM's Table 3, all others follow by name.
+Marvin and Linzen's constructions come first, as in Table 3 of the ON-LSTM paper; others follow by name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 KINDS = ("grammatical vs. intrusive", "intrusive vs. ungrammatical", "grammatical vs. ungrammatical")
-"""Comparisons of three sentences; the first of each two should be the more probable one."""
+"""Comparisons of three sentences; in each of them the first sentence should be more probable."""
 
 SHORT, LONG, OTHER = "Short-term dependency", "Long-term dependency", "Constructions"
 AGREEMENT, REFLEXIVES, POLARITY = "Subject-verb agreement", "Reflexive anaphora", "Negative polarity items"
@@ -19,14 +19,14 @@ PUBLISHED_MODELS = ("ON-LSTM, published", "LSTM, published")
 
 
 class Row(NamedTuple):
-    """A line of the table: the pairs of some constructions, pooled.
+    """A row of the table, for one or more constructions whose pairs are pooled.
 
     Args:
-        section, group: headings above the line.
-        name: of the line.
+        section, group: headings above the row.
+        name: of the row.
         cases: names of the constructions.
-        kind: which comparison, of KINDS; empty if there are two sentences only.
-        published: accuracies of PUBLISHED_MODELS in ON-LSTM's Table 3, or None.
+        kind: which comparison of three sentences, one of KINDS; empty if there are only two sentences.
+        published: accuracies of PUBLISHED_MODELS in Table 3 of the ON-LSTM paper, or None.
     """
 
     section: str
@@ -47,7 +47,7 @@ def _polarity(
 
 
 def _both(stem: str) -> tuple[str, str]:
-    """With animate and inanimate nouns."""
+    """The constructions with animate and inanimate nouns."""
     return f"{stem}_anim", f"{stem}_inanim"
 
 
@@ -77,12 +77,12 @@ PAPER_ROWS = (
 
 
 def rows_for(found: Iterable[tuple[str, str, str]]) -> list[Row]:
-    """The lines of a table, the paper's first and in its order.
+    """List the rows of a table, those of the paper first and in its order.
 
     Args:
         found: (construction, kind, group) of the pairs.
     Returns:
-        Lines that have pairs; every construction and kind belongs to exactly one line.
+        Rows that have pairs; each construction and kind belongs to exactly one row.
     """
     left = {(construction, kind): group for construction, kind, group in found}
     rows = []

@@ -1,4 +1,4 @@
-"""The table of results: as text, and on a page."""
+"""The table of results, as text and as an HTML page."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tasks.syntax_eval.paper_table import PUBLISHED_MODELS, Row, rows_for
 Line = dict[str, Any]
 
 PUBLISHED_NOTE = (
-    "Published accuracies are from ON-LSTM's Table 3: models of two layers of 650 units that learnt from 90 "
-    "million words of Wikipedia, with another vocabulary."
+    "Published accuracies are from Table 3 of the ON-LSTM paper: models with two layers of 650 units, "
+    "trained on 90 million words of Wikipedia, with another vocabulary."
 )
 ABOUT = (
-    "A language model reads pairs of sentences, one of them grammatical and the other, almost the same, not. "
-    "It is right where the grammatical one is the more probable to it."
+    "A language model reads pairs of similar sentences, of which only one is grammatical. It is right if it "
+    "assigns the higher probability to the grammatical sentence."
 )
 COUNTS = ("pairs", "covered", "scored")
 FEW = 100
-"""An accuracy over fewer scored pairs is marked: its standard error may exceed 0.05."""
+"""Accuracies over fewer scored pairs are marked, since their standard error may exceed 0.05."""
 FEW_MARK = "*"
 
 
@@ -36,12 +36,11 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
         tallies: from `evaluation.compare`.
         models: their names.
     Returns:
-        For each line: `level` 0, 1 or 2 of a section, a group in it, a row in that; `name`; for a row also
-        `section` and `group`; the numbers of
-        `pairs`, `covered` and `scored` ones; `few`, how many rows (of a row 0 or 1) have an accuracy over
-        fewer than FEW pairs; `accuracy` by name of the model, published ones included, or None. The accuracy
-        of a row is over all its pairs; that of a section or group is the unweighted mean of the rows beneath
-        that have one.
+        One dictionary for each line. `level` is 0 for a section, 1 for a group, 2 for a row. `name` is its
+        name; rows also have `section` and `group`. `pairs`, `covered` and `scored` are numbers of pairs.
+        `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored pairs. `accuracy` has the
+        accuracy, or None, by name of the model, published models included. The accuracy of a row is over all
+        its pairs; that of a section or group is the unweighted mean over its rows that have one.
     """
     rows = rows_for(tallies)
     by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
@@ -114,7 +113,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
-    """Counts and accuracies of every construction and comparison by its own name.
+    """List the counts and accuracies of each construction and comparison.
 
     Args:
         tallies: from `evaluation.compare`.
@@ -139,7 +138,7 @@ def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line
 
 
 def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
-    """The mean over the rows that have scored pairs: the same ones for every model."""
+    """The line of a section or group: the mean over its rows that have scored pairs."""
     columns = _columns(rows)
     complete = [line for line in rows if line["scored"]]
     accuracy = {
@@ -162,13 +161,13 @@ def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float 
 
 
 def _columns(lines: Sequence[Line]) -> list[str]:
-    """Models in their order, published ones last."""
+    """The names of the models in order, published models last."""
     found = dict.fromkeys(name for line in lines for name in line["accuracy"])
     return sorted(found, key=lambda name: name in PUBLISHED_MODELS)
 
 
 def _cells(line: Line, columns: Sequence[str]) -> list[str]:
-    """Counts, marked if few pairs are scored, and accuracies; published ones with the digits they have."""
+    """Counts, marked if few pairs are scored, and accuracies; published ones have two digits."""
     mark = FEW_MARK if 0 < line["scored"] < FEW else ""
     return [
         *(f"{line[name]:,}" + (mark if name == "scored" else "") for name in COUNTS),

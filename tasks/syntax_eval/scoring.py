@@ -1,11 +1,11 @@
 """Log-probabilities of sentences under a language model.
 
-The log-probability of w_1 … w_n is log P(w_1 … w_n, <eos> | <eos>), in nats: the model reads `<eos>` with a
-state of zeros, then the words, and predicts each word and the `<eos>` after the last. The evaluations of
-Marvin and Linzen and of ON-LSTM include a final period. The text that models learn from here has none:
-`<eos>` takes its place. It can be left out.
+The log-probability of w_1 … w_n is log P(w_1 … w_n, <eos> | <eos>), in nats: starting from a zero state, the
+model reads `<eos>` and the words, and predicts each word and the final `<eos>`. The evaluations of Marvin and
+Linzen and of ON-LSTM include a final period. The training text here has no periods, so `<eos>` takes its
+place; it can be left out.
 
-`word_log_probabilities` is the definition, `log_probabilities` the same for many sentences at once.
+`word_log_probabilities` is the definition; `log_probabilities` computes the same for many sentences at once.
 
 Axes: T time, B prefixes, V vocabulary.
 """
@@ -27,21 +27,22 @@ from onlstm.layer import State
 Indices = NDArray[np.int64]
 
 BLOCK_SIZE = 8_192
-"""Maximum number of sentences whose prefixes are read together; at most twice as many states are kept."""
+"""Number of sentences whose prefixes form one tree; at most twice as many states are kept in memory."""
 CHUNK_SIZE = 512
 """Maximum number of prefixes in a batch, each with V logits."""
 
 
 @torch.inference_mode()
 def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], end: int) -> Tensor:
-    """The log-probability of each word of one sentence, and of its end.
+    """Compute the log-probability of each word of a sentence, and of its end.
 
     Args:
         model: in evaluation mode.
         sentence: ids of its n words.
         end: id of `<eos>`.
     Returns:
-        (n + 1,) float64 on the CPU, in nats; their sum is that of the sentence.
+        Log-probabilities in nats, (n + 1,) float64 on the CPU; their sum is the log-probability of the
+        sentence.
     """
     device = model.embedding.weight.device
     read = torch.tensor([end, *sentence], device=device).unsqueeze(1)
@@ -61,19 +62,19 @@ def log_probabilities(
     block_size: int = BLOCK_SIZE,
     chunk_size: int = CHUNK_SIZE,
 ) -> NDArray[np.float64]:
-    """The log-probability of each of many sentences.
+    """Compute the log-probabilities of many sentences.
 
-    Every prefix is read once, however many sentences share it. Sentences are sorted, so that those with long
-    common prefixes are neighbours, and cut into blocks. The prefixes of a block form a tree, which is read
-    level by level: a batch of prefixes of one length continues from the states of the level above.
+    Prefixes that sentences share are computed only once. The sentences are sorted, so that those with long
+    common prefixes are neighbours, and cut into blocks. The prefixes of a block form a tree (a trie), which
+    is computed level by level: all prefixes of the same length continue from the states of the level above.
 
     Args:
         model: in evaluation mode.
-        sentences: ids of the words of each.
+        sentences: the word ids of each sentence.
         end: id of `<eos>`.
-        include_end: whether the `<eos>` after the last word counts.
-        block_size: sentences in a block.
-        chunk_size: prefixes in a batch.
+        include_end: whether the final `<eos>` counts.
+        block_size: number of sentences in a block.
+        chunk_size: number of prefixes in a batch.
     Returns:
         (number of sentences,) in nats.
     Example:
@@ -98,9 +99,9 @@ class _Level(NamedTuple):
     """All prefixes of one length.
 
     Args:
-        words: the last word of each, (B,).
-        parents: which prefix of the level above each continues, (B,).
-        states: the model's after every prefix of the level above; None for zeros.
+        words: the last word of each prefix, (B,).
+        parents: the index of the prefix of the level above that each prefix continues, (B,).
+        states: the model's states after the prefixes of the level above; None for zeros.
     """
 
     words: Indices
@@ -111,7 +112,7 @@ class _Level(NamedTuple):
 def _score_block(
     model: LanguageModelBase, sentences: list[list[int]], end: int, chunk_size: int
 ) -> NDArray[np.float64]:
-    """The log-probability of each sentence after `end`: the sum over its words."""
+    """Compute the log-probability of each sentence, given that it follows `end`."""
     size = model.embedding.num_embeddings
     lengths = np.array([len(sentence) for sentence in sentences])
     words = np.zeros((len(sentences), lengths.max()), dtype=np.int64)
@@ -119,10 +120,10 @@ def _score_block(
         row[: len(sentence)] = sentence
     totals = np.zeros(len(sentences))
     level = _Level(np.array([end]), np.array([0]), None)
-    place = np.zeros(len(sentences), dtype=np.int64)  # of each sentence's prefix in the level
+    place = np.zeros(len(sentences), dtype=np.int64)  # index of each sentence's prefix in the level
     for t in range(words.shape[1]):
         going_on = np.flatnonzero(lengths > t)
-        # A prefix and the word after it, as one number.
+        # Encode a prefix and the next word as one number.
         children, child = np.unique(place[going_on] * size + words[going_on, t], return_inverse=True)
         parents, targets = np.divmod(children, size)
         found, states = _read(model, level, parents, targets, chunk_size)
@@ -136,13 +137,13 @@ def _score_block(
 def _read(
     model: LanguageModelBase, level: _Level, parents: Indices, targets: Indices, chunk_size: int
 ) -> tuple[NDArray[np.float64], list[State]]:
-    """Read the last word of every prefix of a level, and look up the log-probabilities of words after them.
+    """Compute the states after all prefixes of a level, and the log-probabilities of words after them.
 
     Args:
-        parents: which prefix each word to look up follows, (n,), in ascending order.
-        targets: these words, (n,).
+        parents: the index of the prefix before each word, (n,), in ascending order.
+        targets: the words, (n,).
     Returns:
-        (n,) log-probabilities, and the states after every prefix.
+        (n,) log-probabilities, and the states after the prefixes.
     """
     device = model.embedding.weight.device
     words, origins, targets_there = (

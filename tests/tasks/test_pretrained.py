@@ -69,7 +69,7 @@ def test_language_models_keep_their_vocabulary(small_runs, exported):
 
 def test_a_language_model_without_the_options_of_a_run_is_said(tmp_path):
     LanguageModel(2, 4, 6, 2, chunk_size=2, vocabulary=["<eos>", "a"]).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="has no options of a run"):
+    with pytest.raises(UserError, match="lacks the options of its run"):
         load_language_model(tmp_path)
 
 

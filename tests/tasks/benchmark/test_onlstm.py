@@ -68,13 +68,13 @@ def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, capsys):
 def test_other_code_is_refused(checkout, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert main(["onlstm", "--quick", "--released-code", str(tmp_path / "empty")]) == 2
-    assert "holds no ON_LSTM.py" in capsys.readouterr().err
+    assert "contains no ON_LSTM.py" in capsys.readouterr().err
     (checkout / "ON_LSTM.py").write_text(STAND_IN.replace("cell.ih(token) +", "cell.ih(token) -"))
     assert main(["onlstm", "--quick", "--released-code", str(checkout)]) == 2
     assert "its outputs differ from ours" in capsys.readouterr().err
     (checkout / "ON_LSTM.py").write_text("raise ValueError('no')")
     assert main(["onlstm", "--quick", "--released-code", str(checkout)]) == 2
-    assert "not the module that is known here: ValueError: no" in capsys.readouterr().err
+    assert "not the expected module: ValueError: no" in capsys.readouterr().err
 
 
 def test_their_weights_have_every_one_of_ours():

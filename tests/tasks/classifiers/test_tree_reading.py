@@ -4,18 +4,18 @@ import torch
 
 from ordered_memory.trees import spans
 from tasks.classifiers.classification import Prediction
-from tasks.classifiers.tree_reading import joined, read_trees
+from tasks.classifiers.tree_reading import read_trees, tree_from_merges
 from tasks.logic.data import Dataset
 
 LOGITS = torch.zeros(2, 7)
 
 
 def test_neighbours_are_joined_in_order():
-    assert joined([]) == 0
-    assert joined([0, 0, 0]) == (((0, 1), 2), 3)
-    assert joined([2, 1, 0]) == (0, (1, (2, 3)))
-    assert joined([2, 0, 0]) == ((0, 1), (2, 3))
-    assert len(spans(joined([0] * 3000))) == 3000
+    assert tree_from_merges([]) == 0
+    assert tree_from_merges([0, 0, 0]) == (((0, 1), 2), 3)
+    assert tree_from_merges([2, 1, 0]) == (0, (1, (2, 3)))
+    assert tree_from_merges([2, 0, 0]) == ((0, 1), (2, 3))
+    assert len(spans(tree_from_merges([0] * 3000))) == 3000
 
 
 def test_steps_after_the_last_of_a_sequence_have_no_meaning():
@@ -33,6 +33,6 @@ def test_attention_is_read_by_algorithm_2():
 def test_parentheses_are_dropped_from_the_trees_of_formulas():
     data = Dataset.from_texts([("( not a )", "( a ( or b ) )")])
     batch = data.batch([0])
-    left = joined([0, 0, 0])  # (((( not) a) ))
-    right = joined([5, 4, 3, 2, 1, 0])  # right-branching
+    left = tree_from_merges([0, 0, 0])  # (((( not) a) ))
+    right = tree_from_merges([5, 4, 3, 2, 1, 0])  # right-branching
     assert data.word_trees([left, right], batch) == [(0, 1), (0, (1, 2))]

@@ -66,7 +66,7 @@ def test_ctrl_c_ends_it_at_once_without_a_trace():
     words = [sys.executable, "-m", "tasks.explore"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         address, _, hint = process.stdout.readline().partition("/ ")
-        assert hint == "(Ctrl-C ends it)\n"
+        assert hint == "(Ctrl-C to stop)\n"
         port = int(address.removeprefix("http://127.0.0.1:"))
         with (
             socket.create_connection(("127.0.0.1", port)) as idle,

@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
-from tasks.explore.models import Model, Reading, load_models
+from tasks.explore.models import Answer, Model, load_models
 from tasks.explore.server import MOST_BYTES, Explorer, make_app
 from tasks.listops.__main__ import main as listops
 from tasks.logic.__main__ import main as logic
@@ -163,23 +163,23 @@ def test_half_a_surrogate_pair_is_no_text(client, model):
 @pytest.mark.parametrize(
     ("model", "texts", "most"),
     [
-        ("ListOps", [f"[MAX {'1 ' * 1999}]"], "2,000 tokens are read, got 2,001"),
-        ("Logic", ["a", f"{'( not ' * 700}a{' )' * 700}"], "2,000 tokens are read, got 2,101"),
-        ("SST-2", ["very " * 201], "200 tokens are read, got 201"),
+        ("ListOps", [f"[MAX {'1 ' * 1999}]"], "2,000 tokens, got 2,001"),
+        ("Logic", ["a", f"{'( not ' * 700}a{' )' * 700}"], "2,000 tokens, got 2,101"),
+        ("SST-2", ["very " * 201], "200 tokens, got 201"),
     ],
 )
 def test_a_text_that_is_too_long(client, path, model, texts, most):
-    assert refused(client.post(path, json={"model": model, "texts": texts})) == f"at most {most}"
+    assert refused(client.post(path, json={"model": model, "texts": texts})) == f"expected at most {most}"
 
 
 def test_no_longer_text_than_is_read_is_made(client):
-    for arguments, most in ((1100, None), (1990, None), (1998, "2,000 tokens are read, got 2,003")):
+    for arguments, most in ((1100, None), (1990, None), (1998, "2,000 tokens, got 2,003")):
         texts = [f"[MAX {'1 ' * arguments}]"]
         response = client.post("/lengthen", json={"model": "ListOps", "texts": texts})
         if most is None:
             assert arguments < len(response.json()["texts"][0].split()) <= 2000
         else:
-            assert refused(response) == f"at most {most}"
+            assert refused(response) == f"expected at most {most}"
 
 
 @pytest.mark.parametrize("number", [0, -1, 101, 10**20])
@@ -345,7 +345,7 @@ class Slow(Model):
         self.reading.release()
         assert self.may_go_on.acquire(timeout=60)
         self.at_once -= 1
-        return Reading([], texts[0])
+        return Answer([], texts[0])
 
 
 def test_while_a_model_reads_the_page_answers_and_other_readings_wait():

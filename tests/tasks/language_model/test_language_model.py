@@ -17,15 +17,15 @@ from onlstm.language_model import LanguageModel
 from ordered_memory.trees import spans
 from tasks.language_model.__main__ import main
 from tasks.language_model.config import LanguageModelConfig, presets_of
-from tasks.language_model.corpus import draw_parts, encode_text, read_corpus, read_sentences, split_text
-from tasks.language_model.grammar import INTRANSITIVE, NOUNS, draw_pairs, draw_sentences
+from tasks.language_model.corpus import encode_text, generate_splits, read_corpus, read_sentences, split_text
+from tasks.language_model.grammar import INTRANSITIVE, NOUNS, generate_pairs, generate_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.samples import EMPTY, LONGEST, sample_sentences
-from tasks.language_model.task import IGNORE_INDEX, LanguageModelling, Text, perplexity, stretches
+from tasks.language_model.task import IGNORE_INDEX, LanguageModelling, TextBatch, bptt_segments, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.task import Share
+from tasks.runs.task import Shard
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
@@ -182,8 +182,8 @@ def test_every_word_is_a_target_once_and_follows_its_predecessor():
     assert batches == task.training_batches(1, 3) != task.training_batches(2, 3)
     seen = []
     for number, batch in enumerate(batches):
-        read, examples, counted = task.share(batch, 0, 1)
-        assert counted
+        read, examples, has_examples = task.shard(batch, 0, 1)
+        assert has_examples
         assert examples == read.tokens.numel()
         assert read.first == (number == 0)
         assert (read.targets == read.tokens + 1).all()
@@ -196,9 +196,9 @@ def test_two_processes_share_the_columns():
     text = torch.arange(100)
     task = LanguageModelling(options(batch_size=2), text, text)
     batch = task.training_batches(1, 4)[1]
-    whole = task.share(batch, 0, 1)
-    parts = [task.share(batch, rank, 2) for rank in range(2)]
-    assert all(part.examples == whole.examples for part in parts)
+    whole = task.shard(batch, 0, 1)
+    parts = [task.shard(batch, rank, 2) for rank in range(2)]
+    assert all(part.global_batch_size == whole.global_batch_size for part in parts)
     columns = torch.stack([part.batch.tokens for part in parts], dim=2).flatten(1)
     assert (columns == whole.batch.tokens).all()
 
@@ -217,7 +217,7 @@ def test_lengths_vary_around_bptt():
 def test_evaluation_reads_every_word_once_after_the_one_before(columns, length):
     text = torch.arange(100, 147)
     pairs = []
-    for number, part in enumerate(stretches(text, columns, length)):
+    for number, part in enumerate(bptt_segments(text, columns, length)):
         assert part.first == (number == 0)
         there = part.targets != IGNORE_INDEX
         pairs += zip(part.tokens[there].tolist(), part.targets[there].tolist(), strict=True)
@@ -231,7 +231,7 @@ def test_perplexity_does_not_depend_on_the_length_of_stretches():
     expected = cross_entropy(model(tokens).logits.squeeze(1), text)
     task = LanguageModelling(options(), text, text)
     for length in (1, 7, 100):
-        losses = torch.cat([task.losses(model, part).loss for part in stretches(text, 1, length)])
+        losses = torch.cat([task.losses(model, part).loss for part in bptt_segments(text, 1, length)])
         torch.testing.assert_close(losses.mean(), expected)
 
 
@@ -250,14 +250,14 @@ def test_the_penalty_is_that_of_awd_lstm():
     config = options(activation_regularization=2.0, temporal_regularization=0.5)
     text = torch.randint(11, (30,))
     task = LanguageModelling(config, text, text)
-    batch = Text(text[:20].view(10, 2), text[1:21].view(10, 2), True)
+    batch = TextBatch(text[:20].view(10, 2), text[1:21].view(10, 2), True)
     torch.manual_seed(1)
     out = model(batch.tokens)
     torch.manual_seed(1)
     penalty = task.losses(model, batch).penalty
     differences = (out.raw[1:] - out.raw[:-1]) ** 2
     torch.testing.assert_close(penalty, 2 * (out.dropped**2).mean() + 0.5 * differences.mean())
-    assert torch.isfinite(task.losses(model, Text(batch.tokens[:1], batch.targets[:1], True)).penalty)
+    assert torch.isfinite(task.losses(model, TextBatch(batch.tokens[:1], batch.targets[:1], True)).penalty)
     assert task.losses(model.eval(), batch).penalty is None
 
 
@@ -272,7 +272,7 @@ def test_too_little_text():
 def test_the_learning_rate_goes_with_the_tokens_of_a_step():
     model = build(ON_LSTM)
     optimization = AveragedSGD(model, options(learning_rate=8.0))
-    optimization.begin_step(Share(Text(torch.zeros(5, 1), torch.zeros(5, 1), True), 5))
+    optimization.begin_step(Shard(TextBatch(torch.zeros(5, 1), torch.zeros(5, 1), True), 5))
     assert optimization.optimizer.param_groups[0]["lr"] == 4.0
     optimization.end_step()
     assert optimization.optimizer.param_groups[0]["lr"] == 8.0
@@ -296,7 +296,7 @@ def test_after_half_the_papers_epochs_an_average_forgets_what_came_before(monkey
         with torch.no_grad():
             model.output_bias.fill_(epoch)
         ours.end_step()
-        averages.append(ours.evaluated(model).output_bias[0].item())
+        averages.append(ours.model_to_evaluate(model).output_bias[0].item())
         ours.end_epoch(loss, -loss)
     assert averages == [1.0, 2.0, 3.0, 3.5, 5.0]
 
@@ -306,7 +306,7 @@ def test_before_it_has_begun_an_average_does_not_start_afresh(monkeypatch):
     model = build(ON_LSTM)
     ours = AveragedSGD(model, options())
     ours.end_epoch(1.0, -1.0)
-    assert ours.evaluated(model) is model
+    assert ours.model_to_evaluate(model) is model
 
 
 def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_asgd():
@@ -327,13 +327,13 @@ def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_
             one.zero_grad()
             cross_entropy(one(tokens).logits.flatten(0, 1), tokens.flatten()).backward()
             if one is model:
-                ours.begin_step(Share(Text(tokens, tokens, True), 20))
+                ours.begin_step(Shard(TextBatch(tokens, tokens, True), 20))
             optimizer.step()
             if one is model:
                 ours.end_step()
         visited.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
     torch.testing.assert_close(dict(model.named_parameters()), dict(other.named_parameters()))
-    averaged = dict(ours.evaluated(model).named_parameters())
+    averaged = dict(ours.model_to_evaluate(model).named_parameters())
     for name, parameter in averaged.items():
         torch.testing.assert_close(parameter, sum(weights[name] for weights in visited) / 4)
 
@@ -374,18 +374,18 @@ def test_an_empty_part(tmp_path):
 
 
 def test_drawn_sentences_are_the_same_for_a_seed_and_their_trees_fit():
-    sentences = draw_sentences(300, 1)
-    assert sentences == draw_sentences(300, 1) != draw_sentences(300, 2)
+    sentences = generate_sentences(300, 1)
+    assert sentences == generate_sentences(300, 1) != generate_sentences(300, 2)
     for sentence in sentences:
         assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
     assert max(len(sentence.words) for sentence in sentences) > 15
-    vocabulary = Vocabulary.of(sentence.words for sentence in sentences)
+    vocabulary = Vocabulary.from_sentences(sentence.words for sentence in sentences)
     assert len(encode_text([sentences[0].words], vocabulary, "")) == len(sentences[0].words) + 1
 
 
 def test_drawn_pairs_differ_in_the_number_of_their_verb():
     number = {word: n for words in (NOUNS, INTRANSITIVE) for n in (0, 1) for word in words[n]}
-    pairs = draw_pairs(20, 1)
+    pairs = generate_pairs(20, 1)
     assert len({pair.construction for pair in pairs}) == 4
     for pair in pairs:
         assert pair.good[:-1] == pair.bad[:-1]
@@ -422,7 +422,7 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     assert train(tmp_path / "whole", *options) == 0
     expected = outcome(tmp_path / "whole")
     steps = [row["step"] for row in expected[0]]
-    share, calls = LanguageModelling.share, 0
+    shard, calls = LanguageModelling.shard, 0
 
     def interrupting(self, *arguments):
         nonlocal calls
@@ -430,16 +430,16 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
         # In the middle of the first epoch, and of the last, when weights are averaged.
         if calls in (steps[0] // 2, steps[2] + 5):
             os.kill(os.getpid(), signal.SIGTERM)
-        return share(self, *arguments)
+        return shard(self, *arguments)
 
-    monkeypatch.setattr(LanguageModelling, "share", interrupting)
+    monkeypatch.setattr(LanguageModelling, "shard", interrupting)
     assert train(tmp_path / "run", *options) == 130
     assert train(tmp_path / "run", *options, "--resume") == 130
     assert train(tmp_path / "run", *options, "--resume") == 0
     assert calls == steps[-1]
     assert outcome(tmp_path / "run") == expected
     assert train(tmp_path / "run", *options, "--resume", "--seed", "2") == 2  # which draws another text
-    assert "this run began with other training or validation data" in capsys.readouterr().err
+    assert "this run was started with other training or validation data" in capsys.readouterr().err
 
 
 def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, capsys):
@@ -497,11 +497,11 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sentences", "30"], "--sentences 30 are too few: drawn"),
+        (["--sentences", "30"], "--sentences 30 are too few: generated"),
         (["--embedding-size", "7"], "--embedding-size 7 must be divisible by --chunk-size 2"),
         (["--hidden-size", "9"], "--hidden-size 9 must be divisible by --chunk-size 2"),
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2"),
-        (["--sentences", "3"], "or --sentences at least 10 to draw, got 3"),
+        (["--sentences", "3"], "or --sentences must be at least 10, got 3"),
         (["--batch-size", "5000"], "--batch-size 5000 columns are too many"),
         (["--data-dir", "/nowhere"], "train.txt: no such file"),
         (["--patience", "-1"], "--patience must not be negative, got -1"),
@@ -526,7 +526,7 @@ def test_perplexity_stays_finite():
 
 def test_a_text_is_split_into_the_sentences_it_was_made_of():
     sentences = [["a", "b"], [], ["b"]]
-    vocabulary = Vocabulary.of(sentences)
+    vocabulary = Vocabulary.from_sentences(sentences)
     assert split_text(encode_text(sentences, vocabulary, ""), vocabulary) == sentences
 
 
@@ -547,7 +547,7 @@ def test_samples_are_drawn_with_the_probabilities_of_the_model(small_runs):
 def test_the_report_has_trees_of_validation_sentences_and_the_true_ones(small_runs):
     text = (Path(small_runs["language_model_run"]) / "report.html").read_text()
     config = load_model(Path(small_runs["language_model"])).config
-    trees = {tuple(sentence.words): sentence.tree for sentence in draw_parts(config)[1]}
+    trees = {tuple(sentence.words): sentence.tree for sentence in generate_splits(config)[1]}
     traces = embedded(text)
     assert len(traces) == 4
     for trace in traces:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.model import Trained, build_model
 from tasks.language_model.prpn import PRPN, ReadingLayer, memory_gates, structured_attention
-from tasks.language_model.reading import read_sentences, syntactic_distances
+from tasks.language_model.reading import compute_distances, syntactic_distances
 from tasks.language_model.task import LanguageModelling
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.evaluation import decode
@@ -225,7 +225,7 @@ def test_what_a_checkpoint_keeps_of_the_state_continues_the_text():
     text = torch.randint(11, (60,))
     model = build_model(config, 11).eval()
     task, resumed = LanguageModelling(config, text, text), LanguageModelling(config, text, text)
-    first, second, *_ = (task.share(batch, 0, 1).batch for batch in task.training_batches(1, 2))
+    first, second, *_ = (task.shard(batch, 0, 1).batch for batch in task.training_batches(1, 2))
     task.losses(model.train(), first)
     resumed.load_state(task.state())
     losses = []
@@ -250,7 +250,7 @@ def test_trees_are_read_off_the_distances():
     with torch.no_grad():
         model.embedding.weight[:, 0] = torch.tensor([1.0, 0.9, 0.1, 0.8, 0.5, 0.2])
     trained = Trained(model, Vocabulary(names), LanguageModelConfig(model="prpn"))
-    found = read_sentences(trained, [names[1:], names[1:3]], ["here", "there"])
+    found = compute_distances(trained, [names[1:], names[1:3]], ["here", "there"])
     torch.testing.assert_close(found[0], torch.tensor([[0.9, 0.1, 0.8, 0.5, 0.2]]))
     trees = decode([distances[0] for distances in found], "unbiased")
     assert trees == [((0, 1), (2, (3, 4))), (0, 1)]

@@ -161,7 +161,7 @@ def test_parse_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
 )
 def test_an_expression_of_any_size_is_answered(run, capsys, expression):
     assert main(["parse", expression, "--checkpoint", str(run / "best.safetensors")]) == 0
-    assert "not drawn: at most 60 are" in capsys.readouterr().out
+    assert "not drawn, since it has more than 60" in capsys.readouterr().out
 
 
 def test_data_of_which_nothing_is_left(tmp_path, capsys):
@@ -207,9 +207,9 @@ def test_every_hard_test_can_be_named():
         (["parse", ""], "the expression is empty"),
         (["parse", "3", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
         (["evaluate", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
-        (["evaluate", "--checkpoint", "."], ".: has no model.safetensors; of a run, name"),
+        (["evaluate", "--checkpoint", "."], ".: this directory has no model.safetensors; for a run"),
         (["evaluate", "--file", "a", "--data-dir", "b"], "--file a and --data-dir b: give one of them"),
-        (["evaluate", "--file", "a", "--test", "lra"], "--test lra draws its data: leave out --file"),
+        (["evaluate", "--file", "a", "--test", "lra"], "--test lra generates its data: leave out --file"),
         (["parse", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
         (["parse", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
         (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),
@@ -253,13 +253,13 @@ def test_a_data_directory_without_files(tmp_path, capsys):
 
 def test_a_directory_that_holds_a_run_is_left_alone(run, capsys):
     before = (run / "last.safetensors").read_bytes()
-    assert "--resume continues it" in fails(capsys, *TINY, "--run-dir", run)
+    assert "use --resume to continue it" in fails(capsys, *TINY, "--run-dir", run)
     assert (run / "last.safetensors").read_bytes() == before
 
 
 def test_a_checkpoint_of_another_shape(run, tmp_path, capsys):
     error = fails(capsys, "--run-dir", run, "--resume", "--slot-size", "8", "--epochs", "2")
-    assert "last.safetensors: checkpoint of another shape: " in error
+    assert "last.safetensors: the checkpoint does not fit the model: " in error
     assert re.search(r": encoder\.\S+ is \(.*\) in the file, \(.*\) in the model$", error)
 
 

@@ -229,14 +229,17 @@ def test_groups_are_by_length_depth_and_for_flat_expressions_by_operator_and_arg
     texts = ["[MAX 1 2 ]", "[MAX 3 4 ]", "[SM 1 2 3 ]", "[MIN 1 [MED 1 2 ] ]", "7"]
     groups = {
         title: {name: np.flatnonzero(mask).tolist() for name, mask in masks.items() if mask.any()}
-        for title, masks in LISTOPS.groups(LISTOPS.config(), Dataset.from_texts(texts)).items()
+        for title, masks in LISTOPS.accuracy_groups(LISTOPS.config_class(), Dataset.from_texts(texts)).items()
     }
     assert groups == {
         "tokens": {"1–20": [0, 1, 2, 3, 4]},
         "depth": {"0": [4], "1": [0, 1, 2], "2": [3]},
         "arguments × operator, flat expressions": {"2 × MAX": [0, 1], "3 × SM": [2]},
     }
-    assert list(LISTOPS.groups(LISTOPS.config(), Dataset.from_texts(texts[3:]))) == ["tokens", "depth"]
+    assert list(LISTOPS.accuracy_groups(LISTOPS.config_class(), Dataset.from_texts(texts[3:]))) == [
+        "tokens",
+        "depth",
+    ]
 
 
 def test_too_many_to_exist_is_an_error(monkeypatch):
@@ -253,7 +256,7 @@ def test_too_many_to_exist_is_an_error(monkeypatch):
         ({"count": 1, "max_args": 1}, "max_args must be at least 2, not 1"),
         ({"count": 1, "min_length": 0}, "min_length must be at least 1, not 0"),
         ({"count": 1, "min_length": 9, "max_length": 8}, "max_length=8 is less than min_length=9"),
-        ({"count": 1, "min_length": 4, "max_depth": 1}, "min_length=4 cannot be had with max_depth=1"),
+        ({"count": 1, "min_length": 4, "max_depth": 1}, "min_length=4 is impossible with max_depth=1"),
     ],
 )
 def test_impossible_requests_are_refused(arguments, complaint):

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.classifiers.encoders import GIVEN_TREES, ModelName
+from tasks.classifiers.encoders import GOLD_TREE_MODELS, ModelName
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import parse
@@ -42,7 +42,7 @@ def test_every_weight_learns(name, data):
         assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
 
 
-@pytest.mark.parametrize("name", GIVEN_TREES)
+@pytest.mark.parametrize("name", GOLD_TREE_MODELS)
 def test_the_true_tree_is_composed_node_by_node(name, data):
     model = ListOpsModel(replace(SMALL, model=name)).double().eval()
     chosen = data.select([0, 5, 7])

@@ -58,7 +58,7 @@ def test_a_run_leaves_everything_and_resumes_to_the_same(run, tmp_path, capsys):
     assert main(["train", "--run-dir", str(again), "--resume"]) == 0
     assert json.loads((again / "results.json").read_text()) == results
     assert train(again) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
 
 
 def test_evaluate(run, tmp_path, capsys):
@@ -107,7 +107,7 @@ def test_predict_shows_the_true_tree_where_it_differs(run, capsys):
 def test_a_formula_of_any_depth_is_answered(run, capsys):
     deep = "( not " * 2000 + "a" + " )" * 2000
     assert main(["predict", deep, "b", "--checkpoint", str(run / "best.safetensors")]) == 0
-    assert "not drawn: at most 60 are" in capsys.readouterr().out
+    assert "not drawn, since it has more than 60" in capsys.readouterr().out
 
 
 def test_a_file_without_pairs_is_one_line(tmp_path, capsys):
@@ -122,7 +122,7 @@ def test_stats_counts_and_checks(tmp_path, capsys):
     assert "split B:" in capsys.readouterr().out
     assert main(["generate", str(tmp_path / "data"), "--size", "300"]) == 0
     assert main(["stats", "--data-dir", str(tmp_path / "data")]) == 2
-    assert "the official files leave 135,529 pairs" in capsys.readouterr().err
+    assert "expected the official 135,529 pairs" in capsys.readouterr().err
 
 
 def test_files_can_be_trained_on(tmp_path):
@@ -162,7 +162,10 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
     (same_name / "record.json").unlink()
     assert main(["report", *runs, str(same_name), runs[0], "--output", str(page)]) == 0
     assert page.read_text().count("<dt>ordered-memory") == 2
-    assert f"<h3>True class (rows) and answer (columns): ordered-memory, {same_name}</h3>" in page.read_text()
+    assert (
+        f"<h3>True class (rows) and predicted class (columns): ordered-memory, {same_name}</h3>"
+        in page.read_text()
+    )
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no finished run" in capsys.readouterr().err
 

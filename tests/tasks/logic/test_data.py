@@ -144,7 +144,7 @@ def test_files_come_back_as_they_were_written(tmp_path, groups):
     [
         ("#\ta", "expected 3 columns"),
         ("?\ta\tb", "the relation must be one of"),
-        ("=\ta\tb", "the relation is = but that of these formulas is #"),
+        ("=\ta\tb", "the relation is =, but these formulas have the relation #"),
         ("#\ta\t( b", "1 unmatched ( at the end"),
         ("#\ta\tg", "unknown word 'g' at token 1"),
         ("", "expected 3 columns"),
@@ -221,10 +221,10 @@ def test_official_files_are_fetched_once_and_checked(tmp_path, monkeypatch):
         (home / "train4").write_text("tampered")
         assert read_directory(download.fetch(cache)) == generate(300, seed=1)
         (cache / "train4").unlink()
-        with pytest.raises(UserError, match=r"cannot fetch .*train4 .*--data-dir"):
+        with pytest.raises(UserError, match=r"cannot download .*train4 .*--data-dir"):
             download.fetch(cache)
     (cache / "train5").unlink()
-    with pytest.raises(UserError, match=r"cannot fetch .*--generated 500000"):
+    with pytest.raises(UserError, match=r"cannot download .*--generated 500000"):
         download.fetch(cache)
 
 

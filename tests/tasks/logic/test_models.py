@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.classifiers.encoders import GIVEN_TREES, TRANSFORMERS, ModelName
-from tasks.classifiers.evaluation import Evaluation, evaluate, read
+from tasks.classifiers.encoders import GOLD_TREE_MODELS, TRANSFORMERS, ModelName
+from tasks.classifiers.evaluation import Evaluation, evaluate, predict_example
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate, longer
@@ -37,7 +37,7 @@ def test_no_formula_is_too_deep():
 def test_neither_padding_nor_batch_mates_change_an_answer(name, pairs):
     torch.manual_seed(0)
     model = LogicModel(replace(SMALL, model=name)).double().eval()
-    dataset = Dataset(pairs, trees=name in GIVEN_TREES)
+    dataset = Dataset(pairs, trees=name in GOLD_TREE_MODELS)
     together = model(dataset.batch(range(len(pairs)))).logits
     for index in range(len(pairs)):
         alone = model(dataset.batch([index])).logits
@@ -47,7 +47,7 @@ def test_neither_padding_nor_batch_mates_change_an_answer(name, pairs):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_weight_learns(name, pairs):
     model = LogicModel(replace(SMALL, model=name))
-    batch = Dataset(pairs, trees=name in GIVEN_TREES).batch(range(len(pairs)))
+    batch = Dataset(pairs, trees=name in GOLD_TREE_MODELS).batch(range(len(pairs)))
     torch.nn.functional.cross_entropy(model(batch).logits, batch.labels).backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
@@ -72,7 +72,7 @@ def test_evaluation_puts_everything_in_its_place(pairs):
     data = Dataset(pairs)
     whole = evaluate(model, data, batch_size=7, num_slots=6)
     for index in (0, 3, len(pairs) - 1):
-        alone = read(model, data, index, 6)
+        alone = predict_example(model, data, index, 6)
         assert whole.predicted[index] == alone.probabilities.argmax()
         assert whole.trees[index] == alone.trees
         for sentence, attention in zip(data.sentences(index), alone.attention, strict=True):
@@ -92,10 +92,10 @@ def test_true_trees_score_one(pairs):
     evaluation = Evaluation(data, data.labels, trees)
     for scores in evaluation.span_f1(2).values():
         assert scores["model"] == 1
-    assert list(LOGIC.groups(SMALL, data)) == ["operations"]
+    assert list(LOGIC.accuracy_groups(SMALL, data)) == ["operations"]
 
 
 def test_pairs_beyond_the_official_files_are_told_apart(pairs):
     deep = [pair for operations in (13, 14) for pair in longer(operations, 2, seed=1)]
-    assert LOGIC.groups(SMALL, Dataset(deep))["operations"].keys() == {"13", "14"}
-    assert LOGIC.groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4
+    assert LOGIC.accuracy_groups(SMALL, Dataset(deep))["operations"].keys() == {"13", "14"}
+    assert LOGIC.accuracy_groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4

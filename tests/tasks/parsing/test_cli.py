@@ -70,7 +70,14 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
     output = capsys.readouterr().out
     output = " ".join(output.split())
     for fact in (
-        *("3 sentences of", "22 words", "1 without words", "dropped by their tags", "section 23", "0.477"),
+        *(
+            "3 sentences of",
+            "22 words",
+            "1 without words",
+            "removed, according to their tags",
+            "section 23",
+            "0.477",
+        ),
         *("3 words of tags that the Penn Treebank does not have (HYPH 2, NFP 1)", "EVALB also counts"),
         *("layer 1, prpn", "layer 2, unbiased", "layer 2, cky", "left-branching", "random", "SBAR", "EVALB"),
     ):
@@ -117,7 +124,7 @@ def test_prpn_has_the_distances_of_one_layer(directory, tmp_path, capsys):
 def test_a_model_of_drawn_sentences_needs_no_treebank(directory, capsys):
     assert main(["evaluate", "--checkpoint", str(directory / "drawn.safetensors")]) == 0
     output = capsys.readouterr().out
-    assert "20 sentences of the test part" in output
+    assert "20 sentences of the generated test data" in output
     assert "100.00% of the words" in output
     assert "0.477" not in output
 
@@ -150,9 +157,9 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
         (["--checkpoint", "lstm.safetensors"], "lstm.safetensors: an LSTM has no distances"),
         (["--checkpoint", "trees.mrg"], "trees.mrg: not a checkpoint of this project"),
         (["--checkpoint", "text.safetensors"], "--treebank must name true trees"),
-        (["--layer", "3"], "--layer must lie in 1..2, the model's layers, got 3"),
-        (["--checkpoint", "prpn.safetensors", "--layer", "2"], "--layer must lie in 1..1"),
-        (["--layer", "0"], "--layer must lie in 1..2, the model's layers, got 0"),
+        (["--layer", "3"], "--layer must be in 1..2, got 3"),
+        (["--checkpoint", "prpn.safetensors", "--layer", "2"], "--layer must be in 1..1"),
+        (["--layer", "0"], "--layer must be in 1..2, got 0"),
         (["--temperature", "0"], "--temperature must lie in [1e-06, 1e+06], got 0.0"),
         (["--temperature", "nan"], "--temperature must lie in [1e-06, 1e+06], got nan"),
         (["--json", "no/such.json"], "--json no/such.json: there is no directory no"),
@@ -167,7 +174,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
         (["parse", "a \udcff"], "the sentence: expected Unicode text, got '\\udcff' as character 3"),
         (["parse", ""], "the sentence must have 1 to 60 words, got 0"),
         (["parse", "a " * 61], "the sentence must have 1 to 60 words, got 61"),
-        (["parse", "a", "--layer", "9"], "--layer must lie in 1..2, the model's layers, got 9"),
+        (["parse", "a", "--layer", "9"], "--layer must be in 1..2, got 9"),
         (["parse", "a", "--temperature", "-1"], "--temperature must lie in [1e-06, 1e+06], got -1.0"),
         (["parse", "a", "--checkpoint", "lstm.safetensors"], "an LSTM has no distances"),
         (["parse", "zebra", "--checkpoint", "no_unknown.safetensors"], "the sentence: 'zebra' is not in"),

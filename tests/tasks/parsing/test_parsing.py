@@ -11,7 +11,7 @@ from ordered_memory.trees import leaves
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
-from tasks.language_model.reading import read_sentences, syntactic_distances
+from tasks.language_model.reading import compute_distances, syntactic_distances
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
@@ -70,14 +70,14 @@ def trained(model, words=WORDS):
 
 def test_words_are_spelt_as_the_vocabulary_has_them():
     model = small_model()
-    one, other = read_sentences(trained(model), [["A", "1.5", "Q"], ["a", "N", "<unk>"]], ["x", "y"])
+    one, other = compute_distances(trained(model), [["A", "1.5", "Q"], ["a", "N", "<unk>"]], ["x", "y"])
     torch.testing.assert_close(one, other)
 
 
 def test_unknown_words_need_an_entry_for_them():
     words = [word for word in WORDS if word != "<unk>"]
     with pytest.raises(UserError, match=r"^f\.mrg, line 2: 'q' is not in the vocabulary"):
-        read_sentences(trained(small_model(), words), [["a"], ["Q"]], ["f.mrg, line 1", "f.mrg, line 2"])
+        compute_distances(trained(small_model(), words), [["a"], ["Q"]], ["f.mrg, line 1", "f.mrg, line 2"])
 
 
 def test_distances_that_are_not_numbers():
@@ -85,7 +85,7 @@ def test_distances_that_are_not_numbers():
     with torch.no_grad():
         model.embedding.weight[3] = torch.nan
     with pytest.raises(UserError, match="line 2: expected finite distances, got NaN or infinity"):
-        read_sentences(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
+        compute_distances(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
 
 
 # ---- decoding

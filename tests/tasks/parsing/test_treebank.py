@@ -92,8 +92,8 @@ def test_very_deep_trees_are_read():
     ("text", "message"),
     [
         ("(S (NN a))\n\n(S (NN a)))\n", "line 3: ')' closes nothing"),
-        ("(S (NN a))\n(S (NP (NN a))\n\n", "line 2: the '(' that the tree starts with is never closed"),
-        ("(S (NN a))\nstray (S (NN b))", "line 2: 'stray' stands outside of all brackets"),
+        ("(S (NN a))\n(S (NP (NN a))\n\n", "line 2: the first '(' of the tree is never closed"),
+        ("(S (NN a))\nstray (S (NN b))", "line 2: 'stray' is outside of all brackets"),
         ("(S (NN a)\n  (NP ) )", "line 2: a bracket with neither word nor parts"),
         ("()", "line 1: a bracket with neither word nor parts"),
         ("(S (NP\nPierre Vinken))", "line 2: the word 'Vinken' has no bracket with a part-of-speech tag"),
@@ -166,7 +166,7 @@ def test_text_files_are_read_where_there_are_no_others(tmp_path):
         ),
         ("dots.mrg", b"(S (. .))", "dots.mrg: expected words, got 1 trees of punctuation and null elements"),
         ("binary.mrg", bytes(range(1, 128)), "binary.mrg"),
-        ("long.mrg", b"x" * 10_000, f"long.mrg, line 1: '{'x' * 60}' stands outside of all brackets"),
+        ("long.mrg", b"x" * 10_000, f"long.mrg, line 1: '{'x' * 60}' is outside of all brackets"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, name, content, message):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.reporting.examples import LENGTHS, choose
+from tasks.reporting.examples import LENGTHS, choose_examples
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def data():
 
 def test_they_are_different_ones_of_all_lengths_and_depths_half_of_them_wrong(data):
     lengths, depths, correct = data
-    chosen = choose(lengths, depths, correct, 40)
+    chosen = choose_examples(lengths, depths, correct, 40)
     assert len(set(chosen)) == len(chosen) == 40
     assert correct[chosen].sum() == 20
     assert lengths[chosen].min() <= LENGTHS[0] + 2
@@ -28,20 +28,20 @@ def test_they_are_different_ones_of_all_lengths_and_depths_half_of_them_wrong(da
 
 def test_they_begin_in_the_middle_and_rise(data):
     lengths, depths, correct = data
-    found = lengths[choose(lengths, depths, correct, 9)].tolist()
+    found = lengths[choose_examples(lengths, depths, correct, 9)].tolist()
     assert found[5:] + found[:5] == sorted(found)
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 30])
 def test_what_there_are_too_few_of_the_others_make_up_for(wrong):
     correct = np.arange(30) >= wrong
-    chosen = choose(np.full(30, 10), np.ones(30), correct, 12)
+    chosen = choose_examples(np.full(30, 10), np.ones(30), correct, 12)
     assert len(set(chosen)) == 12
     assert (~correct[chosen]).sum() == min(wrong, 12)
 
 
 def test_all_of_them_where_there_are_few_and_none_where_there_are_none():
-    assert sorted(choose([10, 20, 30], [1, 2, 3], None, 40)) == [0, 1, 2]
-    assert choose([], []) == []
-    assert sorted(choose([1, 2, 3], [0, 0, 0])) == [2]  # nothing is longer
-    assert choose([500], [3]) == []
+    assert sorted(choose_examples([10, 20, 30], [1, 2, 3], None, 40)) == [0, 1, 2]
+    assert choose_examples([], []) == []
+    assert sorted(choose_examples([1, 2, 3], [0, 0, 0])) == [2]  # nothing is longer
+    assert choose_examples([500], [3]) == []

@@ -205,7 +205,7 @@ def test_as_many_and_as_long_examples_as_a_report_may_have_are_small():
             ["It is never shown a tree"],
         ),
         ("logic", ["accuracy by epoch", "loss by epoch", "accuracy by operations"], ["two formulas"]),
-        ("sst", ["accuracy by epoch", "loss by epoch"], ["how positive it is", "nodes"]),
+        ("sst", ["accuracy by epoch", "loss by epoch"], ["predicts its sentiment", "nodes"]),
         ("language_model", ["loss by epoch", "perplexity by epoch"], ["Samples"]),
     ],
 )
@@ -224,7 +224,7 @@ def test_the_report_of_a_run(small_runs, task, plots, texts):
 def test_the_largest_examples_are_left_out_of_a_page_that_would_be_too_large(monkeypatch):
     lengths = [40, 5, 30, 5]
     traces = [trace(["w"] * length) | {"example": place // 2} for place, length in enumerate(lengths)]
-    monkeypatch.setattr("tasks.reporting.report.MOST_BYTES", 14_000)
+    monkeypatch.setattr("tasks.reporting.report.MAX_TRACE_BYTES", 14_000)
     page = render(report(traces=traces))
     shown = embedded(page)
     assert [one["example"] for one in shown] == [1, 1]

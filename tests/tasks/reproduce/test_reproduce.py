@@ -144,7 +144,7 @@ def test_an_interrupted_run_is_shown_as_such_and_goes_on_to_the_same_numbers(
         cut = asked(tmp_path)
     assert numbers(cut)["LSTM"] == {"100": {}, "200": {}}
     assert [run["text"] for run in cut["runs"]] == ["unfinished after 1 of 2 epochs"]
-    assert "Not in the numbers: listops/" in capsys.readouterr().out
+    assert "Not included: listops/" in capsys.readouterr().out
     whole = numbers(finished[1])["LSTM"]
     assert numbers(asked(tmp_path))["LSTM"] == {column: {"1": of["1"]} for column, of in whole.items()}
     assert commands == {"train": 2, "evaluate": 1}
@@ -173,7 +173,7 @@ def test_a_directory_with_a_run_of_other_options_is_refused(again, commands):
     config.write_text(json.dumps(values | {"epochs": 7}))  # how long it may train does not set it apart
     asked(again, seeds=2)
     config.write_text(json.dumps(values | {"slot_size": 7}))
-    with pytest.raises(UserError, match="its run has slot_size 7, the table needs 6"):
+    with pytest.raises(UserError, match="its run has slot_size 7, but the table needs 6"):
         asked(again, seeds=2)
 
 
@@ -212,6 +212,6 @@ def test_a_stopped_table_says_how_to_go_on(tmp_path, commands, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Workers, "_command", stopped)
-    with pytest.raises(Interrupted, match="the same command goes on"):
+    with pytest.raises(Interrupted, match="run the same command again to continue"):
         asked(tmp_path)
     assert not (tmp_path / "tiny-paper.json").exists()

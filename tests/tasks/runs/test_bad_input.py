@@ -97,7 +97,7 @@ def run(finished, tmp_path):
         (b"[1]", "config.json: expected a JSON object, got [1]"),
         (b"{", "config.json, line 1: not JSON"),
         (b"[" * 100_000, "config.json: not JSON that can be read"),
-        ({"nothing": 1}, "config.json: unknown option 'nothing': of another task, or of a newer version"),
+        ({"nothing": 1}, "config.json: unknown option 'nothing': from another task or a newer version"),
         ({"model": "rnn"}, "config.json: model: expected 'ordered-memory' or 'lstm' or"),
         ({"precision": "8"}, "config.json: precision: expected '32-true' or"),
         ({"batch_size": "64"}, "config.json: batch_size: expected int, got '64'"),
@@ -124,7 +124,7 @@ def test_bad_configurations(run, capsys, content, expected):
     [
         ({"slot_size": "6"}, "best.safetensors: slot_size: expected int, got '6'"),
         ({"slot_size": 0}, "best.safetensors: --slot-size must be at least 1, got 0"),
-        ({"slot_size": 8}, "best.safetensors: checkpoint of another shape"),
+        ({"slot_size": 8}, "best.safetensors: the checkpoint does not fit the model"),
         ({"cell": "lstm"}, "best.safetensors: cell: expected 'gated' or 'tree-rnn', got 'lstm'"),
         ({"other": 0}, "best.safetensors: unknown option 'other'"),
     ],
@@ -147,10 +147,10 @@ def test_weights_that_are_not_finite(run, capsys):
 
 def test_weights_in_place_of_a_state_and_the_reverse(run, capsys):
     assert listops(["evaluate", "--checkpoint", str(run / "last.safetensors")]) == 2
-    assert "the weights are in its best.safetensors" in message(capsys)
+    assert "its trained weights are in best.safetensors" in message(capsys)
     (run / "last.safetensors").write_bytes((run / "best.safetensors").read_bytes())
     assert listops(["train", "--run-dir", str(run), "--resume"]) == 2
-    assert "last.safetensors: not the state of a run in training, which --resume needs" in message(capsys)
+    assert "last.safetensors: not the training state of a run, which --resume needs" in message(capsys)
 
 
 @pytest.mark.parametrize("key", ["progress", "random_states", "optimizer", "optimization", "batches", "task"])

@@ -118,13 +118,13 @@ def test_a_process_whose_other_has_ended_says_so_in_one_line(monkeypatch):
 def test_the_tasks_name_what_is_not_installed(monkeypatch):
     monkeypatch.setattr("tasks.find_spec", lambda name: None if name in ("tqdm", "tyro") else True)
     with pytest.raises(ModuleNotFoundError, match=r"the tasks need tqdm, tyro: pip install '.+\[tasks\]'"):
-        tasks.check_that_all_is_installed()
+        tasks.check_dependencies()
 
 
 def test_what_the_tasks_need_is_their_extra():
     project = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["tasks"]
-    assert [re.match(r"[\w-]+", one)[0].replace("-", "_") for one in extra] == list(tasks.NEEDED)
+    assert [re.match(r"[\w-]+", one)[0].replace("-", "_") for one in extra] == list(tasks.DEPENDENCIES)
 
 
 def test_what_takes_seconds_to_import_is_imported_where_it_is_needed():

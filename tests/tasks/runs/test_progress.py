@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tasks.classifiers.classification import Classification
 from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
-from tasks.runs.progress import Progress, epoch_text, finished_text, left_text
+from tasks.runs.progress import Progress, epoch_text, finished_text, remaining_text
 from tasks.runs.threads import use_threads
 
 TINY = [
@@ -36,7 +36,7 @@ TINY = [
     ],
 )
 def test_what_is_over_first_is_what_is_shown(options, progress, expected):
-    assert left_text(Progress(**progress), TrainingConfig(**options)) == expected
+    assert remaining_text(Progress(**progress), TrainingConfig(**options)) == expected
 
 
 def test_the_line_of_an_epoch_has_its_own_seconds():

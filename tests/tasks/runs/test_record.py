@@ -11,14 +11,14 @@ import torch
 
 from tasks.listops.__main__ import main
 from tasks.runs import machine
-from tasks.runs.record import facts_of, this_process
+from tasks.runs.record import run_facts, this_process
 from tasks.runs.run_directory import RunDirectory
 
 
 def test_starts_and_the_end_are_recorded_and_told(small_runs, tmp_path):
     shutil.copytree(small_runs["listops_run"], tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
-    facts = facts_of(run)
+    facts = run_facts(run)
     assert next(iter(facts)) == "Command"
     assert facts["Date"].endswith(" UTC")
     assert facts["Training ended after"] == "1 epoch (--epochs)"
@@ -26,7 +26,7 @@ def test_starts_and_the_end_are_recorded_and_told(small_runs, tmp_path):
     record = json.loads(run.record.read_text())
     assert len(record["starts"]) == 2
     assert record["end"] == "2 epochs (--epochs)"
-    assert facts_of(run).keys() > {"Command", "Command, resumption 1", "Date, resumption 1"}
+    assert run_facts(run).keys() > {"Command", "Command, resumption 1", "Date, resumption 1"}
     assert main(["train", "--run-dir", str(run.path), "--resume", "--epochs", "2"]) == 0
     assert json.loads(run.record.read_text()) == record  # nothing was left to train
 
@@ -35,12 +35,12 @@ def test_a_run_of_an_older_version_has_a_report_without_them(small_runs, tmp_pat
     shutil.copytree(small_runs["listops_run"], tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     run.record.unlink()
-    assert facts_of(run) == {}
+    assert run_facts(run) == {}
     before = run.results.read_text()
     run.report.unlink()
     assert main(["train", "--run-dir", str(run.path), "--resume"]) == 0
     assert run.results.read_text() == before
-    assert facts_of(run) == {"Training ended after": "1 epoch (--epochs)"}
+    assert run_facts(run) == {"Training ended after": "1 epoch (--epochs)"}
     assert "Command" not in run.report.read_text()
 
 
@@ -59,9 +59,9 @@ def test_a_damaged_record_is_as_none_and_stops_no_run(small_runs, tmp_path):
     )
     for content in contents:
         run.record.write_bytes(content)
-        assert facts_of(run) == {}
+        assert run_facts(run) == {}
     assert main(["train", "--run-dir", str(run.path), "--resume", "--epochs", "2"]) == 0
-    facts = facts_of(run)
+    facts = run_facts(run)
     assert "Command" not in facts  # it resumes a run that began with another
     assert facts.keys() > {"Command, resumption 1", "Training ended after"}
 

@@ -163,7 +163,7 @@ def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
 def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, capsys, uninterrupted, options):
     assert train(tmp_path / "run", "--epochs", "1") == 0
     assert train(tmp_path / "run", "--resume", *options) == 2
-    assert "this run began with other training or validation data" in capsys.readouterr().err
+    assert "this run was started with other training or validation data" in capsys.readouterr().err
     assert train(tmp_path / "run", "--resume") == 0
     assert outcome(tmp_path / "run") == uninterrupted
 
@@ -173,10 +173,10 @@ def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
     assert train(run) == 0
     before, config = outcome(run), (run / "config.json").read_text()
     for words, message in (
-        (["--test-num-slots", "9"], "--test-num-slots 9: {} is finished, and had None"),
-        (["--epochs", "1"], "--epochs 1: {} is finished, and had 2"),
-        (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} goes on with the"),
-        (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} goes on with"),
+        (["--test-num-slots", "9"], "--test-num-slots 9: {} is already finished, with None"),
+        (["--epochs", "1"], "--epochs 1: {} is already finished, with 2"),
+        (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} resumes with the"),
+        (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} resumes with"),
         (["--preset", "demo"], "--preset demo: {} holds a run with --preset paper"),
     ):
         assert main(["train", "--run-dir", str(run), "--resume", *words]) == 2
@@ -231,7 +231,7 @@ def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatc
         patch.setattr(Classification, "training_batch", interrupting)
         assert train(tmp_path / "run") == 130
     assert train(tmp_path / "run", "--resume", "--batch-size", "16") == 2
-    assert "--batch-size 16: in the middle of an epoch it must stay 32" in capsys.readouterr().err
+    assert "--batch-size 16: must stay 32 until the end of the epoch" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "config.json").read_text())["batch_size"] == 32
 
 

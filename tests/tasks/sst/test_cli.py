@@ -158,7 +158,7 @@ def test_files_of_vectors(tmp_path, capsys):
     assert "a.txt: " in capsys.readouterr().out
     checkpoint = str(tmp_path / "run" / "best.safetensors")
     assert main(["predict", "a goood funny film", "--checkpoint", checkpoint]) == 0
-    assert "drawn vectors: 1 (goood)" in capsys.readouterr().err
+    assert "random vectors: 1 (goood)" in capsys.readouterr().err
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).unlink()  # the checkpoint has what it needs
     assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0
@@ -178,4 +178,4 @@ def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
     assert main(["predict", "a film", *checkpoint]) == 0
     test_contextual.write_encoder(encoder, seed=1)
     assert main(["predict", "a film", *checkpoint]) == 2
-    assert "is not that of the training" in capsys.readouterr().err
+    assert "has changed since training" in capsys.readouterr().err

@@ -6,13 +6,13 @@ import pytest
 from ordered_memory.trees import keep_leaves, leaves, spans
 from tasks.classifiers.tree_batching import tree_nodes
 from tasks.sst.dataset import PhraseData, unlabelled_phrases
-from tasks.sst.grammar import draw
+from tasks.sst.grammar import generate
 from tasks.sst.treebank import phrases, sentences
 
 
 @pytest.fixture(scope="module")
 def trees():
-    return draw(40, seed=3)
+    return generate(40, seed=3)
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -35,7 +35,7 @@ def test_an_example_is_what_stands_under_its_node(trees, classes):
 
 
 def test_the_tree_of_a_phrase_is_cut_out_of_its_sentence(trees):
-    data = PhraseData(trees, phrases(trees, 5), given_trees=True)
+    data = PhraseData(trees, phrases(trees, 5), include_trees=True)
     for index, phrase in enumerate(data.examples):
         tree = keep_leaves(trees[phrase.sentence].tree, range(phrase.first, phrase.last + 1))
         for cut, whole in zip(

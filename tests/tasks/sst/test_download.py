@@ -27,8 +27,8 @@ def test_the_archive_is_fetched_once_and_checked(tmp_path, monkeypatch):
         assert {name: (cache / name).read_text() for name in FILES} == {
             name: f"(2 {name})\n" for name in FILES
         }
-        with pytest.raises(UserError, match=r"cannot fetch .*trees\.zip .*--data-dir"):
+        with pytest.raises(UserError, match=r"cannot download .*trees\.zip .*--data-dir"):
             download.fetch(tmp_path / "other")
-    instead = r"holds train\.txt, dev\.txt, test\.txt with --data-dir, or .* with --generated"
+    instead = r"use --data-dir .* train\.txt, dev\.txt, test\.txt, or --generated"
     with pytest.raises(UserError, match=instead):
         download.fetch(tmp_path / "other")

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from ordered_memory.trees import fold, spans
 from tasks.runs.errors import UserError
 from tasks.sst import lexicon
-from tasks.sst.grammar import draw, draw_treebank
+from tasks.sst.grammar import generate, generate_treebank
 from tasks.sst.treebank import LabelledTree
 
 SIZE = 3_000
@@ -18,13 +18,13 @@ SIZE = 3_000
 
 @pytest.fixture(scope="module")
 def trees():
-    return draw(SIZE, seed=1)
+    return generate(SIZE, seed=1)
 
 
 def test_the_same_seed_draws_the_same_sentences(trees):
-    assert draw(50, seed=1) == trees[:50]
-    assert draw(50, seed=2) != trees[:50]
-    assert [" ".join(tree.words) for tree in draw(2, seed=0)] == [
+    assert generate(50, seed=1) == trees[:50]
+    assert generate(50, seed=2) != trees[:50]
+    assert [" ".join(tree.words) for tree in generate(2, seed=0)] == [
         "though the stranger regretted this picture , their teacher knows that everybody saw her rather "
         "charming series",
         "nobody thinks that nobody doubts that our opera was n't truly horrible",
@@ -44,7 +44,7 @@ def test_sentences_are_different_binary_trees_of_some_length(trees):
 
 def test_words_decide_tree_and_labels():
     """The same words never have two readings, whatever stands around them."""
-    trees = [tree for seed in range(5) for tree in draw(2_000, seed)]
+    trees = [tree for seed in range(5) for tree in generate(2_000, seed)]
     read: dict[tuple[str, ...], LabelledTree] = {}
     labels: dict[str, int] = {}
     for tree in trees:
@@ -123,16 +123,16 @@ def test_a_bag_of_words_does_not_tell_the_sentiment(trees):
 
 
 def test_no_sentence_is_in_two_parts():
-    treebank = draw_treebank(205, seed=3)
+    treebank = generate_treebank(205, seed=3)
     assert [len(part) for part in treebank] == [165, 20, 20]
     assert len({tree.words for part in treebank for tree in part}) == 205
-    assert draw_treebank(205, seed=3) == treebank
+    assert generate_treebank(205, seed=3) == treebank
 
 
 def test_arguments_out_of_range():
-    with pytest.raises(UserError, match="the number of drawn sentences must be at least 1, got 0"):
-        draw(0, seed=1)
-    with pytest.raises(UserError, match="the seed of drawn sentences must not be negative, got -1"):
-        draw(1, seed=-1)
-    with pytest.raises(UserError, match="the number of drawn sentences must be at least 10, got 9"):
-        draw_treebank(9, seed=1)
+    with pytest.raises(UserError, match="the number of generated sentences must be at least 1, got 0"):
+        generate(0, seed=1)
+    with pytest.raises(UserError, match="the seed of generated sentences must not be negative, got -1"):
+        generate(1, seed=-1)
+    with pytest.raises(UserError, match="the number of generated sentences must be at least 10, got 9"):
+        generate_treebank(9, seed=1)

@@ -11,7 +11,7 @@ from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData, unlabelled_phrases
 from tasks.sst.embedding import WordEmbedding, describe, restore
-from tasks.sst.grammar import draw
+from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import node_values
 from tasks.sst.treebank import phrases
@@ -26,8 +26,8 @@ MODELS = [
 
 @pytest.fixture(scope="module")
 def data():
-    trees = draw(6, seed=1)
-    return PhraseData(trees, phrases(trees, 2), given_trees=True)
+    trees = generate(6, seed=1)
+    return PhraseData(trees, phrases(trees, 2), include_trees=True)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_model_that_is_not_described_is_refused(description):
 
 def test_a_node_has_the_value_of_its_phrase(vocabulary):
     model = SentimentModel(replace(SMALL, classes=5), learned(vocabulary)).eval()
-    tree = draw(1, seed=5)[0]
+    tree = generate(1, seed=5)[0]
     data = PhraseData([tree], phrases([tree], 5))
     [sentence] = data.sentences(len(data.labels) - 1)
     values = node_values(model, sentence, tree.tree)
@@ -125,7 +125,7 @@ def test_a_node_has_the_value_of_its_phrase(vocabulary):
         ({"fine_tune": True}, "--fine-tune trains the weights of --encoder"),
         ({"vectors": ("none", "a.txt")}, "--vectors none stands alone"),
         ({"vectors": ()}, "--vectors must name a file"),
-        ({"model": "mean", "bidirectional": True}, "--bidirectional is for --model ordered-memory"),
+        ({"model": "mean", "bidirectional": True}, "--bidirectional needs --model ordered-memory"),
         ({"model": "onlstm", "chunk_size": 3}, "--slot-size 8 must be divisible by --chunk-size 3"),
         ({"generated": -1}, "--generated must not be negative"),
     ],

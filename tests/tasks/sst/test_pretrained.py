@@ -8,7 +8,7 @@ from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WORDS
-from tasks.sst.grammar import draw
+from tasks.sst.grammar import generate
 from tasks.sst.pretrained import export
 from tasks.sst.task import PRETRAINED, SST
 from tasks.sst.treebank import sentences
@@ -23,7 +23,7 @@ TINY = [
 def runs(tmp_path_factory):
     """Two models over the same vectors, and one over others."""
     directory = tmp_path_factory.mktemp("runs")
-    words = sorted({word.lower() for tree in draw(60, 1) for word in tree.words})
+    words = sorted({word.lower() for tree in generate(60, 1) for word in tree.words})
     for name, size in (("a.txt", 3), ("b.txt", 4)):
         rows = torch.randn(len(words), size).tolist()
         lines = [" ".join([word, *map(str, row)]) for word, row in zip(words, rows, strict=True)]
@@ -40,7 +40,7 @@ def runs(tmp_path_factory):
 def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
     export({2: runs["2"], 5: runs["5"]}, ("glove.txt",), tmp_path)
     monkeypatch.setattr("tasks.sst.embedding.WORDS", tmp_path / "words.safetensors")
-    drawn = draw(30, 9)
+    drawn = generate(30, 9)
     batch = PhraseData(drawn, sentences(drawn, 5)).batch(range(30))
     for classes in (2, 5):
         before, _ = SST.load_model(runs[str(classes)])
@@ -53,7 +53,7 @@ def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
 
 
 def test_learned_embeddings_are_not_shared(runs, tmp_path):
-    with pytest.raises(UserError, match="its vectors are not those of files"):
+    with pytest.raises(UserError, match="its word vectors are not from files"):
         export({2: runs["learned"]}, ("glove.txt",), tmp_path)
 
 

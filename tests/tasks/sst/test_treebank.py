@@ -8,7 +8,7 @@ import pytest
 from tasks.classifiers.files import DataError
 from tasks.sst.treebank import (
     OFFICIAL,
-    TOKENISED_AGAIN,
+    RETOKENISED,
     LabelledTree,
     Phrase,
     phrases,
@@ -139,8 +139,8 @@ def test_the_official_directory_is_known_by_its_counts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "count", "message"),
     [
-        ("train", 9_645, "train and dev in one file; the first 8,544 lines are the training part"),
-        *((name.removesuffix(".txt"), count, "tokenised again") for name, count in TOKENISED_AGAIN.items()),
+        ("train", 9_645, "train and dev in one file; the first 8,544 lines are the training data"),
+        *((name.removesuffix(".txt"), count, "tokenised again") for name, count in RETOKENISED.items()),
         ("dev", 1_100, "not the known edition"),
         ("test", 9_645, "not the known edition"),
     ],

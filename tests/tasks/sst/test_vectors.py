@@ -184,7 +184,9 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch, cache
     text, values = made_up(["a", "b"], 4)
     name = write(tmp_path / "a.txt", text)
     assert np.array_equal(values_of(name, ["a", "b"]), values)
-    assert re.search(r"warning: .*a\.txt is read anew every time: .*cache", capsys.readouterr().err)
+    assert re.search(
+        r"warning: .*a\.txt cannot be cached and is parsed every time: .*cache", capsys.readouterr().err
+    )
     assert np.array_equal(values_of(name, ["b"]), values[1:])
     assert len(calls) == 2
 
@@ -251,7 +253,7 @@ def test_what_is_no_file_of_vectors_is_refused(tmp_path):
         values_of(str(tmp_path / "pipe"), ["a"])
     with pytest.raises(DataError, match="no such file"):
         values_of("a\0b", ["a"])
-    with pytest.raises(UserError, match="expected one file of vectors or more, got none"):
+    with pytest.raises(UserError, match="expected at least one file of vectors, got none"):
         load_vectors([], ["a"], seed=1)
 
 
@@ -283,7 +285,7 @@ def test_coverage_names_words_without_a_vector():
     assert text.splitlines() == [
         "a.txt: 2 of 14 words",
         "b.txt: 0 of 14 words",
-        "drawn vectors: 12 (w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 …)",
+        "random vectors: 12 (w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 …)",
     ]
     everything = Vectors(np.zeros((1, 3), np.float32), np.array([[True]]))
     assert coverage_text(everything, ["a"], ["a.txt"]) == "a.txt: 1 of 1 words"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.language_model.grammar import draw_pairs
+from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.syntax_eval.__main__ import main
 from tasks.syntax_eval.commands import column_names
@@ -66,19 +66,19 @@ def test_options_change_what_is_scored(checkpoints, pairs, capsys):
     first = ["--checkpoint", checkpoints[0], "--pairs", str(pairs)]
     assert main([*first, "--unknown", "score", "--no-end", "--limit", "1"]) == 0
     out = capsys.readouterr().out
-    assert "3 of them read (--limit 1 of each construction, evenly spread)" in out
+    assert "3 of them used (--limit 1 for each construction, evenly spaced)" in out
     assert "without the end of the sentence" in out
     assert "read as <unk>" in out
     assert "2 scored in" in out
 
 
 def test_models_of_drawn_sentences_need_no_pairs(tmp_path, capsys):
-    drawn = draw_pairs(5, 1)
-    vocabulary = Vocabulary.of([*(one.good for one in drawn), *(one.bad for one in drawn)])
+    drawn = generate_pairs(5, 1)
+    vocabulary = Vocabulary.from_sentences([*(one.good for one in drawn), *(one.bad for one in drawn)])
     checkpoint = save(tmp_path / "run", tiny_model(vocabulary, sentences=100))
     assert main(["--checkpoint", checkpoint, "--count", "5"]) == 0
     out = capsys.readouterr().out
-    assert f"{len(drawn)} pairs drawn." in out
+    assert f"{len(drawn)} pairs generated." in out
     assert f"{len(drawn)} covered" in out
     assert all(one.construction in out for one in drawn)
     assert "Published" not in out
@@ -91,7 +91,7 @@ def test_nothing_to_score_still_prints_the_table(checkpoints, tmp_path, capsys):
     assert "Simple" in out
     assert "–" in out
     assert err.count("\n") == 1
-    assert "nothing could be scored: of 1 pairs" in err
+    assert "nothing could be scored: none of 1 pairs" in err
 
 
 def test_score(checkpoints, capsys):
