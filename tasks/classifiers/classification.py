@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
+from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import progress_bar
 from tasks.runs.task import Losses, Scores, Shard, digest
@@ -31,12 +32,15 @@ class Prediction(NamedTuple):
             of the remaining ones. A sentence of n tokens has n - 1 steps; later entries are meaningless. None
             for a model that merges no neighbours.
         penalty: a penalty for each sentence, (k B,), whose mean is added to the training loss; None for none.
+        rollout: the actions that the model took on the k B sentences, which become a penalty by policy
+            gradient; None for a model without actions.
     """
 
     logits: Tensor
     attention: Tensor | None = None
     merges: Tensor | None = None
     penalty: Tensor | None = None
+    rollout: Rollout | None = None
 
 
 class Sentence(NamedTuple):
@@ -156,13 +160,7 @@ class Classification:
             yield self.validation.batch(indices)
 
     def losses(self, model: nn.Module, batch: Any) -> Losses:
-        prediction = model(batch)
-        logits, penalty = prediction.logits, prediction.penalty
-        return Losses(
-            cross_entropy(logits, batch.labels, reduction="none"),
-            logits.argmax(-1) == batch.labels,
-            None if penalty is None else penalty.mean(),
-        )
+        return compute_losses(model(batch), batch.labels)
 
     def metrics(self, scores: Scores) -> dict[str, float]:
         return {"loss": scores.loss, "accuracy": scores.accuracy}
@@ -175,6 +173,25 @@ class Classification:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         pass
+
+
+def compute_losses(prediction: Prediction, labels: Tensor) -> Losses:
+    """Compute the losses of a batch of B examples.
+
+    The reward of a rollout is 1 if the answer to its example is correct, and 0 otherwise.
+
+    Args:
+        prediction: the output of the model.
+        labels: (B,) int64.
+    """
+    logits, penalty, rollout = prediction.logits, prediction.penalty, prediction.rollout
+    correct = logits.argmax(-1) == labels
+    if rollout is not None:
+        rewards = correct.repeat(len(rollout.lengths) // len(labels)).to(rollout.values.dtype)
+        penalty = policy_gradient_loss(rollout, rewards)
+    return Losses(
+        cross_entropy(logits, labels, reduction="none"), correct, None if penalty is None else penalty.mean()
+    )
 
 
 def iterate_batches(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:

@@ -16,6 +16,7 @@ from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from tasks.classifiers.crvnn import CRvNN
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
+from tasks.classifiers.rrnet import Rollout, RRNet
 from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.classifiers.tree_models import TREE_MODELS, TreeModel
@@ -27,6 +28,7 @@ ModelName = Literal[
     "ordered-memory",
     "lstm",
     "onlstm",
+    "rrnet",
     "transformer",
     "universal-transformer",
     "gumbel-tree-lstm",
@@ -58,7 +60,7 @@ class EncoderConfig(AdamConfig):
     slot_size: int = 128
     """Size of a memory slot; the hidden size of other encoders."""
     num_slots: int = 21
-    """Number of memory slots in training."""
+    """Number of memory slots in training (rrnet: the maximum depth of its stack)."""
     test_num_slots: int | None = None
     """Number of memory slots in the final test, whose trees may be deeper; None for as many as in
     training."""
@@ -73,8 +75,8 @@ class EncoderConfig(AdamConfig):
     heads: int = 8
     """Attention heads of a transformer."""
     cell_dropout: float = 0.1
-    """Dropout before each linear layer of the cell (crvnn: only before the second), or inside the layers of a
-    transformer."""
+    """Dropout before each linear layer of the cell (crvnn: only before the second; rrnet: only on the hidden
+    state), or inside the layers of a transformer."""
     attention_dropout: float = 0.3
     """Dropout before each linear layer of the attention score."""
     input_dropout: float = 0.1
@@ -148,12 +150,14 @@ class Encoded(NamedTuple):
             slots.
         merges: which neighbours were merged, (B, T - 1) int64; see `Prediction`.
         penalty: a penalty for each sequence, (B,); see `Prediction`.
+        rollout: the actions that the encoder took; see `Prediction`.
     """
 
     summary: Tensor
     attention: Tensor | None = None
     merges: Tensor | None = None
     penalty: Tensor | None = None
+    rollout: Rollout | None = None
 
 
 class MeanOfTokens(nn.Module):
@@ -192,6 +196,8 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         return GumbelTreeLSTM(input_size, size, config.cell_dropout)
     if config.model == "crvnn":
         return CRvNN(input_size, size, config.cell_dropout)
+    if config.model == "rrnet":
+        return RRNet(input_size, size, config.num_slots, config.cell_dropout)
     if config.model == "mean":
         return MeanOfTokens()
     if config.model == "lstm":
@@ -275,4 +281,7 @@ def encode(
     if isinstance(encoder, CRvNN):
         summary, penalty = encoder(embedded, lengths)
         return Encoded(summary, penalty=penalty)
+    if isinstance(encoder, RRNet):
+        summary, rollout = encoder(embedded, lengths, num_slots)
+        return Encoded(summary, rollout=rollout)
     return Encoded(encoder(embedded, lengths))

@@ -55,12 +55,12 @@ class ListOpsModel(Classifier):
             batch: B expressions, with trees if the encoder needs them.
             num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
-            Logits, and the encoder's attention, merges and penalty, if any.
+            Logits, and the encoder's attention, merges, penalty and rollout, if any.
         """
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))
-        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty)
+        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty, encoded.rollout)
 
 
 def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[ListOpsModel, ListOpsConfig]:

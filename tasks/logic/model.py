@@ -75,11 +75,12 @@ class LogicModel(Classifier):
             batch: B pairs, with trees if the encoder needs them.
             num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
-            Logits, and the encoder's attention, merges and penalty, if any.
+            Logits, and the encoder's attention, merges, penalty and rollout, if any.
         """
         encoded = self._encode(batch, num_slots)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
-        return Prediction(self.classifier(summary), encoded.attention, encoded.merges, encoded.penalty)
+        logits = self.classifier(summary)
+        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty, encoded.rollout)
 
     def _encode(self, batch: Batch, num_slots: int | None) -> Encoded:
         """Encode the formulas one by one or, with a transformer, in pairs."""

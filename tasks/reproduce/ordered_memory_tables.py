@@ -17,6 +17,7 @@ TREE_RNN_CELL = ("--cell", "tree-rnn")
 NAMES = {
     "lstm": "LSTM",
     "onlstm": "ON-LSTM",
+    "rrnet": "RRNet",
     "transformer": "Transformer",
     "universal-transformer": "Universal Transformer",
     "gumbel-tree-lstm": "Gumbel Tree-LSTM",

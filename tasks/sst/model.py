@@ -81,16 +81,15 @@ class SentimentModel(Classifier):
             batch: B phrases, with trees if the encoder needs them.
             num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
-            Logits, and the encoder's attention, merges and penalty, if any.
+            Logits, and the encoder's attention, merges, penalty and rollout, if any.
         """
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
             return Prediction(self.classifier(sentences * mask[:, 0]))
         encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
-        return Prediction(
-            self.classifier(encoded.summary), encoded.attention, encoded.merges, encoded.penalty
-        )
+        logits = self.classifier(encoded.summary)
+        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty, encoded.rollout)
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
         """The vectors of the words, and those of whole sentences if the embedding is contextual."""
