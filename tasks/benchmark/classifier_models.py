@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
 
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import ModuleContender
@@ -18,7 +17,7 @@ from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.batching import Indices
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabelledData, Prediction, compute_losses
 from tasks.classifiers.encoders import EncoderConfig, ModelName
 from tasks.logic import config as logic_config
 from tasks.logic.data import Dataset
@@ -222,10 +221,15 @@ def _contender(
     model = config.build(name, data).to(config.device)
     optimizer = PlateauAdam(model, of_model).optimizer
 
-    def answer(batch: Any) -> torch.Tensor:
+    def answer(batch: Any) -> Prediction:
         with torch.autocast(config.device.split(":")[0], torch.bfloat16, config.precision == "bf16-mixed"):
-            logits: torch.Tensor = model(batch).logits
-        return logits.float()
+            prediction: Prediction = model(batch)
+        return prediction._replace(logits=prediction.logits.float())
+
+    def loss(batch: Any) -> Tensor:
+        losses = compute_losses(answer(batch), batch.labels)
+        mean = losses.loss.mean()
+        return mean if losses.penalty is None else mean + losses.penalty
 
     def finish() -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), of_model.gradient_clip)
@@ -234,7 +238,7 @@ def _contender(
     return ModuleContender(
         model,
         [to_device(data.batch(indices), config.device) for indices in batches],
-        loss=lambda batch: cross_entropy(answer(batch), batch.labels),
-        forward=answer,
+        loss=loss,
+        forward=lambda batch: answer(batch).logits,
         finish=finish,
     )
