@@ -77,8 +77,8 @@ class Direction(nn.Module):
             inputs = _reverse(inputs, lengths)
         projected = self.norm(self.projection(inputs))
         # Autocast on a CPU changes the dtype. (Under FSDP or DataParallel there may be no parameters.)
-        dtypes = (parameter.dtype for parameter in self.parameters() if parameter.is_floating_point())
-        projected = projected.to(next(dtypes, projected.dtype))
+        dtypes = [parameter.dtype for parameter in self.parameters() if parameter.is_floating_point()]
+        projected = projected.to(dtypes[0] if dtypes else projected.dtype)
         if state is None:
             state = initial_state(projected.shape[1], num_slots, projected)
         else:

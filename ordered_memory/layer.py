@@ -196,8 +196,8 @@ class OrderedMemory(nn.Module):
         checked = check_lengths(lengths, inputs)
         states = self._check_state(state, inputs, num_slots)
         results = [
-            direction(inputs, state, checked, num_slots, self.backend, self.recompute_every)
-            for direction, state in zip(self.directions, states, strict=True)
+            self.directions[i](inputs, states[i], checked, num_slots, self.backend, self.recompute_every)
+            for i in range(len(self.directions))
         ]
         return self._assemble(results)
 

@@ -171,7 +171,7 @@ class Arguments(NamedTuple):
         dropout: dropout inside the loop.
         threshold: an occupancy below this counts as 0.
         norm_epsilon, key_epsilon: epsilons of the shared LayerNorm and of the normalized score's.
-        bfloat16: whether autocast asks for matrix products with bfloat16 operands.
+        bfloat16: whether matrix products have bfloat16 operands.
     """
 
     inputs: Tensor
@@ -191,8 +191,22 @@ class Arguments(NamedTuple):
         return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+def asks_for_bfloat16(device: torch.device) -> bool:
+    """Whether autocast asks for matrix products with bfloat16 operands.
+
+    Args:
+        device: device of the inputs.
+    """
+    return autocast_dtype(device) == torch.bfloat16
+
+
 def prepare(
-    inputs: Tensor, state: OrderedMemoryState, modules: Modules, lengths: Tensor | None, masks: Masks
+    inputs: Tensor,
+    state: OrderedMemoryState,
+    modules: Modules,
+    lengths: Tensor | None,
+    masks: Masks,
+    bfloat16: bool | None = None,
 ) -> Arguments:
     """Convert the arguments of `run_recurrence` to those of a backend's loop.
 
@@ -202,6 +216,7 @@ def prepare(
         modules: modules for which `why_not` returns None.
         lengths: number of tokens of each sequence, (B,) int64; None if nothing is padded.
         masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
+        bfloat16: whether matrix products have bfloat16 operands; None if autocast asks for it.
     Returns:
         The arguments, in the dtype of the parameters.
     Raises:
@@ -211,7 +226,8 @@ def prepare(
     dtype = modules.cell.from_memory.weight.dtype
     num_slots = state.memory.shape[1]
     check_state(state, inputs.shape[1:2], num_slots, inputs.shape[2], inputs)
-    bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
+    if bfloat16 is None:
+        bfloat16 = asks_for_bfloat16(inputs.device)
     if lengths is not None:
         lengths = lengths.to("cpu", torch.int64).clamp(0, inputs.shape[0]) if device != "meta" else lengths
     no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()

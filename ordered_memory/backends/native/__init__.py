@@ -50,11 +50,12 @@ def run_recurrence(
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
-    arguments = contract.prepare(inputs, state, modules, lengths, masks)
-    if arguments.bfloat16 and not multiplies_bfloat16():
+    bfloat16 = contract.asks_for_bfloat16(inputs.device)
+    if bfloat16 and not multiplies_bfloat16():
         if inputs.dtype == torch.float32:
             warn_float32_products()
-        arguments = arguments._replace(bfloat16=False)
+        bfloat16 = False
+    arguments = contract.prepare(inputs, state, modules, lengths, masks, bfloat16)
     shares = min(_num_threads(), inputs.shape[1])
     *results, _ = OPERATOR(*flatten(call.Pass(arguments, shares)), arguments.needs_grad())
     output, memory, candidate, occupancy, attention = results

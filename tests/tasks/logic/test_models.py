@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
+from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.encoders import GOLD_TREE_MODELS, TRANSFORMERS, ModelName
 from tasks.classifiers.evaluation import Evaluation, evaluate, predict_example
 from tasks.logic.config import LogicConfig
@@ -48,7 +49,8 @@ def test_neither_padding_nor_batch_mates_change_an_answer(name, pairs):
 def test_every_weight_learns(name, pairs):
     model = LogicModel(replace(SMALL, model=name))
     batch = Dataset(pairs, trees=name in GOLD_TREE_MODELS).batch(range(len(pairs)))
-    torch.nn.functional.cross_entropy(model(batch).logits, batch.labels).backward()
+    losses = compute_losses(model(batch), batch.labels)
+    (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         # The key's bias shifts all scores alike where features are linear in it; elsewhere none is idle.
