@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from onlstm.functional import step
 from onlstm.parameters import (
+    State,
     check_pair,
     check_sizes,
     check_state,
@@ -18,8 +19,6 @@ from onlstm.parameters import (
     reset_parameters,
     set_forget_bias,
 )
-
-State = tuple[Tensor, Tensor]
 
 
 class ONLSTMCell(nn.Module):

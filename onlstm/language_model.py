@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onlstm.layer import ONLSTM, Distances, State
+from onlstm.layer import ONLSTM, Distances
+from onlstm.parameters import State
 from ordered_memory.checks import check_fraction
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin

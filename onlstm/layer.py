@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.functional import Recurrence, Weights
 from onlstm.parameters import (
+    State,
     check_pair,
     check_sizes,
     check_state,
@@ -33,8 +34,6 @@ from ordered_memory.checks import (
     check_fraction,
     check_name,
 )
-
-State = tuple[Tensor, Tensor]
 
 
 class Distances(NamedTuple):

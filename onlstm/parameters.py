@@ -1,4 +1,4 @@
-"""Parameters and argument checks of both `ONLSTM` and `ONLSTMCell`."""
+"""Parameters, state and argument checks of both `ONLSTM` and `ONLSTMCell`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.checks import check_device, check_dtype
+
+State = tuple[Tensor, Tensor]
+"""Hidden state and cell state, (h, c)."""
 
 
 def gate_parameters(

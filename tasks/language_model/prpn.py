@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import hardtanh, pad
 
 from onlstm.language_model import LanguageModelBase, LanguageModelOutput
-from onlstm.layer import State
+from onlstm.parameters import State
 from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import draw_mask
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from onlstm.layer import State
+from onlstm.parameters import State
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import Corpus, load_corpus
 from tasks.language_model.model import Trained, build_model

@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from onlstm.language_model import LanguageModelBase
-from onlstm.layer import State
+from onlstm.parameters import State
 
 Indices = NDArray[np.int64]
 

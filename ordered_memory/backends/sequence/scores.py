@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,20 @@ from ordered_memory.backends.sequence.masks import RowMasks
 
 ROWS_AT_ONCE = 256
 """Number of candidates that are processed together: few enough to stay in the cache."""
+
+
+class Recomputed(NamedTuple):
+    """What the backward pass recomputes for a chunk of candidates.
+
+    Args:
+        saved: tensor that `forward` saved, (E, D).
+        features: features, (E, D).
+        statistics: statistics of the LayerNorm of the keys; empty without one.
+    """
+
+    saved: Tensor
+    features: Tensor
+    statistics: tuple[Tensor, ...] = ()
 
 
 class Score:
@@ -76,12 +92,10 @@ class Score:
         masked = candidate if masks[0].values is None else torch.empty_like(saved)
         for chunk in _chunks(len(row)):
             candidate_masks, feature_masks = (part.rows(chunk) for part in masks)
-            features, statistics = self._recompute_features(saved[chunk], query.index_select(0, row[chunk]))
-            self.score_gradient.addmv_(feature_masks.apply(features).t(), gradient[chunk])
+            recomputed = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
+            self.score_gradient.addmv_(feature_masks.apply(recomputed.features).t(), gradient[chunk])
             feature_gradient = feature_masks.apply(torch.outer(gradient[chunk], self.score))
-            sum_gradient = self._features_backward(
-                feature_gradient, features, saved[chunk], statistics, key_gradient[chunk]
-            )
+            sum_gradient = self._features_backward(feature_gradient, recomputed, key_gradient[chunk])
             query_gradient.index_add_(0, row[chunk], sum_gradient)
             self.key_bias_gradient += key_gradient[chunk].sum(0)
             mask = candidate_masks.mask(candidate_gradient)
@@ -102,18 +116,11 @@ class Score:
         """The features of keys and queries. May overwrite both; the keys become what `backward` needs."""
         raise NotImplementedError
 
-    def _recompute_features(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Recompute the features. Also returns the statistics that `_features_backward` needs."""
+    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
+        """Recompute the features from what `forward` saved."""
         raise NotImplementedError
 
-    def _features_backward(
-        self,
-        gradient: Tensor,
-        features: Tensor,
-        saved: Tensor,
-        statistics: tuple[Tensor, ...],
-        key_gradient: Tensor,
-    ) -> Tensor:
+    def _features_backward(self, gradient: Tensor, recomputed: Recomputed, key_gradient: Tensor) -> Tensor:
         """Return the gradient of the queries and write that of the keys."""
         raise NotImplementedError
 
@@ -124,18 +131,11 @@ class Additive(Score):
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         return key.add_(query).tanh_()
 
-    def _recompute_features(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return saved, ()
+    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
+        return Recomputed(saved, features=saved)
 
-    def _features_backward(
-        self,
-        gradient: Tensor,
-        features: Tensor,
-        saved: Tensor,
-        statistics: tuple[Tensor, ...],
-        key_gradient: Tensor,
-    ) -> Tensor:
-        torch.ops.aten.tanh_backward(gradient, features, grad_input=key_gradient)
+    def _features_backward(self, gradient: Tensor, recomputed: Recomputed, key_gradient: Tensor) -> Tensor:
+        torch.ops.aten.tanh_backward(gradient, recomputed.features, grad_input=key_gradient)
         return key_gradient
 
 
@@ -150,23 +150,17 @@ class Normalized(Score):
         self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
-        return self._recompute_features(key, query)[0]
+        return self._recompute(key, query).features
 
-    def _recompute_features(self, saved: Tensor, query: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
         weight, bias = self.norm
         normalized, mean, inverse = torch.native_layer_norm(
             saved, saved.shape[1:], weight, bias, self.epsilon
         )
-        return normalized.add_(query).relu_(), (mean, inverse)
+        return Recomputed(saved, normalized.add_(query).relu_(), (mean, inverse))
 
-    def _features_backward(
-        self,
-        gradient: Tensor,
-        features: Tensor,
-        saved: Tensor,
-        statistics: tuple[Tensor, ...],
-        key_gradient: Tensor,
-    ) -> Tensor:
+    def _features_backward(self, gradient: Tensor, recomputed: Recomputed, key_gradient: Tensor) -> Tensor:
+        saved, features, statistics = recomputed
         sum_gradient: Tensor = torch.ops.aten.threshold_backward(gradient, features, 0)
         unnormalized_gradient, weight, bias = torch.ops.aten.native_layer_norm_backward(
             sum_gradient, saved, saved.shape[1:], *statistics, *self.norm, [True, True, True]
