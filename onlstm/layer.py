@@ -33,6 +33,7 @@ from ordered_memory.checks import (
     check_dtype,
     check_fraction,
     check_name,
+    check_sequences,
 )
 
 
@@ -211,8 +212,7 @@ class ONLSTM(nn.Module):
             result = PackedSequence(output, *packed[1:])
             state = _reorder(state, packed.unsorted_indices)
             return (result, state, found) if distances else (result, state)
-        if not isinstance(input, Tensor):
-            raise TypeError(f"input must be a Tensor or a PackedSequence, got {type(input).__name__}")
+        input = check_sequences("input", input)
         if input.dim() not in (2, 3):
             raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
         axes, batched = input.dim(), input.dim() == 3

@@ -55,6 +55,26 @@ def check_tensor(name: str, value: object, hint: str = "") -> None:
         raise TypeError(f"expected {name} to be a tensor{hint}, got {type(value).__name__}")
 
 
+def check_sequences(name: str, value: object) -> Tensor:
+    """Check that the input of a layer that is not a PackedSequence is a padded tensor.
+
+    Args:
+        name: name of the argument, for the error message.
+        value: value of the argument.
+    Returns:
+        The value.
+    Raises:
+        TypeError: the value is not a tensor, or a nested one.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a Tensor or a PackedSequence, got {type(value).__name__}")
+    if value.is_nested:
+        raise TypeError(
+            f"{name} must be padded or packed, got a nested tensor: pad it with torch.nested.to_padded_tensor"
+        )
+    return value
+
+
 def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:
     """Check that a tensor is on the same device as another.
 

@@ -21,6 +21,7 @@ from ordered_memory.checks import (
     check_lengths,
     check_name,
     check_positive,
+    check_sequences,
 )
 from ordered_memory.direction import Direction
 
@@ -184,8 +185,7 @@ class OrderedMemory(nn.Module):
             raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, state, lengths, num_slots)
-        if not isinstance(x, Tensor):
-            raise TypeError(f"x must be a tensor or a PackedSequence, got {type(x).__name__}")
+        x = check_sequences("x", x)
         if x.dim() not in (2, 3):
             raise ValueError(f"x must have 2 or 3 axes, got {x.dim()}: shape {tuple(x.shape)}")
         if x.dim() == 2:

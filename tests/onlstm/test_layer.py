@@ -598,6 +598,9 @@ def test_the_layer_itself_breaks_no_graph():
 def test_the_kind_of_input_is_named():
     with pytest.raises(TypeError, match="input must be a Tensor or a PackedSequence, got list"):
         ONLSTM(5, 6)([1, 2])
+    nested = torch.nested.nested_tensor([torch.randn(2, 5), torch.randn(3, 5)], layout=torch.jagged)
+    with pytest.raises(TypeError, match="input must be padded or packed, got a nested tensor"):
+        ONLSTM(5, 6)(nested)
 
 
 def test_nothing_that_it_makes_follows_the_default_device():

@@ -334,8 +334,11 @@ def test_a_state_of_another_dtype_or_device_is_refused(name, bidirectional):
 
 
 def test_wrong_type_of_input_is_named():
-    with pytest.raises(TypeError, match="x must be a tensor or a PackedSequence, got list"):
+    with pytest.raises(TypeError, match="x must be a Tensor or a PackedSequence, got list"):
         make()([1, 2, 3])
+    nested = torch.nested.nested_tensor([X[:2, 0], X[:3, 0]], layout=torch.jagged)
+    with pytest.raises(TypeError, match="x must be padded or packed, got a nested tensor"):
+        make()(nested)
     for state in ((X, X), (X, X, None), torch.ones(3), torch.tensor(1)):
         kind = type(state).__name__
         with pytest.raises(TypeError, match=f"state must be an OrderedMemoryState or None, got {kind}"):
