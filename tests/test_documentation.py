@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordered_memory.viewer import script, style
-
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -141,14 +139,3 @@ def test_other_commands_name_what_there_is():
         else:
             assert program == "python"
             assert arguments[0] == "-m" or (ROOT / arguments[0]).is_file()
-
-
-SAVED_PAGES = sorted((ROOT / "docs").glob("viewer-*.html"))
-
-
-def test_the_saved_pages_have_the_viewer_of_today():
-    assert [page.stem for page in SAVED_PAGES] == ["viewer-listops", "viewer-sentiment"]
-    for page in SAVED_PAGES:
-        text = page.read_text()
-        for part in (script(), style()):
-            assert part in text, "python docs/make_pictures.py writes the pages again"
