@@ -79,6 +79,9 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     models) smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
     budget: float | None = None
     """Stop the runs after this many hours and write the table; the same command continues them."""
+    max_minutes: float | None = None
+    """Train each run for at most this many minutes; a higher limit continues the runs that a lower one
+    stopped. None for no limit or, with `demo`, for the preset's."""
     dry_run: bool = False
     """Only list the runs, their states and their estimated remaining times."""
     directory: Path = Path("runs", "reproduce")
@@ -92,7 +95,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
         """
         check_at_least(1, self, "seeds", "jobs", "threads")
         check_at_least(0, self, "gpus")
-        check_positive(self, "budget", "time")
+        check_positive(self, "budget", "time", "max_minutes")
         if self.preset not in table.presets:
             raise UserError(f"--preset must be one of {', '.join(table.presets)}, got {self.preset}")
         models = dict.fromkeys(row.model for row in table.rows if row.cells)
@@ -124,14 +127,17 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     """
     config.check(table)
     needed = trainings_of(*table.select(demo=config.demo, only=config.only))
-    minutes = DEMO_MINUTES / len(trainings_of(*table.select(demo=config.demo)))
+    limit = config.max_minutes
+    if limit is None and config.demo:
+        limit = round(DEMO_MINUTES / len(trainings_of(*table.select(demo=True))), 2)
+    time_options = () if limit is None else ("--max-minutes", str(limit))
     runs = [
         Run(
             training,
             seed,
             config.directory,
             config.preset,
-            _training_options(training, config, minutes),
+            (*_data_options(training, config), *time_options),
             tuple((one, _with_data(one, config)) for one in evaluations),
         )
         for seed in range(1, config.seeds + 1)
@@ -142,10 +148,10 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     return runs
 
 
-def _training_options(training: Training, config: ReproduceConfig, minutes: float) -> tuple[str, ...]:
-    """Options for the data of a run and, for `demo`, its training time."""
+def _data_options(training: Training, config: ReproduceConfig) -> tuple[str, ...]:
+    """Options for the data of a run."""
     if config.demo:
-        return (*DEMO_OPTIONS[training.task], "--max-minutes", f"{minutes:.2f}")
+        return DEMO_OPTIONS[training.task]
     match training.task:
         case "listops":
             return _option("--data-dir", config.listops_data)

@@ -70,7 +70,8 @@ class Estimator:
         if epoch is None:
             return None
         left: float = epoch * max(0, config.epochs - state.epochs)
-        return left if config.max_minutes is None else min(left, max(0.0, 60.0 * config.max_minutes - spent))
+        minutes = run.config.max_minutes or config.max_minutes
+        return left if minutes is None else min(left, max(0.0, 60.0 * minutes - spent))
 
     def _epoch_seconds(self, run: Run) -> float | None:
         """Seconds per epoch; a training step is timed once for all sizes and splits of the data."""

@@ -99,11 +99,14 @@ class Results:
             "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
+        limit = self.runs[0].config.max_minutes
+        if limit is not None:
+            notes.append(f"Each run was trained for at most {limit:g} minutes.")
         for run in self.runs:
             state = run.state()
             if state.kind not in TESTED:
                 notes.append(f"Not included: {run.name}, {state.text}.")
-            elif state.epochs < run.config.epochs and run.config.max_minutes is None:
+            elif state.epochs < run.config.epochs and self.preset != "demo":
                 notes.append(f"Ended early: {run.name}, {state.text}.")
         return notes
 

@@ -114,7 +114,7 @@ class Run:
         if files.diverged.exists():
             step = read_json(files.diverged)
             return State("diverged", epochs, f"diverged at step {step['step']:,} in epoch {step['epoch']}")
-        if not files.results.exists():
+        if not files.results.exists() or self._has_more_time(epochs):
             if not files.last.exists():
                 return State("missing", 0, "missing")
             return State("unfinished", epochs, f"unfinished after {epochs} of {self.saved.epochs} epochs")
@@ -164,6 +164,11 @@ class Run:
     def _training_words(self) -> tuple[str, ...]:
         place = ("--seed", str(self.seed), "--run-dir", str(self.files.path))
         return ("--preset", self.preset, *self.training.options, *self.options, *place)
+
+    def _has_more_time(self, epochs: int) -> bool:
+        """Whether a time limit stopped the run after some epochs, and the limit of the table is higher."""
+        saved, limit = self.saved.max_minutes, self.config.max_minutes
+        return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
 
     def _is_evaluated(self, named: Evaluation) -> bool:
         """Whether there are results that are not older than the best weights."""

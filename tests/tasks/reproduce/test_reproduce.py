@@ -150,6 +150,19 @@ def test_an_interrupted_run_is_shown_as_such_and_goes_on_to_the_same_numbers(
     assert commands == {"train": 2, "evaluate": 1}
 
 
+def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_path, commands):
+    for _ in range(2):
+        stopped = asked(tmp_path, max_minutes=1e-6)
+        assert [run["text"] for run in stopped["runs"]] == ["finished after 1 of 2 epochs"]
+        assert any(note == "Each run was trained for at most 1e-06 minutes." for note in stopped["notes"])
+        assert commands == {"train": 1, "evaluate": 1}
+    assert Estimator(1).seconds_left(*runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))) == 0
+    (longer,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
+    assert longer.state().text == "unfinished after 1 of 2 epochs"
+    assert [run["text"] for run in asked(tmp_path, max_minutes=5)["runs"]] == ["finished after 2 of 2 epochs"]
+    assert commands["train"] == 2
+
+
 def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
     table = Table("Wild", ("100", "200"), (row("lstm", "--learning-rate", "1e30"),))
     monkeypatch.setitem(TABLES, "tiny", table)
