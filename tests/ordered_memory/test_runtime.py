@@ -21,13 +21,14 @@ from ordered_memory.backends.runtime.threads import run_team
 
 CODE = """
 #include "common.h"
+#include "bf16.h"
 #include "team.h"
 
 typedef struct {
     int64_t parts, size; /* of the work; of an array */
-    const REAL *values; int32_t *who,
+    const scalar_t *values; int32_t *who,
         *of;
-    REAL factor, *const_free;
+    scalar_t factor, *const_free;
     const bf16_t *bf16;
     set_blas_threads_t query;
 } Pass;
@@ -295,7 +296,7 @@ def test_a_struct_is_read_from_its_typedef(library):
     names = [name for name, _ in struct._fields_]
     assert names == ["parts", "size", "values", "who", "of", "factor", "const_free", "bf16", "query"]
     assert struct.factor.size == 4
-    assert parse("typedef struct { REAL a; } Pass;", "Pass", torch.float64).a.size == 8
+    assert parse("typedef struct { scalar_t a; } Pass;", "Pass", torch.float64).a.size == 8
     assert struct.pointees == {
         "values": torch.float32,
         "who": torch.int32,
@@ -346,7 +347,7 @@ def test_tensors_are_checked_before_c_sees_them(library, tensor, message):
 
 
 def test_the_struct_keeps_its_tensors():
-    struct = parse("typedef struct { REAL *a; } Pass;", "Pass", torch.float32)()
+    struct = parse("typedef struct { scalar_t *a; } Pass;", "Pass", torch.float32)()
     struct.point(a=torch.zeros(3))
     assert struct.held["a"].data_ptr() == struct.a
     struct.point(a=None)

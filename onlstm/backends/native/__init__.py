@@ -1,7 +1,7 @@
 """The recurrence in C, compiled for the CPU, as a PyTorch operator.
 
 Every thread computes some of the units, for all sequences, and synchronizes with the other threads twice per
-step: see `recurrence.c`. The recurrent weight is packed once per call (`runtime/packed.h`); all elementwise
+step: see `recurrence.c`. The recurrent weight is packed once per call (`runtime/gemm.h`); all elementwise
 operations of a step are one loop over the units. A wheel contains the compiled code. From a checkout it is
 compiled when first needed, into the user's cache directory. With neither a wheel nor a compiler this backend
 cannot run, and "auto" selects another one.
@@ -34,7 +34,7 @@ from ordered_memory.backends.tracing import constant
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
-"""Number of tokens in one product with W if nothing is saved; as in arguments.h."""
+"""Number of tokens in one product with W if nothing is saved; as in recurrence.c."""
 MIN_WORK_PER_THREAD = 200_000
 """Multiplications per step and thread below which synchronizing another thread costs more than it saves."""
 
@@ -97,14 +97,20 @@ class _Native(Implementation):
     ) -> list[Tensor]:
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
-        d_gates, d_masters = torch.empty_like(gates), softmax.new_empty(len(inputs.hidden), softmax.shape[1])
+        d_gates = torch.empty_like(gates)
+        d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
         given = {"d_output": d_output, "d_forget_distance": d_forget_distance}
         given |= {"d_input_distance": d_input_distance, "gates": gates, "softmax": softmax, "cells": cells}
-        written = {"d_gates": d_gates, "d_masters": d_masters, "d_hidden": d_hidden, "d_cell": d_cell}
+        written = {
+            "d_gates": d_gates,
+            "d_master_gates": d_master_gates,
+            "d_hidden": d_hidden,
+            "d_cell": d_cell,
+        }
         _run("backward", inputs, int(parts), True, **given, **written)
         operand = torch.bfloat16 if inputs.bfloat16 and _library(inputs).multiplies_bfloat16 else None
         return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted, operand, multiply)
@@ -129,8 +135,8 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
     sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep), int(pairs))
     struct: Any = library.struct("Pass")(*sizes)
     tensors: dict[str, Tensor | None] = {
-        "rows": inputs.batch_sizes,
-        "start": inputs.batch_sizes.cumsum(0) - inputs.batch_sizes,
+        "batch_sizes": inputs.batch_sizes,
+        "first_token": inputs.batch_sizes.cumsum(0) - inputs.batch_sizes,
         "tokens": inputs.tokens,
         "weight_ih": inputs.weight_ih,
         "weight_hh": inputs.weight_hh,
@@ -142,13 +148,13 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
     }
     if pairs and function == "forward":
         operands = {name: _paired(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")}
-        tensors |= {**operands, "narrow": inputs.hidden.to(torch.bfloat16)}
+        tensors |= {**operands, "bf16_hidden": inputs.hidden.to(torch.bfloat16)}
     elif pairs:
         tensors |= {"weight_hh": _paired(inputs.weight_hh.t())}
     struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
-    library.code.scratch_size.restype = ctypes.c_int64
-    scratch = library.code.scratch_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(scratch=inputs.weight_hh.new_empty(scratch))
+    library.code.workspace_size.restype = ctypes.c_int64
+    size = library.code.workspace_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
+    struct.point(workspace=inputs.weight_hh.new_empty(size))
     run_team(library, function, struct, parts)
 
 

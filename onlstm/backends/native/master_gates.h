@@ -1,59 +1,61 @@
-/* The master gates, f̃ = cumax(·) and ĩ = 1 - cumax(·), and their gradients. */
+/* The master gates, f̃ = cumax(·) and ĩ = 1 - cumax(·), equations (9) and (10), with cumax = cumsum(softmax); the
+   distances, equation (15); and the backward pass. */
 
-static void softmax(int64_t size, REAL *values) {
-    REAL largest = -INFINITY, total = 0;
+static void softmax(int64_t size, scalar_t *values) {
+    scalar_t largest = -INFINITY, total = 0;
     for (int64_t m = 0; m < size; m++) largest = values[m] > largest ? values[m] : largest;
     SIMD for (int64_t m = 0; m < size; m++) values[m] = EXP(values[m] - largest);
-    SUM(total) for (int64_t m = 0; m < size; m++) total += values[m];
-    REAL scale = 1 / total;
+    SIMD_SUM(total) for (int64_t m = 0; m < size; m++) total += values[m];
+    scalar_t scale = 1 / total;
     SIMD for (int64_t m = 0; m < size; m++) values[m] *= scale;
 }
 
-/* Collect the logits of both master gates from all parts of a row of gates. */
-static void gather_logits(const Pass *p, const REAL *gates, REAL *logits) {
+/* Collect the logits of both master gates, (2, M), from all parts of a row of gates. */
+static void gather_logits(const Pass *p, const scalar_t *gates, scalar_t *logits) {
     for (int64_t part = 0; part < p->parts; part++) {
-        int64_t first = first_chunk(p, part), count = first_chunk(p, part + 1) - first;
-        const REAL *from = gates + first_column(p, part) + 4 * count * p->C;
-        memcpy(logits + first, from, count * sizeof(REAL));
-        memcpy(logits + p->M + first, from + count, count * sizeof(REAL));
+        int64_t first = first_chunk(p, part), count = num_chunks(p, part);
+        const scalar_t *from = gates + first_column(p, part) + 4 * count * p->C;
+        memcpy(logits + first, from, count * sizeof(scalar_t));
+        memcpy(logits + p->M + first, from + count, count * sizeof(scalar_t));
     }
 }
 
-/* f̃ and ĩ of the units of the chunks from `first` to `last`, and the sums of f̃ and ĩ over all chunks. */
-static void expand_master_gates(const Pass *p, const REAL *restrict softmax, int64_t first, int64_t last,
-                                REAL *restrict forget, REAL *restrict input, REAL *sums) {
-    REAL f = 0, i = 0;
+/* f̃ and ĩ, repeated for the units of the chunks from `first` to `last` - 1; and the sums of f̃ and of ĩ over all
+   chunks, for the distances. */
+static void expand_master_gates(const Pass *p, const scalar_t *restrict softmax, int64_t first, int64_t last,
+                                scalar_t *restrict master_forget, scalar_t *restrict master_input, scalar_t *sums) {
+    scalar_t forget = 0, input = 0; /* cumax */
     sums[0] = sums[1] = 0;
     for (int64_t m = 0; m < p->M; m++) {
-        f += softmax[m];
-        i += softmax[p->M + m];
-        sums[0] += f;
-        sums[1] += 1 - i;
+        forget += softmax[m];
+        input += softmax[p->M + m];
+        sums[0] += forget;
+        sums[1] += 1 - input;
         if (m < first || m >= last) continue;
         for (int64_t c = 0; c < p->C; c++) {
-            *forget++ = f;
-            *input++ = 1 - i;
+            *master_forget++ = forget;
+            *master_input++ = 1 - input;
         }
     }
 }
 
-/* The gradients of the logits, given that the gradient of their cumax is sign * (d_master + more). */
-static void cumax_backward(int64_t M, const REAL *restrict softmax, const REAL *restrict d_master, REAL sign,
-                           REAL more, REAL *restrict d_logits) {
-    REAL sum = 0, mean = 0;
-    for (int64_t m = M; m-- > 0;) d_logits[m] = sign * (sum += d_master[m] + more);
-    SUM(mean) for (int64_t m = 0; m < M; m++) mean += softmax[m] * d_logits[m];
+/* Backward of cumax: the gradients of the logits, if the gradient of entry m of cumax is sign * (d_master[m] + all). */
+static void cumax_backward(int64_t M, const scalar_t *restrict softmax, const scalar_t *restrict d_master,
+                           scalar_t sign, scalar_t all, scalar_t *restrict d_logits) {
+    scalar_t sum = 0, mean = 0;
+    for (int64_t m = M; m-- > 0;) d_logits[m] = sign * (sum += d_master[m] + all);
+    SIMD_SUM(mean) for (int64_t m = 0; m < M; m++) mean += softmax[m] * d_logits[m];
     SIMD for (int64_t m = 0; m < M; m++) d_logits[m] = softmax[m] * (d_logits[m] - mean);
 }
 
-/* The gradients of the logits of both master gates, for a row of step t. */
+/* The gradients of the logits of both master gates, for a row of step t. A distance is M minus the sum of the gate, so
+   its gradient is subtracted from those of all entries. */
 static void master_gates_backward(const Pass *p, int64_t t, int64_t row) {
-    int64_t M = p->M, token = p->start[t] + row;
-    const REAL *softmax = p->softmax + token * 2 * M, *d_masters = p->d_masters + row * 2 * M;
-    REAL *d_logits = p->d_gates + token * p->G + 4 * p->H;
-    /* A distance is M minus the sum of the gate. */
-    REAL of_forget = p->d_forget_distance ? -p->d_forget_distance[token] : 0;
-    REAL of_input = p->d_input_distance ? -p->d_input_distance[token] : 0;
-    cumax_backward(M, softmax, d_masters, 1, of_forget, d_logits);
-    cumax_backward(M, softmax + M, d_masters + M, -1, of_input, d_logits + M);
+    int64_t M = p->M, token = p->first_token[t] + row;
+    const scalar_t *softmax = p->softmax + token * 2 * M, *d_master_gates = p->d_master_gates + row * 2 * M;
+    scalar_t *d_logits = p->d_gates + token * p->G + 4 * p->H;
+    scalar_t by_forget_distance = p->d_forget_distance ? -p->d_forget_distance[token] : 0;
+    scalar_t by_input_distance = p->d_input_distance ? -p->d_input_distance[token] : 0;
+    cumax_backward(M, softmax, d_master_gates, 1, by_forget_distance, d_logits);
+    cumax_backward(M, softmax + M, d_master_gates + M, -1, by_input_distance, d_logits + M);
 }

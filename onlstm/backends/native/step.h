@@ -1,78 +1,89 @@
-/* One step of one sequence, for the units of one part, and its backward pass. */
+/* One step of one sequence, for the units of one part, given the pre-activations, equations (1)-(5) and (11)-(14):
 
-/* Overwrite the pre-activations with i, f, ĉ and o, and compute c and h. `scratch` of the part has room for the units
-   of both master gates and their logits. */
-static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, REAL *gates, const REAL *old_cell,
-                         REAL *cell, REAL *scratch) {
-    int64_t token = p->start[t] + row;
-    int64_t H = p->H, M = p->M, first = first_chunk(p, part), last = first_chunk(p, part + 1);
-    int64_t u0 = first * p->C, width = (last - first) * p->C;
-    REAL *restrict forget = scratch, *restrict input = scratch + H, *own = scratch + 2 * H, sums[2];
-    gather_logits(p, gates, own);
-    softmax(M, own);
-    softmax(M, own + M);
-    expand_master_gates(p, own, first, last, forget, input, sums);
+       ω = f̃ ĩ;  f̂ = f ω + (f̃ - ω);  î = i ω + (ĩ - ω);  c = f̂ c[t-1] + î ĉ;  h = o tanh(c).
+
+   As in nn.LSTM, g is ĉ. */
+
+/* Overwrite the pre-activations with i, f, g and o, and compute c and h. `workspace` is that of a row. */
+static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, scalar_t *gates,
+                         const scalar_t *old_cell, scalar_t *cell, scalar_t *workspace) {
+    int64_t H = p->H, M = p->M, token = p->first_token[t] + row;
+    int64_t first = first_chunk(p, part), chunks = num_chunks(p, part), unit = first_unit(p, part);
+    int64_t units = num_units(p, part);
+    scalar_t *restrict master_forget = workspace, *restrict master_input = workspace + H;
+    scalar_t *master_softmax = workspace + 2 * H, sums[2];
+    gather_logits(p, gates, master_softmax);
+    softmax(M, master_softmax);
+    softmax(M, master_softmax + M);
+    expand_master_gates(p, master_softmax, first, first + chunks, master_forget, master_input, sums);
     for (int64_t k = 0; p->keep && k < 2; k++)
-        memcpy(p->softmax + (token * 2 + k) * M + first, own + k * M + first, (last - first) * sizeof(REAL));
+        memcpy(p->softmax + (token * 2 + k) * M + first, master_softmax + k * M + first, chunks * sizeof(scalar_t));
     if (part == 0) {
         p->forget_distance[token] = M - sums[0];
         p->input_distance[token] = M - sums[1];
     }
-    REAL *restrict i = gates + first_column(p, part), *restrict f = i + width, *restrict g = f + width;
-    REAL *restrict o = g + width;
-    const REAL *c = old_cell + u0;
-    REAL *new = cell + u0, *restrict h = p->output + token * H + u0;
-    SIMD for (int64_t u = 0; u < width; u++) {
-        REAL overlap = forget[u] * input[u];
-        i[u] = 1 / (1 + EXP(-i[u]));
-        f[u] = 1 / (1 + EXP(-f[u]));
-        g[u] = 1 - 2 / (1 + EXP(2 * g[u]));
-        o[u] = 1 / (1 + EXP(-o[u]));
-        REAL next = (f[u] * overlap + (forget[u] - overlap)) * c[u] + (i[u] * overlap + (input[u] - overlap)) * g[u];
-        new[u] = next;
-        h[u] = o[u] * (1 - 2 / (1 + EXP(2 * next)));
+    scalar_t *restrict i = gates + first_column(p, part), *restrict f = i + units, *restrict g = f + units;
+    scalar_t *restrict o = g + units;
+    const scalar_t *old_c = old_cell + unit;
+    scalar_t *c = cell + unit, *restrict h = p->output + token * H + unit;
+    SIMD for (int64_t u = 0; u < units; u++) {
+        scalar_t overlap = master_forget[u] * master_input[u]; /* ω */
+        i[u] = sigmoid(i[u]);
+        f[u] = sigmoid(f[u]);
+        g[u] = tanh_from_exp(g[u]);
+        o[u] = sigmoid(o[u]);
+        scalar_t forget = f[u] * overlap + (master_forget[u] - overlap); /* f̂ */
+        scalar_t input = i[u] * overlap + (master_input[u] - overlap);   /* î */
+        scalar_t new_c = forget * old_c[u] + input * g[u];
+        c[u] = new_c;
+        h[u] = o[u] * tanh_from_exp(new_c);
     }
-    if (p->narrow) round_to_bf16(width, h, p->narrow + row * H + u0);
+    if (p->bf16_hidden) to_bf16(units, h, p->bf16_hidden + row * H + unit);
 }
 
-/* Compute d_gates of i, f, ĉ and o, and d_masters, the gradients of f̃ and ĩ; d_cell becomes the gradient of c[t-1]. */
-static void step_backward(const Pass *p, int64_t part, int64_t t, int64_t row, REAL *restrict scratch) {
-    int64_t H = p->H, M = p->M, first = first_chunk(p, part), last = first_chunk(p, part + 1);
-    int64_t u0 = first * p->C, width = (last - first) * p->C, token = p->start[t] + row;
-    REAL *restrict forget = scratch, *restrict input = scratch + H, sums[2];
-    expand_master_gates(p, p->softmax + token * 2 * M, first, last, forget, input, sums);
-    const REAL *restrict i = p->gates + token * p->G + first_column(p, part), *restrict f = i + width;
-    const REAL *restrict g = f + width, *restrict o = g + width, *restrict c = p->cells + token * H + u0;
-    const REAL *restrict old = previous(p, p->cells, p->cell0, t) + row * H + u0;
-    const REAL *restrict d_output = p->d_output ? p->d_output + token * H + u0 : 0;
-    REAL *restrict d_i = p->d_gates + token * p->G + u0, *restrict d_f = d_i + H, *restrict d_g = d_f + H;
-    REAL *restrict d_o = d_g + H;
-    REAL *restrict d_h = p->d_hidden + row * H + u0, *restrict d_c = p->d_cell + row * H + u0;
+/* Compute the gradients of the pre-activations of i, f, g and o, and of f̃ and ĩ; d_cell becomes the gradient of
+   c[t-1]. */
+static void step_backward(const Pass *p, int64_t part, int64_t t, int64_t row, scalar_t *restrict workspace) {
+    int64_t H = p->H, M = p->M, token = p->first_token[t] + row;
+    int64_t first = first_chunk(p, part), chunks = num_chunks(p, part), unit = first_unit(p, part);
+    int64_t units = num_units(p, part);
+    scalar_t *restrict master_forget = workspace, *restrict master_input = workspace + H, sums[2];
+    const scalar_t *softmax = p->softmax + token * 2 * M;
+    expand_master_gates(p, softmax, first, first + chunks, master_forget, master_input, sums);
+    const scalar_t *restrict i = p->gates + token * p->G + first_column(p, part), *restrict f = i + units;
+    const scalar_t *restrict g = f + units, *restrict o = g + units, *restrict c = p->cells + token * H + unit;
+    const scalar_t *restrict old_c = state_before(p, p->cells, p->cell0, t) + row * H + unit;
+    const scalar_t *restrict d_output = p->d_output ? p->d_output + token * H + unit : 0;
+    scalar_t *restrict d_i = p->d_gates + token * p->G + unit, *restrict d_f = d_i + H, *restrict d_g = d_f + H;
+    scalar_t *restrict d_o = d_g + H;
+    scalar_t *restrict d_h = p->d_hidden + row * H + unit, *restrict d_cell = p->d_cell + row * H + unit;
     if (d_output)
-        SIMD for (int64_t u = 0; u < width; u++) d_h[u] += d_output[u];
-    SIMD for (int64_t u = 0; u < width; u++) {
-        REAL overlap = forget[u] * input[u], tanh_c = 1 - 2 / (1 + EXP(2 * c[u]));
-        REAL kept = f[u] * overlap + (forget[u] - overlap), written = i[u] * overlap + (input[u] - overlap);
-        REAL d = d_c[u] + d_h[u] * o[u] * (1 - tanh_c * tanh_c);
-        REAL d_kept = d * old[u], d_written = d * g[u];
-        REAL d_overlap = d_kept * (f[u] - 1) + d_written * (i[u] - 1);
+        SIMD for (int64_t u = 0; u < units; u++) d_h[u] += d_output[u];
+    SIMD for (int64_t u = 0; u < units; u++) {
+        scalar_t overlap = master_forget[u] * master_input[u], tanh_c = tanh_from_exp(c[u]);
+        scalar_t forget = f[u] * overlap + (master_forget[u] - overlap);
+        scalar_t input = i[u] * overlap + (master_input[u] - overlap);
+        scalar_t d_c = d_cell[u] + d_h[u] * o[u] * (1 - tanh_c * tanh_c);
+        scalar_t d_forget = d_c * old_c[u], d_input = d_c * g[u];
+        scalar_t d_overlap = d_forget * (f[u] - 1) + d_input * (i[u] - 1);
         d_o[u] = d_h[u] * tanh_c * o[u] * (1 - o[u]);
-        d_g[u] = d * written * (1 - g[u] * g[u]);
-        d_f[u] = d_kept * overlap * f[u] * (1 - f[u]);
-        d_i[u] = d_written * overlap * i[u] * (1 - i[u]);
-        d_c[u] = d * kept;
-        REAL forget_u = forget[u];
-        forget[u] = d_kept + d_overlap * input[u];
-        input[u] = d_written + d_overlap * forget_u;
+        d_g[u] = d_c * input * (1 - g[u] * g[u]);
+        d_f[u] = d_forget * overlap * f[u] * (1 - f[u]);
+        d_i[u] = d_input * overlap * i[u] * (1 - i[u]);
+        d_cell[u] = d_c * forget;
+        scalar_t master_forget_u = master_forget[u];
+        /* The gradients of f̃ and ĩ take their place. */
+        master_forget[u] = d_forget + d_overlap * master_input[u];
+        master_input[u] = d_input + d_overlap * master_forget_u;
     }
-    REAL *d_masters = p->d_masters + row * 2 * M;
-    for (int64_t m = first; m < last; m++) {
-        REAL d_forget = 0, d_input = 0;
-        for (int64_t c_ = 0; c_ < p->C; c_++) {
-            d_forget += *forget++;
-            d_input += *input++;
+    scalar_t *d_master_forget = p->d_master_gates + row * 2 * M + first, *d_master_input = d_master_forget + M;
+    for (int64_t m = 0; m < chunks; m++) { /* sums over the units of a chunk */
+        scalar_t d_forget = 0, d_input = 0;
+        for (int64_t u = m * p->C; u < (m + 1) * p->C; u++) {
+            d_forget += master_forget[u];
+            d_input += master_input[u];
         }
-        d_masters[m] = d_forget;
-        d_masters[M + m] = d_input;
+        d_master_forget[m] = d_forget;
+        d_master_input[m] = d_input;
     }
 }

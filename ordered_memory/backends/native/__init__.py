@@ -2,7 +2,7 @@
 
 The sequences of a batch are independent. They are divided into shares, one for each thread, and a thread runs
 the forward or the backward pass of its share without waiting for the others: see `recurrence.c`. Only active
-slots (→π_i > 0) are computed. Weight matrices are packed once per call (`runtime/packed.h`), and the result
+slots (→π_i > 0) are computed. Weight matrices are packed once per call (`runtime/gemm.h`), and the result
 of a sequence does not depend on the rest of the batch, not even by rounding. A wheel contains the compiled
 code. From a checkout it is compiled when first needed, into the user's cache directory. With neither a wheel
 nor a compiler this backend cannot run, and "auto" selects another one.
@@ -57,7 +57,7 @@ def run_recurrence(
         bfloat16 = False
     arguments = contract.prepare(inputs, state, modules, lengths, masks, bfloat16)
     shares = min(_num_threads(), inputs.shape[1])
-    *results, _ = OPERATOR(*flatten(call.Pass(arguments, shares)), arguments.needs_grad())
+    *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_grad())
     output, memory, candidate, occupancy, attention = results
     return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ordered_memory.backends.contract import (
     Arguments,
-    Dropout,
     MemoryRecurrence,
     OrderedMemoryState,
     Weights,
@@ -26,6 +25,9 @@ SOURCE = Path(__file__).with_name("recurrence.c")
 SMALL = 1 << 18
 """Size in bytes up to which allocating zeros is as fast as taking a buffer from the pool."""
 MATRICES = ("key", "w_in", "w_out")
+"""The weights that are operands of matrix products."""
+GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
+"""The fields of `contract.Dropout` that are masks."""
 
 
 def compiled(dtype: torch.dtype) -> Library | str:
@@ -61,7 +63,7 @@ def bfloat16_products_of(arguments: Arguments) -> Literal["pairs", "blas"] | Non
     return bfloat16_products() if requested and arguments.inputs.shape[-1] % 2 == 0 else None
 
 
-class Pass(NamedTuple):
+class Inputs(NamedTuple):
     """The inputs of the operator.
 
     Args:
@@ -82,18 +84,18 @@ class NativeImplementation(Implementation):
     are as large as if every slot were active, but pages that are never written take no memory.
     """
 
-    inputs_type = Pass
+    inputs_type = Inputs
     results_type = MemoryRecurrence
     results_for_backward = ("output", "attention")
     differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
 
-    def new_results(self, inputs: Pass) -> MemoryRecurrence:
+    def new_results(self, inputs: Inputs) -> MemoryRecurrence:
         x, state = inputs.arguments.inputs, inputs.arguments.state
         final = OrderedMemoryState(*(t.clone(memory_format=torch.contiguous_format) for t in state))
         attention = x.new_zeros(*x.shape[:2], state.memory.shape[1])
         return MemoryRecurrence(x.new_zeros(x.shape), final, attention)
 
-    def saved_shapes(self, inputs: Pass) -> Shapes:
+    def saved_shapes(self, inputs: Inputs) -> Shapes:
         (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
         num_slots, shares = inputs.arguments.state.memory.shape[1], inputs.shares
         pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
@@ -101,48 +103,56 @@ class NativeImplementation(Implementation):
         sizes = [pairs * size * width * itemsize for width in (2, 4, 4)] * shares
         return [((steps, batch_size), torch.int32), *(((size,), torch.uint8) for size in sizes)]
 
-    def check(self, inputs: Pass) -> None:
+    def check(self, inputs: Inputs) -> None:
         _check(inputs.arguments)
 
-    def forward(self, inputs: Pass, keep: bool) -> tuple[MemoryRecurrence, list[Tensor]]:
+    def forward(self, inputs: Inputs, keep: bool) -> tuple[MemoryRecurrence, list[Tensor]]:
         results = self.new_results(inputs)
-        (top_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
-        top = torch.zeros(top_shape, dtype=dtype, device="cpu")
+        (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
+        first_active = torch.zeros(active_shape, dtype=dtype, device="cpu")
         tape = [_tape(length) for (length,), _ in tape_shapes] if keep else []
         output, final, attention = results
-        _run("forward", inputs, tape, output=output, attention=attention, top=top, **final._asdict())
-        return results, [top, *tape] if keep else []
+        _run(
+            "forward",
+            inputs,
+            tape,
+            output=output,
+            attention=attention,
+            first_active=first_active,
+            **final._asdict(),
+        )
+        return results, [first_active, *tape] if keep else []
 
     def backward(
         self,
-        inputs: Pass,
+        inputs: Inputs,
         results: Sequence[Tensor],
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         wanted: list[bool],
     ) -> list[Tensor]:
-        arguments, (output, attention), (top, *tape) = inputs.arguments, results, saved
+        arguments, (output, attention), (first_active, *tape) = inputs.arguments, results, saved
         d_output, *d_final, d_attention = upstream
         sequences = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial(arguments)}
         gradients = {
             f"d_{name}": torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
             for name, tensor in sequences.items()
         }
-        named = {f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)}
-        for name, final in named.items():
+        given = {f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)}
+        for name, final in given.items():
             if final is not None:  # the gradient for sequences without a token; overwritten for the others
                 gradients[f"{name}0"].copy_(final)
-        sums = {
+        given |= {"d_output": d_output, "d_attention": d_attention}
+        given |= {"output": output, "attention": attention, "first_active": first_active}
+        by_share = {
             f"d_{name}": weight.new_zeros(inputs.shares, *weight.shape)
             for name, weight in _present(arguments.weights).items()
         }
-        named |= {"d_output": d_output, "d_attention": d_attention}
-        named |= {"output": output, "attention": attention, "top": top}
-        _run("backward", inputs, tape, **named, **gradients, **sums)
-        totals = {name: total.sum(0) if inputs.shares > 1 else total[0] for name, total in sums.items()}
-        weight_gradients = [totals.get(f"d_{name}") for name in Weights._fields]
-        found = zip((*gradients.values(), *weight_gradients), wanted, strict=True)
-        return [gradient for gradient, needed in found if needed and gradient is not None]
+        _run("backward", inputs, tape, **given, **gradients, **by_share)
+        sums = {name: parts.sum(0) if inputs.shares > 1 else parts[0] for name, parts in by_share.items()}
+        weight_gradients = [sums.get(f"d_{name}") for name in Weights._fields]
+        computed = zip((*gradients.values(), *weight_gradients), wanted, strict=True)
+        return [gradient for gradient, needed in computed if needed and gradient is not None]
 
 
 def _check(arguments: Arguments) -> None:
@@ -187,43 +197,46 @@ def _tape(size: int) -> Tensor:
     return buffers.empty(size)
 
 
-def _run(function: str, call: Pass, tape: list[Tensor], **more: Tensor | None) -> None:
+def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **more: Tensor | None) -> None:
     """Call a C function: fill in the struct of `arguments.h`, where `more` has further fields by name."""
-    arguments, shares = call
+    arguments, shares = operator_inputs
     inputs, dropout = arguments.inputs, arguments.dropout
     library = compiled(inputs.dtype)
     assert isinstance(library, Library)
     struct: Any = library.struct("Pass")()
     (struct.T, struct.B, struct.D), struct.N = inputs.shape, arguments.state.memory.shape[1]
-    struct.threshold, struct.norm_epsilon, struct.key_epsilon = arguments[6:9]
+    struct.threshold = arguments.threshold
+    struct.norm_epsilon, struct.key_epsilon = arguments.norm_epsilon, arguments.key_epsilon
     struct.cell_level, struct.score_level = dropout.cell_level, dropout.score_level
     products = bfloat16_products_of(arguments)
-    struct.pairs = products == "pairs"
+    struct.bf16_pairs = products == "pairs"
     struct.bf16_gemm = library.bf16_gemm if products == "blas" else None
     lengths, order = _by_length(arguments.lengths, struct.T, struct.B)
-    struct.rows, struct.shares, struct.keep = len(order), shares, bool(tape)
+    struct.nonempty, struct.shares, struct.keep = len(order), shares, bool(tape)
     tensors: dict[str, Tensor | None] = {
         "order": order,
         "lengths": lengths,
         "inputs": inputs,
         "queries": arguments.queries,
         **_initial(arguments),
-        **_operands(arguments.weights, products is not None),
-        **{name: getattr(dropout, name) for name in Dropout._fields[:5]},
+        **_present(arguments.weights),
+        **(_bfloat16_weights(arguments.weights) if products else {}),
+        **{name: getattr(dropout, name) for name in (*GIVEN_MASKS, "seed")},
         "tape": torch.tensor([tensor.data_ptr() for tensor in tape], dtype=torch.int64, device="cpu"),
         **more,
     }
     struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
-    scratch_size = library.code.scratch_size
-    scratch_size.restype = ctypes.c_int64
+    workspace_size = library.code.workspace_size
+    workspace_size.restype = ctypes.c_int64
     backward = function == "backward"
-    struct.point(scratch=buffers.empty(scratch_size(ctypes.byref(struct), ctypes.c_int64(backward))))
+    struct.point(workspace=buffers.empty(workspace_size(ctypes.byref(struct), ctypes.c_int64(backward))))
     if products != "blas":
         run_team(library, "pack_for_backward" if backward else "pack_for_forward", struct, shares)
     run_team(library, function, struct, shares)
 
 
 def _initial(arguments: Arguments) -> dict[str, Tensor]:
+    """The initial state by its names in arguments.h."""
     return {f"{name}0": tensor for name, tensor in arguments.state._asdict().items()}
 
 
@@ -237,12 +250,12 @@ def _by_length(lengths: Tensor | None, steps: int, batch_size: int) -> tuple[Ten
 
 
 def _present(weights: Weights) -> dict[str, Tensor]:
+    """The weights that the modules have, by name."""
     return {name: weight for name, weight in weights._asdict().items() if weight is not None}
 
 
-def _operands(weights: Weights, bfloat16: bool) -> dict[str, Tensor]:
-    """The weights by their names in arguments.h; if asked for, matrices and transposes also in bfloat16."""
-    matrices = {f"bf16_{name}": getattr(weights, name) for name in MATRICES} if bfloat16 else {}
+def _bfloat16_weights(weights: Weights) -> dict[str, Tensor]:
+    """The matrices and their transposes in bfloat16, by their names in arguments.h."""
+    matrices = {f"bf16_{name}": getattr(weights, name) for name in MATRICES}
     matrices |= {f"{name}_t": matrix.t() for name, matrix in matrices.items()}
-    converted = {name: matrix.bfloat16().contiguous() for name, matrix in matrices.items()}
-    return _present(weights) | converted
+    return {name: matrix.bfloat16().contiguous() for name, matrix in matrices.items()}

@@ -3,71 +3,83 @@
    Sequences are independent, so a thread runs a pass over its share of them without waiting for the other threads.
    Equations and notation are those of ordered_memory/memory.py. The headers are compiled together with this file.
    Matrix products may have bfloat16 operands: then each row is rounded once, when it is computed, and the rows saved
-   for the backward pass are bfloat16; all other numbers are REAL. */
+   for the backward pass are bfloat16; all other numbers are scalar_t, float or double. */
+
+#include "common.h"
+#include "bf16.h"
+#include "gemm.h"
+#include "team.h"
 
 #include "arguments.h"
-#include "packed.h"
 #include "share.h"
-#include "operands.h"
-#include "product.h"
-#include "rows.h"
+#include "products.h"
+#include "pairs.h"
+#include "vector_ops.h"
+#include "dropout.h"
 #include "attention.h"
 #include "cell.h"
-#include "step.h"
+#include "state.h"
 
 /* The forward pass of one share. */
 static void forward_share(const Pass *p, int64_t number) {
     Share share = share_of(p, number, 0), *s = &share;
-    int64_t N = p->N, rows = running(s, 0);
+    int64_t N = p->N, rows = rows_at(s, 0);
     for (int64_t r = 0; r < rows; r++)
-        memcpy(s->occupancy + r * (N + 1), p->occupancy0 + s->row[r] * (N + 1), (N + 1) * sizeof(REAL));
-    s->start[0] = 0;
+        memcpy(s->occupancy + r * (N + 1), p->occupancy0 + s->sequence[r] * (N + 1), (N + 1) * sizeof(scalar_t));
+    s->step_start[0] = 0;
     for (int64_t t = 0; rows; t++) {
         attend(s, t, rows);
         number_pairs(s, t, rows, s->pair, s->pair_row, s->slot_start);
-        s->start[t + 1] = s->start[t] + s->slot_start[N];
+        s->step_start[t + 1] = s->step_start[t] + s->slot_start[N];
         update_memory(s, t);
         for (int64_t r = 0; r < rows; r++)
-            if (*top_of(s, t, r) == N)
-                memcpy(token(s, p->output, t, r), token(s, p->inputs, t, r), p->D * sizeof(REAL));
+            if (*first_active_of(s, t, r) == N) /* M̂_N = x̃ */
+                memcpy(token_of(s, p->output, t, r), token_of(s, p->inputs, t, r), p->D * sizeof(scalar_t));
         for (int64_t i = 0; i < N; i++)
             if (s->slot_start[i + 1] > s->slot_start[i]) compose(s, t, i);
-        int64_t still = running(s, t + 1);
-        for (int64_t r = still; r < rows; r++) write_state(s, t, r);
-        for (int64_t r = 0; r < still; r++) {
-            memcpy(s->occupancy + r * (N + 1), s->forward + r * N, N * sizeof(REAL));
+        int64_t next_rows = rows_at(s, t + 1);
+        for (int64_t r = next_rows; r < rows; r++) write_state(s, t, r);
+        for (int64_t r = 0; r < next_rows; r++) {
+            memcpy(s->occupancy + r * (N + 1), s->forward + r * N, N * sizeof(scalar_t));
             s->occupancy[r * (N + 1) + N] = 1;
         }
         int32_t *swap = s->pair;
-        s->pair = s->old_pair;
-        s->old_pair = swap;
-        rows = still;
+        s->pair = s->previous_pair;
+        s->previous_pair = swap;
+        rows = next_rows;
     }
 }
 
-/* The backward pass of one share. Weight gradients are accumulated. */
+/* Count the pairs of all steps: `step_start`, for the backward pass. */
+static void restore_step_start(Share *s, int64_t steps) {
+    s->step_start[0] = 0;
+    for (int64_t t = 0; t < steps; t++) {
+        s->step_start[t + 1] = s->step_start[t];
+        for (int64_t r = 0, rows = rows_at(s, t); r < rows; r++)
+            s->step_start[t + 1] += s->p->N - *first_active_of(s, t, r);
+    }
+}
+
+/* The backward pass of one share. The operands of the cell's weight gradients are collected in buffers for `most` pairs,
+   which are filled from the end, and multiplied when the buffers are full. */
 static void backward_share(const Pass *p, int64_t number) {
     Share share = share_of(p, number, 1), *s = &share;
-    int64_t N = p->N, D = p->D, most = PENDING + s->R * N, pending = 0, steps = s->R ? s->length[0] : 0;
-    s->start[0] = 0;
-    for (int64_t t = 0; t < steps; t++) {
-        s->start[t + 1] = s->start[t];
-        for (int64_t r = 0, rows = running(s, t); r < rows; r++) s->start[t + 1] += N - *top_of(s, t, r);
-    }
-    if (steps) recall_inputs(s, steps - 1);
+    int64_t N = p->N, D = p->D, most = MAX_PENDING + s->R * N, pending = 0, steps = s->R ? s->length[0] : 0;
+    restore_step_start(s, steps);
+    if (steps) restore_cell_inputs(s, steps - 1);
     for (int64_t t = steps; t-- > 0;) {
-        int64_t rows = running(s, t), ending = running(s, t + 1), pairs = s->start[t + 1] - s->start[t];
+        int64_t rows = rows_at(s, t), next_rows = rows_at(s, t + 1), pairs = s->step_start[t + 1] - s->step_start[t];
         number_pairs(s, t, rows, s->pair, s->pair_row, s->slot_start);
         if (t) {
-            number_pairs(s, t - 1, running(s, t - 1), s->old_pair, 0, 0);
-            recall_inputs(s, t - 1);
+            number_pairs(s, t - 1, rows_at(s, t - 1), s->previous_pair, 0, 0);
+            restore_cell_inputs(s, t - 1);
         }
-        recall_masks(s, t, rows);
-        for (int64_t r = ending; r < rows; r++) begin_row_backward(s, r);
+        restore_masks(s, t, rows);
+        for (int64_t r = next_rows; r < rows; r++) begin_row_backward(s, r);
         for (int64_t r = 0; p->d_output && r < rows; r++)
-            add(D, token(s, p->d_output, t, r), s->d_candidate + (r * N + N - 1) * D);
+            add_into(D, token_of(s, p->d_output, t, r), s->d_candidate + (r * N + N - 1) * D);
         if (pending + pairs > most) {
-            add_weight_gradients(s, most - pending, pending, s->start[t + 1]);
+            add_cell_weight_gradients(s, most - pending, pending, s->step_start[t + 1]);
             pending = 0;
         }
         pending += pairs;
@@ -77,43 +89,48 @@ static void backward_share(const Pass *p, int64_t number) {
             memory_backward(s, t, r);
             attention_backward(s, t, r);
         }
-        for (int64_t r = ending; r < rows; r++) end_row_backward(s, t, r);
+        for (int64_t r = next_rows; r < rows; r++) inactive_memory_backward(s, t, r);
         scores_backward(s, t, rows);
     }
-    add_weight_gradients(s, most - pending, pending, s->start[0]);
-    for (int64_t r = 0, rows = running(s, 0); r < rows; r++) write_state_gradient(s, r);
+    add_cell_weight_gradients(s, most - pending, pending, s->step_start[0]);
+    for (int64_t r = 0, rows = rows_at(s, 0); r < rows; r++) write_state_gradient(s, r);
 }
 
-/* Pack a matrix (k, n) for products: in the forward pass, the transpose of a weight. `rounded` is the transpose of the
-   matrix in bfloat16. */
-static void pack_matrix(const Pass *p, int reverse, int64_t k, int64_t n, const REAL *weight, const bf16_t *rounded,
-                        REAL *to) {
-    if (p->pairs) pack_transpose(k / 2, n, (const REAL *)rounded, to);
-    else if (reverse) pack(k, n, weight, n, to);
-    else pack_transpose(k, n, weight, to);
+/* Pack a weight (k, n); with `transposed`, the transpose of a weight (n, k). `bf16_transpose` is the transpose of the
+   matrix (k, n) in bfloat16: its rows, of even size, are rows of pairs along k. */
+static void pack_weight(const Pass *p, int transposed, int64_t k, int64_t n, const scalar_t *weight,
+                        const bf16_t *bf16_transpose, scalar_t *packed) {
+    if (p->bf16_pairs) pack_transposed(k / 2, n, (const scalar_t *)bf16_transpose, packed);
+    else if (transposed) pack_transposed(k, n, weight, packed);
+    else pack(k, n, weight, n, packed);
 }
 
-/* Run by the team before a pass: each thread packs one or more of the three matrices. */
-static void pack_matrices(const Pass *p, int64_t thread, int64_t threads, int reverse) {
-    Packed to;
-    int64_t D = p->D, up = reverse ? 4 * D : 2 * D, across = reverse ? 2 * D : 4 * D;
-    lay_out_packed(p, &to, (char *)p->scratch, reverse);
-    for (int64_t matrix = thread; matrix < 3; matrix += threads)
-        switch (matrix) {
-        case 0: pack_matrix(p, reverse, 4 * D, 4 * D, p->w_out, reverse ? p->bf16_w_out_t : p->bf16_w_out, to.w_out); break;
-        case 1: pack_matrix(p, reverse, up, across, p->w_in, reverse ? p->bf16_w_in_t : p->bf16_w_in, to.w_in); break;
+/* Pack the weights before a pass: the transposes for the forward pass, as a linear map computes x W'. Each thread packs
+   one or more of the three. */
+static void pack_weights(const Pass *p, int64_t thread, int64_t threads, int backward) {
+    PackedWeights packed;
+    int64_t D = p->D, in = backward ? 4 * D : 2 * D, out = backward ? 2 * D : 4 * D;
+    assign_packed(p, &packed, (char *)p->workspace, backward);
+    for (int64_t weight = thread; weight < 3; weight += threads)
+        switch (weight) {
+        case 0:
+            pack_weight(p, !backward, 4 * D, 4 * D, p->w_out, backward ? p->bf16_w_out_t : p->bf16_w_out, packed.w_out);
+            break;
+        case 1:
+            pack_weight(p, !backward, in, out, p->w_in, backward ? p->bf16_w_in_t : p->bf16_w_in, packed.w_in);
+            break;
         case 2:
-            pack_matrix(p, 0, D, D, p->key, p->bf16_key, to.key_t);
-            if (reverse) pack_matrix(p, 1, D, D, p->key, p->bf16_key_t, to.key);
+            pack_weight(p, 1, D, D, p->key, p->bf16_key, packed.key_t);
+            if (backward) pack_weight(p, 0, D, D, p->key, p->bf16_key_t, packed.key);
         }
 }
 
 void pack_for_forward(const void *arguments, int64_t thread, int64_t threads) {
-    pack_matrices(arguments, thread, threads, 0);
+    pack_weights(arguments, thread, threads, 0);
 }
 
 void pack_for_backward(const void *arguments, int64_t thread, int64_t threads) {
-    pack_matrices(arguments, thread, threads, 1);
+    pack_weights(arguments, thread, threads, 1);
 }
 
 /* Run by each thread of the team. With fewer threads than shares, a thread runs several shares. */

@@ -1,155 +1,163 @@
-/* One thread's share of the sequences: its rows, its scratch memory, and its layout.
+/* One thread's share of the sequences, and its memory: the workspace, and the tape between the two passes.
 
-   A row is a sequence of the share, and a pair is a row and a slot with →π_i > 0 at one step. Pairs are numbered by
-   step, then by slot, then by row, so that the rows of a slot are one matrix. Row j of `inputs` is the cell's input
-   [M_i; M̂_{i-1}] of pair j, and M̂_i is written where it is read next: to the input of slot i + 1, or to the output.
-   Other slots hold x̃ and are not computed. If no backward pass follows, only two steps of `inputs` are stored, and
-   one slot of the other arrays.
+   A row is a sequence of the share; row r is sequence[r] of the batch. An active pair is a row and a slot with →π_i > 0
+   at one step. Other slots hold x̃, and nothing is computed for them. Pairs are numbered by step, then by slot, then by
+   row, so that the rows of a slot are consecutive rows of a matrix.
 
-   "Operands" of matrix products are REAL or bfloat16. If they are bfloat16, only two steps of `inputs` are stored as
-   REAL; all steps are stored in `rounded`, from which the backward pass restores them. */
+   Row j of `cell_inputs` is [M_i; M̂_{i-1}], the inputs of the cell for pair j. M̂_i is written where it is read next:
+   among the cell's inputs for slot i + 1, or to the output if i is the last slot.
 
-enum { PENDING = 2048 }; /* number of pairs whose weight gradients are computed in one product */
-enum { BLOCK = 256 };    /* number of rows that are packed at once for a weight gradient */
+   The tape has three matrices: the inputs, the hidden units and the gates of the cell for all pairs of all steps. They
+   are operands (products.h): scalar_t or bfloat16. If they are bfloat16, `bf16_cell_inputs` is on the tape, and
+   `cell_inputs` has two steps, into which the backward pass converts it back. Without a tape (`keep` is 0),
+   `cell_inputs` has two steps and the others one slot. */
 
-/* The packed weights. In the forward pass those of the cell are transposed. */
+enum { MAX_PENDING = 2048 }; /* pairs whose weight gradients are computed in one product: many rows are faster */
+enum { K_BLOCK = 256 };      /* rows of the operands of a weight gradient that are packed at a time, so that a packed
+                                panel (32 KiB) stays in the cache */
+
+/* The weights, packed. The forward pass multiplies by the transposes of the cell's weights. */
 typedef struct {
-    REAL *key, *key_t, *w_in, *w_out;
-} Packed;
+    scalar_t *key, *key_t, *w_in, *w_out;
+} PackedWeights;
 
 typedef struct {
     const Pass *p;
-    Packed packed;
-    int64_t number, R;                         /* index of the share; number of its rows */
-    int64_t *row, *length;                     /* (R): index of the sequence in the batch, number of tokens */
-    int64_t *start;                            /* (T + 1): first pair of each step */
-    REAL *inputs;                              /* (pairs, 2D) */
-    void *rounded, *hidden, *gates;            /* operands of pairs: inputs if bfloat16 (2D); 4D; 4D */
-    REAL *wide, *row_values, *composed;        /* (R, 4D) and (4D), values that will be rounded; (D) */
-    int32_t *pair, *old_pair;                  /* (R, N): number of the pair in its step, or -1; of the step before */
-    int32_t *pair_row;                         /* (R * N): row of each pair of the step */
-    int64_t *slot_start;                       /* (N + 1) */
-    REAL *occupancy;                           /* (R, N + 1), of the previous step */
-    REAL *forward, *backward;                  /* (R, N): →π, ←π */
-    int32_t *entry_row, *entry_slot;           /* (R * N): row and slot of each candidate that is scored */
-    REAL *keys, *features, *scores;            /* (R * N, D) twice, (R * N) */
-    void *entries, *masked;                    /* operands: (R * N, D); (R, 2D) */
-    REAL *mask;                                /* (4D) */
-    int16_t *noise;                            /* (4D), rounded up to words of four */
-    /* only in the backward pass */
-    REAL *tiles;                                    /* (BLOCK, 4D): packed operand of a weight gradient */
-    REAL *d_memory, *d_candidate, *d_occupancy;     /* (R, N, D) twice, (R, N + 1) */
-    REAL *d_forward, *d_composed;                   /* (R * N), (R, D) */
-    void *d_gates, *d_hidden, *masked_inputs;       /* operands of pending pairs: 4D, 4D, 2D */
-    void *d_keys;                                   /* operands: (R * N, D); if REAL, the same memory as the features */
-    REAL *d_input;                                  /* (R, 2D) */
-    REAL *d_scores, *d_backward, *d_attention;      /* (R, N), (N) twice */
-    REAL *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
-    REAL *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
+    PackedWeights packed;
+    int64_t R;                                     /* number of rows */
+    int64_t *sequence, *length;                    /* (R): of each row: index in the batch, number of tokens */
+    int64_t *step_start;                           /* (T + 1): first pair of each step */
+    /* the cell */
+    scalar_t *cell_inputs;                         /* (pairs, 2D) */
+    void *bf16_cell_inputs, *hidden, *gates;       /* operands: (pairs, 2D), (pairs, 4D) twice */
+    void *masked_cell_inputs;                      /* operand: after dropout, (R, 2D); backward (pending, 2D) */
+    scalar_t *unrounded_rows, *unrounded_row;      /* (R, 4D), (4D): rows of bfloat16 operands before rounding */
+    scalar_t *composed;                            /* (D): result of the cell before the LayerNorm */
+    int32_t *pair, *previous_pair;                 /* (R, N): index of each pair in its step, or -1; previous step's */
+    int32_t *pair_row;                             /* (R * N): row of each pair of the step */
+    int64_t *slot_start;                           /* (N + 1): first pair of each slot in the step */
+    /* the attention */
+    scalar_t *occupancy;                           /* (R, N + 1): after the previous step */
+    scalar_t *forward, *backward;                  /* (R, N): →π, ←π */
+    int32_t *key_row, *key_slot;                   /* (R * N): row and slot of each key; masked slots have none */
+    void *key_inputs;                              /* operand: (R * N, D), M̂[t-1] after dropout */
+    scalar_t *keys, *features, *scores;            /* (R * N, D) twice, (R * N) */
+    scalar_t *mask;                                /* (4D): a dropout mask */
+    int16_t *noise;                                /* (4D) */
+    /* only in the backward pass; pending are the pairs whose weight gradients are not yet added */
+    scalar_t *packed_tiles;                        /* (K_BLOCK, 4D): packed operand of a weight gradient */
+    scalar_t *d_memory, *d_candidate, *d_occupancy; /* (R, N, D) twice, (R, N + 1) */
+    scalar_t *d_forward, *d_composed;              /* (R * N), (R, D) */
+    void *d_gates, *d_hidden;                      /* operands: (pending, 4D) */
+    void *d_keys;                                  /* operand: (R * N, D); if scalar_t, the memory of the features */
+    scalar_t *d_cell_inputs;                       /* (R, 2D) */
+    scalar_t *d_scores, *d_backward, *d_attention; /* (R, N), (N) twice */
+    scalar_t *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
+    scalar_t *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
 } Share;
 
-/* Whether products take bfloat16 operands, and the size of an operand. */
-static int is_narrow(const Pass *p) { return p->pairs || p->bf16_gemm; }
-static int64_t operand_size(const Pass *p) { return is_narrow(p) ? sizeof(bf16_t) : sizeof(REAL); }
+static int has_bf16_operands(const Pass *p) { return p->bf16_pairs || p->bf16_gemm; }
+static int64_t operand_bytes(const Pass *p) { return has_bf16_operands(p) ? sizeof(bf16_t) : sizeof(scalar_t); }
 
-static void *take(char **from, int64_t bytes) {
-    void *here = *from;
-    *from += (bytes + 63) / 64 * 64;
-    return here;
+/* A bump allocator: returns *next, and advances it by `bytes`, rounded up to cache lines. */
+static void *take(char **next, int64_t bytes) {
+    enum { CACHE_LINE = 64 };
+    void *taken = *next;
+    *next += (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return taken;
 }
 
 static int64_t rows_of_share(const Pass *p, int64_t number) {
-    return number < p->rows ? (p->rows - number + p->shares - 1) / p->shares : 0;
+    return number < p->nonempty ? (p->nonempty - number + p->shares - 1) / p->shares : 0;
 }
 
-/* Assign the scratch memory of a share of R rows, from `base` on; returns its size in bytes. */
-static int64_t lay_out(const Pass *p, Share *s, int64_t R, char *base, int reverse) {
-    int64_t N = p->N, D = p->D, F = sizeof(REAL), O = operand_size(p), narrow = is_narrow(p);
-    char *at = base;
-    s->row = take(&at, 8 * R);
-    s->length = take(&at, 8 * R);
-    s->start = take(&at, 8 * (p->T + 1));
-    s->inputs = take(&at, p->keep && !narrow ? 0 : F * 2 * R * N * 2 * D);
-    s->rounded = take(&at, p->keep || !narrow ? 0 : O * R * 2 * D);
-    s->hidden = take(&at, p->keep ? 0 : O * R * 4 * D);
-    s->gates = take(&at, p->keep ? 0 : O * R * 4 * D);
-    s->wide = take(&at, narrow ? F * R * 4 * D : 0);
-    s->row_values = take(&at, narrow ? F * 4 * D : 0);
-    s->composed = take(&at, F * D);
-    s->pair = take(&at, 4 * R * N);
-    s->old_pair = take(&at, 4 * R * N);
-    s->pair_row = take(&at, 4 * R * N);
-    s->slot_start = take(&at, 8 * (N + 1));
-    s->occupancy = take(&at, F * R * (N + 1));
-    s->forward = take(&at, F * R * N);
-    s->backward = take(&at, F * R * N);
-    s->entry_row = take(&at, 4 * R * N);
-    s->entry_slot = take(&at, 4 * R * N);
-    s->keys = take(&at, F * R * N * D);
-    s->features = take(&at, F * R * N * D);
-    s->scores = take(&at, F * R * N);
-    s->entries = take(&at, O * R * N * D);
-    s->masked = take(&at, O * R * 2 * D);
-    s->mask = take(&at, F * 4 * D);
-    s->noise = take(&at, 2 * 4 * D);
-    if (reverse) {
-        int64_t pending = PENDING + R * N;
-        s->tiles = take(&at, p->bf16_gemm ? 0 : F * BLOCK * (4 * D + TILE));
-        s->d_memory = take(&at, F * R * N * D);
-        s->d_candidate = take(&at, F * R * N * D);
-        s->d_occupancy = take(&at, F * R * (N + 1));
-        s->d_forward = take(&at, F * R * N);
-        s->d_composed = take(&at, F * R * D);
-        s->d_gates = take(&at, O * pending * 4 * D);
-        s->d_hidden = take(&at, O * pending * 4 * D);
-        s->masked_inputs = take(&at, O * pending * 2 * D);
-        s->d_keys = narrow ? take(&at, O * R * N * D) : s->features;
-        s->d_input = take(&at, F * R * 2 * D);
-        s->d_scores = take(&at, F * R * N);
-        s->d_backward = take(&at, F * N);
-        s->d_attention = take(&at, F * N);
-    }
-    return at - base;
+/* Assign the workspace of a share of R rows, from `base` on; returns its size in bytes. */
+static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, int backward) {
+    int64_t N = p->N, D = p->D, scalar = sizeof(scalar_t), operand = operand_bytes(p), bf16 = has_bf16_operands(p);
+    int64_t pending = MAX_PENDING + R * N;
+    char *next = base;
+    s->sequence = take(&next, 8 * R);
+    s->length = take(&next, 8 * R);
+    s->step_start = take(&next, 8 * (p->T + 1));
+    s->cell_inputs = take(&next, p->keep && !bf16 ? 0 : scalar * 2 * R * N * 2 * D);
+    s->bf16_cell_inputs = take(&next, p->keep || !bf16 ? 0 : operand * R * 2 * D);
+    s->hidden = take(&next, p->keep ? 0 : operand * R * 4 * D);
+    s->gates = take(&next, p->keep ? 0 : operand * R * 4 * D);
+    s->masked_cell_inputs = take(&next, operand * (backward ? pending : R) * 2 * D);
+    s->unrounded_rows = take(&next, bf16 ? scalar * R * 4 * D : 0);
+    s->unrounded_row = take(&next, bf16 ? scalar * 4 * D : 0);
+    s->composed = take(&next, scalar * D);
+    s->pair = take(&next, 4 * R * N);
+    s->previous_pair = take(&next, 4 * R * N);
+    s->pair_row = take(&next, 4 * R * N);
+    s->slot_start = take(&next, 8 * (N + 1));
+    s->occupancy = take(&next, scalar * R * (N + 1));
+    s->forward = take(&next, scalar * R * N);
+    s->backward = take(&next, scalar * R * N);
+    s->key_row = take(&next, 4 * R * N);
+    s->key_slot = take(&next, 4 * R * N);
+    s->key_inputs = take(&next, operand * R * N * D);
+    s->keys = take(&next, scalar * R * N * D);
+    s->features = take(&next, scalar * R * N * D);
+    s->scores = take(&next, scalar * R * N);
+    s->mask = take(&next, scalar * 4 * D);
+    s->noise = take(&next, 2 * 4 * D);
+    if (!backward) return next - base;
+    s->packed_tiles = take(&next, p->bf16_gemm ? 0 : scalar * K_BLOCK * (4 * D + TILE_ROWS));
+    s->d_memory = take(&next, scalar * R * N * D);
+    s->d_candidate = take(&next, scalar * R * N * D);
+    s->d_occupancy = take(&next, scalar * R * (N + 1));
+    s->d_forward = take(&next, scalar * R * N);
+    s->d_composed = take(&next, scalar * R * D);
+    s->d_gates = take(&next, operand * pending * 4 * D);
+    s->d_hidden = take(&next, operand * pending * 4 * D);
+    s->d_keys = bf16 ? take(&next, operand * R * N * D) : s->features;
+    s->d_cell_inputs = take(&next, scalar * R * 2 * D);
+    s->d_scores = take(&next, scalar * R * N);
+    s->d_backward = take(&next, scalar * N);
+    s->d_attention = take(&next, scalar * N);
+    return next - base;
 }
 
-/* Assign the memory of the packed matrices, from `base` on; returns their size in bytes. */
-static int64_t lay_out_packed(const Pass *p, Packed *packed, char *base, int reverse) {
-    int64_t D = p->D, F = p->bf16_gemm ? 0 : sizeof(REAL), k = p->pairs ? D / 2 : D;
-    char *at = base;
-    packed->key_t = take(&at, F * packed_size(k, D));
-    packed->key = take(&at, reverse ? F * packed_size(k, D) : 0);
-    packed->w_in = take(&at, F * (reverse ? packed_size(4 * k, 2 * D) : packed_size(2 * k, 4 * D)));
-    packed->w_out = take(&at, F * packed_size(4 * k, 4 * D));
-    return at - base;
+/* Assign the memory of the packed weights, from `base` on; returns their size in bytes, 0 if BLAS multiplies. */
+static int64_t assign_packed(const Pass *p, PackedWeights *packed, char *base, int backward) {
+    int64_t D = p->D, scalar = p->bf16_gemm ? 0 : sizeof(scalar_t), k = p->bf16_pairs ? D / 2 : D;
+    char *next = base;
+    packed->key_t = take(&next, scalar * packed_size(k, D));
+    packed->key = take(&next, backward ? scalar * packed_size(k, D) : 0);
+    packed->w_in = take(&next, scalar * (backward ? packed_size(4 * k, 2 * D) : packed_size(2 * k, 4 * D)));
+    packed->w_out = take(&next, scalar * packed_size(4 * k, 4 * D));
+    return next - base;
 }
 
-/* Maximum size in bytes of a share's scratch memory: share 0 has the most rows. */
-static int64_t share_size(const Pass *p, int reverse) {
+/* The size of the largest workspace of a share: share 0 has the most rows. */
+static int64_t share_bytes(const Pass *p, int backward) {
     Share s;
-    return lay_out(p, &s, rows_of_share(p, 0), 0, reverse);
+    return assign_workspace(p, &s, rows_of_share(p, 0), 0, backward);
 }
 
-int64_t scratch_size(const Pass *p, int64_t reverse) {
-    Packed packed;
-    return lay_out_packed(p, &packed, 0, reverse) + p->shares * share_size(p, reverse);
+/* The size in bytes of `p->workspace`: packed weights, then the workspace of each share. */
+int64_t workspace_size(const Pass *p, int64_t backward) {
+    PackedWeights packed;
+    return assign_packed(p, &packed, 0, backward) + p->shares * share_bytes(p, backward);
 }
 
-static Share share_of(const Pass *p, int64_t number, int reverse) {
-    Share s = {.p = p, .number = number, .R = rows_of_share(p, number)};
-    char *scratch = (char *)p->scratch;
-    scratch += lay_out_packed(p, &s.packed, scratch, reverse);
-    lay_out(p, &s, s.R, scratch + number * share_size(p, reverse), reverse);
+static Share share_of(const Pass *p, int64_t number, int backward) {
+    Share s = {.p = p, .R = rows_of_share(p, number)};
+    char *workspace = (char *)p->workspace;
+    workspace += assign_packed(p, &s.packed, workspace, backward);
+    assign_workspace(p, &s, s.R, workspace + number * share_bytes(p, backward), backward);
     for (int64_t r = 0; r < s.R; r++) {
-        s.row[r] = p->order[number + r * p->shares];
+        s.sequence[r] = p->order[number + r * p->shares];
         s.length[r] = p->lengths[number + r * p->shares];
     }
     if (p->keep) {
         const int64_t *tape = p->tape + 3 * number;
-        if (is_narrow(p)) s.rounded = (void *)tape[0];
-        else s.inputs = (REAL *)tape[0];
+        if (has_bf16_operands(p)) s.bf16_cell_inputs = (void *)tape[0];
+        else s.cell_inputs = (scalar_t *)tape[0];
         s.hidden = (void *)tape[1], s.gates = (void *)tape[2];
     }
-    if (reverse) {
+    if (backward) {
         int64_t D = p->D;
         s.d_key = p->d_key + number * D * D, s.d_key_bias = p->d_key_bias + number * D;
         s.d_score = p->d_score + number * D;
@@ -164,60 +172,25 @@ static Share share_of(const Pass *p, int64_t number, int reverse) {
 }
 
 /* The entries of row r: in a sequence (T, B, D) at step t, in a state (B, N, D) at slot i, in p (T, B, N) at step t. */
-static REAL *token(const Share *s, const REAL *sequence, int64_t t, int64_t r) {
-    return (REAL *)sequence + (t * s->p->B + s->row[r]) * s->p->D;
+static scalar_t *token_of(const Share *s, const scalar_t *sequence, int64_t t, int64_t r) {
+    return (scalar_t *)sequence + (t * s->p->B + s->sequence[r]) * s->p->D;
 }
 
-static REAL *slot_of(const Share *s, const REAL *state, int64_t r, int64_t i) {
-    return (REAL *)state + (s->row[r] * s->p->N + i) * s->p->D;
+static scalar_t *slot_of(const Share *s, const scalar_t *state, int64_t r, int64_t i) {
+    return (scalar_t *)state + (s->sequence[r] * s->p->N + i) * s->p->D;
 }
 
-static REAL *attention_of(const Share *s, const REAL *attention, int64_t t, int64_t r) {
-    return (REAL *)attention + (t * s->p->B + s->row[r]) * s->p->N;
+static scalar_t *attention_of(const Share *s, const scalar_t *attention, int64_t t, int64_t r) {
+    return (scalar_t *)attention + (t * s->p->B + s->sequence[r]) * s->p->N;
 }
 
-static int32_t *top_of(const Share *s, int64_t t, int64_t r) { return s->p->top + t * s->p->B + s->row[r]; }
+static int32_t *first_active_of(const Share *s, int64_t t, int64_t r) {
+    return s->p->first_active + t * s->p->B + s->sequence[r];
+}
 
 /* The number of rows that have a token at step t; they come first. */
-static int64_t running(const Share *s, int64_t t) {
+static int64_t rows_at(const Share *s, int64_t t) {
     int64_t r = 0;
     while (r < s->R && s->length[r] > t) r++;
     return r;
-}
-
-/* Number the pairs of a step, given the first active slot of each row. */
-static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair, int32_t *pair_row,
-                         int64_t *slot_start) {
-    int64_t N = s->p->N, next = 0;
-    for (int64_t i = 0; i < N; i++) {
-        if (slot_start) slot_start[i] = next;
-        for (int64_t r = 0; r < rows; r++) {
-            int active = *top_of(s, t, r) <= i;
-            if (active && pair_row) pair_row[next] = r;
-            pair[r * N + i] = active ? (int32_t)next++ : -1;
-        }
-    }
-    if (slot_start) slot_start[N] = next;
-}
-
-/* The inputs of a step's pairs. */
-static REAL *inputs_of(const Share *s, int64_t t) {
-    int all = s->p->keep && !is_narrow(s->p);
-    return s->inputs + (all ? s->start[t] : (t & 1) * s->R * s->p->N) * 2 * s->p->D;
-}
-
-/* M̂_i after step t; t = -1 is the initial state. */
-static const REAL *candidate_of(const Share *s, int64_t t, const int32_t *pair, int64_t r, int64_t i) {
-    const Pass *p = s->p;
-    if (t < 0) return slot_of(s, p->candidate0, r, i);
-    if (i == p->N - 1) return token(s, p->output, t, r);
-    int32_t next = pair[r * p->N + i + 1];
-    return next < 0 ? token(s, p->inputs, t, r) : inputs_of(s, t) + next * 2 * p->D + p->D;
-}
-
-/* M_i after step t, or null if the slot was not active: then M_i has no effect. */
-static const REAL *memory_of(const Share *s, int64_t t, const int32_t *pair, int64_t r, int64_t i) {
-    if (t < 0) return slot_of(s, s->p->memory0, r, i);
-    int32_t j = pair[r * s->p->N + i];
-    return j < 0 ? 0 : inputs_of(s, t) + j * 2 * s->p->D;
 }

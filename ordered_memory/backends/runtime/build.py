@@ -30,7 +30,7 @@ class Library:
 
     Args:
         source: the C file. It may include other files of its directory and the headers of this directory.
-        dtype: the type REAL in the C code, torch.float32 or torch.float64.
+        dtype: the type scalar_t in the C code, torch.float32 or torch.float64.
     Raises:
         OSError, RuntimeError, ValueError: it cannot be compiled or loaded here; the message says why.
 

@@ -50,14 +50,14 @@ class Arguments(ctypes.Structure):
         )
 
 
-def parse(text: str, name: str, real: torch.dtype) -> type[Arguments]:
+def parse(text: str, name: str, scalar: torch.dtype) -> type[Arguments]:
     """Parse the typedef of a struct.
 
     Args:
         text: C source with a `typedef struct { … } NAME;` whose fields are numbers, pointers, and function
             pointers that have a typedef.
         name: name of the struct.
-        real: dtype of REAL.
+        scalar: dtype of scalar_t.
     Raises:
         ValueError: there is no such struct, or it has a field of another type.
     """
@@ -66,7 +66,7 @@ def parse(text: str, name: str, real: torch.dtype) -> type[Arguments]:
     if found is None:
         raise ValueError(f"expected a typedef of struct {name}, found none")
     functions = set(re.findall(r"typedef[^;{}]*?\(\*(\w+)\)\s*\(", text))
-    numbers = _NUMBERS | {"REAL": _NUMBERS["float" if real == torch.float32 else "double"]}
+    numbers = _NUMBERS | {"scalar_t": _NUMBERS["float" if scalar == torch.float32 else "double"]}
     fields: list[tuple[str, Any]] = []
     pointees: dict[str, torch.dtype] = {}
     for declaration in filter(None, map(str.strip, found[1].split(";"))):

@@ -60,7 +60,7 @@ def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]
 
     Args:
         source: the C file.
-        double: whether REAL is double; otherwise it is float.
+        double: whether scalar_t is double; otherwise it is float.
         processor: flags that select the kind of processor.
     """
     return [*FLAGS, *processor, f"-DDOUBLE={int(double)}", f"-I{HEADERS}", str(source), "-lm"]
@@ -138,7 +138,7 @@ def compiled_ahead(source: Path, double: bool, features: Collection[str]) -> lis
 
     Args:
         source: the C file.
-        double: whether REAL is double; otherwise it is float.
+        double: whether scalar_t is double; otherwise it is float.
         features: features of the processor, by their names in /proc/cpuinfo.
     """
     able = (one for one in _processors() if one.features.issubset(features))

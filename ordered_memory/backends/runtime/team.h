@@ -13,6 +13,26 @@ typedef struct {
 } Team;
 EXPORT_SIZE(Team)
 
+/* Flush denormal operands and results to zero in this thread. Returns the previous mode. */
+static unsigned flush_denormals(void) {
+#ifdef __SSE__
+    enum { DENORMALS_ARE_ZERO = 0x0040, FLUSH_TO_ZERO = 0x8000 }; /* bits of the register MXCSR */
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | DENORMALS_ARE_ZERO | FLUSH_TO_ZERO);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static void restore_denormals(unsigned before) {
+#ifdef __SSE__
+    _mm_setcsr(before);
+#else
+    (void)before;
+#endif
+}
+
 /* Called by every thread of the team: does the work with BLAS limited to one thread and denormals flushed to zero. */
 void run_team(void *data) {
     const Team *team = data;
