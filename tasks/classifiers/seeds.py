@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
-from tasks.runs.run_directory import RunDirectory, changed_options, read_json
+from tasks.runs.processes import is_launcher
+from tasks.runs.run_directory import RunDirectory, changed_options, read_json, write_json
 
 
 @dataclass
@@ -20,63 +21,114 @@ class ClassifierConfig(EncoderConfig):
     """Several seeds."""
 
     seeds: int = 1
-    """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed."""
+    """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed and
+    written to a JSON file beside the run directories."""
 
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "seeds")
+
+    @property
+    def given_directory(self) -> Path | None:
+        """The directory of the run with `seed`, if `run_dir` is given: for several seeds a subdirectory."""
+        if self.run_dir is None or self.seeds == 1:
+            return self.run_dir
+        return self.run_dir / f"seed-{self.seed}"
 
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 
 
 def train_seeds(train: Callable[[Config], None], config: Config) -> None:
-    """Train once for each seed; for several seeds, print the mean and standard deviation of the results.
+    """Train once for each seed; for several seeds, print and write the mean and standard deviation.
+
+    The file stands beside the run directories and is named after the first one and the last seed, such as
+    seed-1-to-3.json.
 
     Args:
         train: trains one run.
         config: the first run has the seed `seed`, the next `seed` + 1, and so on. Several runs are saved in
             subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped.
+    Raises:
+        UserError: bad options, or without `resume` one of the directories already holds a run.
     """
     if config.seeds == 1:
         train(config)
         return
     config.check()
-    runs = []
-    for seed in range(config.seed, config.seed + config.seeds):
-        place = None if config.run_dir is None else config.run_dir / f"seed-{seed}"
-        one = replace(config, seed=seed, seeds=1, run_dir=place)
-        run = RunDirectory(one.directory)
+    configs = [_with_seed(config, seed) for seed in range(config.seed, config.seed + config.seeds)]
+    runs = {one.seed: RunDirectory(one.directory) for one in configs}
+    first, last = runs[config.seed].path, configs[-1].seed
+    summary = first.with_name(f"{first.name}-to-{last}.json")
+    main = is_launcher()
+    if main and not config.resume:
+        for run in runs.values():
+            run.check_free()  # before the first run is trained, and not hours later
+    for one in configs:
+        run = runs[one.seed]
         if not (config.resume and run.read_results() and not changed_options(run, one)):
+            summary.unlink(missing_ok=True)  # its results will change
             train(one)
-        runs.append(one.directory)
+    if main:
+        values = _summarize({seed: run.path for seed, run in runs.items()})
+        print(_text(values))
+        write_json(summary, values)
+        print(f"written: {summary}")
+
+
+def _with_seed(config: Config, seed: int) -> Config:
+    """The configuration of the run with one of several seeds."""
+    one = replace(config, seed=seed)
+    return replace(one, seeds=1, run_dir=one.given_directory)
+
+
+def _summarize(runs: Mapping[int, Path]) -> dict[str, Any]:
+    """Compute mean and sample standard deviation of the results of several runs, as JSON values.
+
+    Args:
+        runs: the run directories, by seed.
+    Raises:
+        UserError: a results.json is missing or damaged.
+    """
+    found = {seed: read_json(RunDirectory(path).results) for seed, path in runs.items()}
     try:
-        print(_seeds_text(runs))
-    except (LookupError, TypeError) as error:
+        rows = {seed: _rows(results) for seed, results in found.items()}
+        names = dict.fromkeys(name for row in rows.values() for name in row)
+        values = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
+        return {
+            "part": next(iter(found.values()))["part"],
+            "runs": {seed: path.name for seed, path in runs.items()},
+            "results": {name: _summary(by_seed) for name, by_seed in values.items()},
+        }
+    except (AttributeError, LookupError, TypeError) as error:
         raise UserError(
-            f"the results.json of one of {', '.join(map(str, runs))} is damaged: {error}"
+            f"the results.json of one of {', '.join(map(str, runs.values()))} is damaged: {error}"
         ) from None
 
 
-def _seeds_text(runs: Sequence[Path]) -> str:
-    """Format the mean and sample standard deviation of the results of several runs."""
-    results = [read_json(RunDirectory(run).results) for run in runs]
-    lines = [f"{len(results)} seeds: mean ± sample standard deviation ({results[0]['part']} results of each)"]
+def _rows(results: dict[str, Any]) -> dict[str, float]:
+    """The values of one run, by the names that they have in the summary."""
+    rows = {"accuracy": results["accuracy"]}
+    for title, groups in results["accuracy_by"].items():
+        rows |= {f"{title} {name}": found[0] for name, found in groups.items()}
+    for convention, scores in results["span_f1"].items():
+        rows[f"F1, {convention.split(',')[0]}"] = scores["model"]
+    if results.get("valid_trees"):
+        rows["valid trees"] = results["valid_trees"]["model"]
+    return rows
 
-    def line(name: str, values: Sequence[float]) -> str:
-        mean, deviation = mean_and_deviation(values)
-        each = " ".join(f"{value:.4f}" for value in values)
-        return f"{name:>40}  {mean:.4f} ± {number(deviation, 4)}  ({each})"
 
-    lines.append(line("accuracy", [result["accuracy"] for result in results]))
-    for title in results[0]["accuracy_by"]:
-        groups = [result["accuracy_by"].get(title, {}) for result in results]
-        for name in dict.fromkeys(name for group in groups for name in group):
-            of_each = [group.get(name) for group in groups]
-            lines.append(line(f"{title} {name}", [found[0] for found in of_each if found is not None]))
-    for convention in results[0]["span_f1"]:
-        values = [result["span_f1"][convention]["model"] for result in results]
-        lines.append(line(f"F1, {convention.split(',')[0]}", values))
-    if results[0].get("valid_trees"):
-        lines.append(line("valid trees", [result["valid_trees"]["model"] for result in results]))
+def _summary(values: dict[int, float]) -> dict[str, Any]:
+    mean, deviation = mean_and_deviation(list(values.values()))
+    return {"mean": mean, "deviation": deviation, "values": values}
+
+
+def _text(summary: dict[str, Any]) -> str:
+    """Format what `_summarize` returned."""
+    lines = [
+        f"{len(summary['runs'])} seeds: mean ± sample standard deviation ({summary['part']} results of each)"
+    ]
+    for name, row in summary["results"].items():
+        each = " ".join(f"{value:.4f}" for value in row["values"].values())
+        lines.append(f"{name:>40}  {row['mean']:.4f} ± {number(row['deviation'], 4)}  ({each})")
     return "\n".join(lines)

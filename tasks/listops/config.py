@@ -43,7 +43,7 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
     @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, model and seed."""
-        return self.run_dir or Path("runs", "listops", f"{self.preset}-{self.model_name}-{self.seed}")
+        return self.given_directory or Path("runs", "listops", f"{self.preset}-{self.model_name}-{self.seed}")
 
 
 PRESETS: dict[str, ListOpsConfig] = {

@@ -41,7 +41,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, split, model and seed."""
         name = f"{self.preset}-{self.split}-{self.model_name}-{self.seed}"
-        return self.run_dir or Path("runs", "logic", name)
+        return self.given_directory or Path("runs", "logic", name)
 
 
 PAPER = LogicConfig(

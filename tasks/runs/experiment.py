@@ -44,6 +44,8 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
         torch.manual_seed(config.seed)
         experiment = prepare()
         with run.locked() if main else nullcontext():
+            if main and not config.resume:
+                run.check_free()  # again: another process may have trained here while the data were loaded
             fabric.launch()  # starts the other processes, now that the run directory is known to be free
             if config.threads is not None:
                 torch.set_num_threads(config.threads)  # launching several processes changes the number

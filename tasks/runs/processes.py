@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from torch import distributed
@@ -10,6 +11,11 @@ from torch import distributed
 def is_main_process() -> bool:
     """Whether this process has rank 0 or is the only one."""
     return not _is_distributed() or distributed.get_rank() == 0
+
+
+def is_launcher() -> bool:
+    """Whether the user started this process, not Lightning Fabric; known before and after a run, too."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def is_lost_process(error: BaseException) -> bool:

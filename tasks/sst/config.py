@@ -77,7 +77,7 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         """The run directory; by default the same for the same preset, classes, model, encoder and seed."""
         encoder = "" if self.encoder is None else f"-{Path(self.encoder).name}"
         name = f"{self.preset}-{self.classes}-{self.model_name}{encoder}-{self.seed}"
-        return self.run_dir or Path("runs", "sst", name)
+        return self.given_directory or Path("runs", "sst", name)
 
 
 PAPER: dict[str, Any] = {

@@ -17,6 +17,11 @@ from lightning_fabric.plugins import MixedPrecision
 import tasks.runs.files
 from tasks.classifiers.classification import Classification
 from tasks.listops.__main__ import main
+from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.listops.task import LISTOPS
+from tasks.runs.command_line import parse_run
+from tasks.runs.errors import UserError
+from tasks.runs.experiment import run_experiment
 from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Scores
@@ -194,6 +199,19 @@ def test_more_epochs_continue_every_seed(tmp_path, uninterrupted):
     assert outcome(tmp_path / "seed-1")[:2] == uninterrupted[:2]
 
 
+def test_seeds_resume_with_the_saved_options(tmp_path, uninterrupted):
+    assert train(tmp_path, "--seeds", "2", "--epochs", "1") == 0
+    assert main(["train", "--run-dir", str(tmp_path), "--seeds", "2", "--epochs", "2", "--resume"]) == 0
+    assert outcome(tmp_path / "seed-1") == uninterrupted
+
+
+def test_seeds_refuse_a_directory_that_holds_a_run_before_they_train(tmp_path, capsys):
+    assert train(tmp_path / "seed-2", "--epochs", "1") == 0
+    assert train(tmp_path, "--seeds", "2") == 2
+    assert "seed-2: already holds a run" in capsys.readouterr().err
+    assert not (tmp_path / "seed-1").exists()
+
+
 def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
     made = []
 
@@ -218,6 +236,19 @@ def test_two_runs_do_not_share_a_directory(tmp_path, capsys, uninterrupted):
     assert not (tmp_path / "run" / "config.json").exists()
     assert train(tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_a_run_is_kept_that_was_trained_while_another_one_loaded_its_data(tmp_path, uninterrupted):
+    words = ["--run-dir", str(tmp_path), *TINY, "--cell-dropout", "0.5"]
+    config = parse_run(ListOpsConfig, lambda model: PRESETS, words, "train")
+
+    def prepare():
+        assert train(tmp_path) == 0
+        return LISTOPS.prepare(config)
+
+    with pytest.raises(UserError, match="already holds a run"):
+        run_experiment(config, prepare)
+    assert outcome(tmp_path) == uninterrupted
 
 
 def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):

@@ -116,6 +116,30 @@ def test_seeds_give_a_mean(tmp_path, capsys):
     assert mean == pytest.approx(sum(each) / 2, abs=1e-4)
 
 
+def test_seeds_write_what_they_print(tmp_path, capsys):
+    options = ["--model", "mean", "--seeds", "2", "--seed", "3"]
+    assert train(tmp_path, *options) == 0
+    out = capsys.readouterr().out
+    path = tmp_path / "seed-3-to-4.json"
+    assert out.endswith(f"written: {path}\n")
+    summary = json.loads(path.read_text())
+    assert summary["runs"] == {"3": "seed-3", "4": "seed-4"}
+    for name, row in summary["results"].items():
+        each = " ".join(f"{value:.4f}" for value in row["values"].values())
+        assert f"{name}  {row['mean']:.4f} ± " in out
+        assert f"({each})" in out
+    results = [json.loads((tmp_path / f"seed-{seed}" / "results.json").read_text()) for seed in (3, 4)]
+    first, second = (of_run["accuracy"] for of_run in results)
+    accuracy = summary["results"]["accuracy"]
+    assert accuracy["values"] == {"3": first, "4": second}
+    assert accuracy["mean"] == pytest.approx((first + second) / 2)
+    assert accuracy["deviation"] == pytest.approx(abs(first - second) / 2**0.5)
+    (tmp_path / "seed-4" / "results.json").unlink()
+    (tmp_path / "seed-4" / "last.safetensors").write_bytes(b"damaged")
+    assert train(tmp_path, *options, "--resume") == 2
+    assert not path.exists(), "a summary of results that are no more"
+
+
 def test_predict_draws_a_sentiment_at_every_node(run, tmp_path, capsys):
     options = ["--checkpoint", str(run / "best.safetensors"), "--heat-map", str(tmp_path / "map.png")]
     assert main(["predict", "Neither bad nor dull.", *options]) == 0
