@@ -53,7 +53,8 @@ class ModelConfig:
     """Trained model and decoding."""
 
     checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors, of an ON-LSTM or PRPN language model."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
+    Hub: an ON-LSTM or PRPN language model."""
     layer: int | None = None
     """Use only this layer, counted from 1; by default all layers. PRPN has a single layer: its parsing
     network."""
@@ -81,7 +82,8 @@ class EvaluateConfig(ModelConfig, ResultsConfig):
     keep_punctuation: bool = False
     """Keep the words of all tags, punctuation and currency signs included."""
     output: Path | None = None
-    """The HTML page to write; by default parsing.html in the directory of the checkpoint."""
+    """The HTML page to write; by default parsing.html in the directory of the checkpoint or, for a model on
+    the Hugging Face Hub, in the current directory."""
 
 
 @dataclass(kw_only=True)
@@ -145,7 +147,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)
-    output = config.output or config.checkpoint.with_name("parsing.html")
+    output = config.output or _page_beside(config.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     check_writable_file("--output", output)
     texts = [sentence.words for sentence in gold.sentences]
@@ -206,6 +208,13 @@ def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
         unknown_tags=treebank.unknown,
         published=config.treebank is not None,
     )
+
+
+def _page_beside(checkpoint: Path) -> Path:
+    """The default of `--output`."""
+    if checkpoint.is_dir():  # that `export` wrote
+        return checkpoint / "parsing.html"
+    return checkpoint.with_name("parsing.html") if checkpoint.is_file() else Path("parsing.html")
 
 
 def run_parse(config: ParseConfig) -> None:

@@ -19,8 +19,8 @@ from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict
 from tasks.syntax_eval.evaluation import Unknown, compare
-from tasks.syntax_eval.normalize import normalize
-from tasks.syntax_eval.pairs import Pair, read_pairs, spread
+from tasks.syntax_eval.normalize import is_normalized, normalize
+from tasks.syntax_eval.pairs import Pair, Split, read_pairs, spread
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS
 from tasks.syntax_eval.report import (
     FEW,
@@ -42,12 +42,14 @@ class EvaluateConfig(ResultsConfig):
     """
 
     checkpoint: tuple[Path, ...] = (DEMO_CHECKPOINT,)
-    """The best.safetensors of one or more runs; each has a column, named after its run directory."""
+    """The best.safetensors of one or more runs, directories that `export` wrote, or names of models on the
+    Hugging Face Hub; each has a column, named after its directory."""
     pairs: Path | None = None
     """A JSON Lines file with the fields `good`, `bad` and, optionally, `case` and `intrusive`, as in Marvin
     and Linzen (2018), or with BLiMP's fields; or a directory of such files, such as BLiMP's `data`. Files may
-    be gzipped (.gz). The default, for models that were trained on generated sentences, is to generate
-    pairs."""
+    be gzipped (.gz). Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation,
+    N for numbers. If the vocabulary of a model has capital letters or punctuation, they are only split at
+    spaces. The default, for models that were trained on generated sentences, is to generate pairs."""
     unknown: Unknown = "skip"
     """How to treat a pair with a word that a model does not know: skip the pair, or score the word as
     <unk>."""
@@ -78,7 +80,7 @@ class ScoreConfig:
     """Print the log-probability of sentences, word by word."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Sentences, each in quotes, such as "the author laughs"."""
+    """Sentences, each in quotes, such as "the author laughs". They are read as those of `--pairs`."""
     checkpoint: Path = DEMO_CHECKPOINT
     """A run's best.safetensors."""
     end: bool = True
@@ -110,7 +112,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "constructions": construction_lines(tallies, names),
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
     }
-    results["notes"] = _notes(config, lines, len(pairs), len(chosen), seconds)
+    results["notes"] = _notes(config, list(models.values()), lines, len(pairs), len(chosen), seconds)
     print(results_text(results))
     config.write(results)
     if config.output is not None:
@@ -136,7 +138,7 @@ def run_score(config: ScoreConfig) -> None:
     trained = load_model(config.checkpoint)
     for number, text in enumerate(config.sentences, 1):
         check_text(text, f"sentence {number}")
-        words = normalize(text)
+        words = _splitter([trained])(text)
         if not words:
             raise UserError(f"sentence {number} has no words: {text!r}")
         encoded = trained.vocabulary.encode(words, f"sentence {number}")
@@ -152,18 +154,23 @@ def column_names(checkpoints: Sequence[Path]) -> list[str]:
     """Name each checkpoint after its directory or, if two have the same name, by its path.
 
     Args:
-        checkpoints: paths of the files.
+        checkpoints: paths of files or directories, or names on the Hugging Face Hub.
     """
-    names = [path.resolve().parent.name for path in checkpoints]
+    names = [(path.parent if path.suffix == ".safetensors" else path).resolve().name for path in checkpoints]
     return [
         str(path) if names.count(name) > 1 else name for name, path in zip(names, checkpoints, strict=True)
     ]
 
 
+def _splitter(models: Sequence[Trained]) -> Split:
+    """How sentences are split into words: as text of the models' kind."""
+    return normalize if all(is_normalized(trained.vocabulary) for trained in models) else str.split
+
+
 def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
     """Read the pairs, or generate them from the grammar that the models were trained on."""
     if config.pairs is not None:
-        return read_pairs(config.pairs)
+        return read_pairs(config.pairs, _splitter(models))
     for path, trained in zip(config.checkpoint, models, strict=True):
         if trained.config.data_dir is not None:
             raise UserError(f"--pairs must name a file: {path} was not trained on generated sentences")
@@ -174,7 +181,12 @@ def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
 
 
 def _notes(
-    config: EvaluateConfig, lines: Sequence[dict[str, Any]], read: int, chosen: int, seconds: float
+    config: EvaluateConfig,
+    models: Sequence[Trained],
+    lines: Sequence[dict[str, Any]],
+    read: int,
+    chosen: int,
+    seconds: float,
 ) -> list[str]:
     """The data and conventions, in sentences."""
     pairs, covered, scored = (
@@ -195,6 +207,14 @@ def _notes(
         "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
         "its rows.",
     ]
+    if config.pairs is not None:
+        notes.append(
+            "Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
+            "numbers."
+            if _splitter(models) is normalize
+            else "Sentences are split at spaces and not normalised: a vocabulary has capital letters or "
+            "punctuation."
+        )
     few = sum(line["few"] for line in lines if line["level"] == 0)
     if few:
         notes.append(

@@ -1,7 +1,8 @@
 """Normalise text as in Mikolov's Penn Treebank text, on which language models are trained.
 
 That text has lower-case words, no punctuation, `N` for every number, and words split as in the treebank:
-"does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form is not changed.
+"does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form is not changed. For a model of
+another text, with capital letters or punctuation, sentences must not be normalised: `is_normalized` tells.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from functools import cache
 
 from tasks.language_model.ptb_spelling import NUMERAL, is_number
+from tasks.language_model.vocabulary import Vocabulary
 
 PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
 """Removed; commas and colons in numbers are kept."""
@@ -36,6 +38,18 @@ def normalize(text: str) -> tuple[str, ...]:
     if words and not ABBREVIATION.fullmatch(words[-1]):
         words[-1] = words[-1].rstrip(".")
     return tuple(part for word in words for part in _parts(word))
+
+
+def is_normalized(vocabulary: Vocabulary) -> bool:
+    """Whether a vocabulary has neither punctuation nor capital letters, except `N`: that of normalised text.
+
+    Args:
+        vocabulary: of a model.
+    Example:
+        >>> [is_normalized(Vocabulary(["<eos>", word])) for word in ("the", "N", "mr.", "The", ".")]
+        [True, True, True, False, False]
+    """
+    return all(word == NUMERAL or (word == word.lower() and normalize(word)) for word in vocabulary.words)
 
 
 @cache

@@ -9,7 +9,7 @@ import torch
 
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import load_corpus
-from tasks.language_model.model import build_model
+from tasks.language_model.model import build_model, load_model
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
@@ -106,6 +106,18 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
     assert "are kept" in output
     assert re.search(r"1 sentences of .* left out: 0 without", " ".join(output.split()))
     assert (directory / "parsing.html").exists()
+
+
+def test_the_page_of_an_exported_model_stands_in_its_directory(directory, tmp_path, monkeypatch):
+    load_model(directory / "text.safetensors").save_pretrained(tmp_path / "models" / "mine")
+    options = ["--treebank", str(directory / "trees.mrg"), "--layer", "2"]
+    assert main(["--checkpoint", str(tmp_path / "models" / "mine"), *options]) == 0
+    assert (tmp_path / "models" / "mine" / "parsing.html").exists()
+    monkeypatch.chdir(tmp_path)
+    model = tmp_path / "models" / "mine"
+    monkeypatch.setattr("tasks.runs.hub.snapshot_download", lambda name, **options: model)
+    assert main(["--checkpoint", "owner/name", *options]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["models", "parsing.html"]
 
 
 def test_prpn_has_the_distances_of_one_layer(directory, tmp_path, capsys):

@@ -146,5 +146,37 @@ def test_bad_input_is_told_in_one_line(checkpoints, tmp_path, capsys):
 
 
 def test_columns_with_the_same_name_have_their_paths():
-    paths = [Path("a", "run", "best"), Path("b", "run", "best"), Path("b", "other", "best")]
-    assert column_names(paths) == ["a/run/best", "b/run/best", "other"]
+    paths = [Path(run, "best.safetensors") for run in ("a/run", "b/run", "b/other")]
+    assert column_names(paths) == ["a/run/best.safetensors", "b/run/best.safetensors", "other"]
+
+
+def test_columns_of_exported_models_have_their_names():
+    paths = [Path("exports/first"), Path("owner/second"), Path("runs/third/best.safetensors")]
+    assert column_names(paths) == ["first", "second", "third"]
+
+
+def test_a_vocabulary_with_capitals_or_punctuation_reads_sentences_as_they_are(tmp_path, capsys):
+    vocabulary = Vocabulary(["<eos>", "<unk>", "The", "the", "author", "laughs", "laugh", "."])
+    own = save(tmp_path / "own", tiny_model(vocabulary, data_dir=Path("text")))
+    assert main(["score", "The author laughs .", "the author laughs", "--checkpoint", own]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[1] for line in lines[1:6]] == ["The", "author", "laughs", ".", "<eos>"]
+    path = write_lines(
+        tmp_path / "pairs.jsonl",
+        pair("The author laughs .", "The author laugh ."),
+        pair("the author laughs .", "The author laughs ."),  # the same, were they normalised
+        pair("The author laughs.", "The author laugh."),
+    )
+    assert main(["--checkpoint", own, "--pairs", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "2 covered" in out
+    assert "2 scored in" in out
+    assert "split at spaces and not normalised" in out
+    words = [word for word in vocabulary.words if word not in ("The", ".")]
+    trained = tiny_model(Vocabulary(words), data_dir=Path("text"))
+    other = save(tmp_path / "other", trained)
+    assert main(["--checkpoint", other, own, "--pairs", str(path)]) == 2
+    assert "0 covered" in capsys.readouterr().out
+    assert main(["--checkpoint", other, "--pairs", str(path)]) == 0
+    assert "3 covered" in (out := capsys.readouterr().out)
+    assert "Sentences are normalised" in out
