@@ -103,6 +103,7 @@ class Trainer:
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
         try:
             check_weights(self.run.last, checkpoint["model"], self.unwrapped_model)
+            self._check_buffers(checkpoint["model"])
             self._load(checkpoint)
         except UserError:
             raise
@@ -111,6 +112,15 @@ class Trainer:
         self.saved_step = self.progress.step
         if self.fabric.is_global_zero:
             self.run.write_metrics(self.progress.history)
+
+    def _check_buffers(self, saved: dict[str, Tensor]) -> None:
+        """Raise a UserError if a buffer, such as frozen word vectors, is not that of the saved run."""
+        for name, buffer in self.unwrapped_model.named_buffers():
+            if name in saved and not torch.allclose(buffer.cpu(), saved[name].to(buffer.dtype).cpu()):
+                raise UserError(
+                    f"{self.run.path}: this run was started with another {name}: a file such as that of the "
+                    "word vectors has changed, or the option that names it; use another --run-dir"
+                )
 
     def _load(self, checkpoint: dict[str, Any]) -> None:
         state: dict[str, Any] = {

