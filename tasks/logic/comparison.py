@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tasks.reporting.tables import table as plain_table
 from tasks.runs.errors import UserError
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
+
+DIFFERENT_TESTS = "The models were tested on different pairs."
 
 
 def write_comparison(path: Path, directories: Sequence[Path]) -> str:
@@ -54,6 +57,9 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         raise UserError(f"runs with different splits cannot be compared: {', '.join(sorted(splits))}")
     (split,) = splits
     table = _comparison_table(summaries, split)
+    tested_on = [_test_data(summaries[name], config) for name, config in configs.items()]
+    if any(one != tested_on[0] for one in tested_on):
+        table = replace(table, note=f"{DIFFERENT_TESTS} {table.note}")
     inducing = {
         name: directory
         for name, directory in zip(summaries, directories, strict=True)
@@ -73,10 +79,8 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         },
     )
     write_report(path, report)
-    return plain_table(
-        table.columns,
-        [[cell if isinstance(cell, str) else number(cell, 4) for cell in row] for row in table.rows],
-    )
+    rows = [[cell if isinstance(cell, str) else number(cell, 4) for cell in row] for row in table.rows]
+    return f"{plain_table(table.columns, rows)}\n{table.note}"
 
 
 def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Trace]:
@@ -105,17 +109,18 @@ def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> lis
 
 
 def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table:
-    first = next(iter(summaries.values()))
     left_out = LEFT_OUT.format(split)
-    operations = [count for count in first["accuracy_by"]["operations"] if int(count) > TRAIN_OPERATIONS]
-    regions = list(first["accuracy_by"].get(left_out, ()))
+    groups = {name: summary["accuracy_by"] for name, summary in summaries.items()}
+    counts = {int(count) for found in groups.values() for count in found["operations"]}
+    operations = [str(count) for count in sorted(counts) if count > TRAIN_OPERATIONS]
+    regions = list(dict.fromkeys(region for found in groups.values() for region in found.get(left_out, ())))
     rows: list[list[Any]] = [
         [
             name,
-            *(summary["accuracy_by"]["operations"][count][0] for count in operations),
-            *(summary["accuracy_by"][left_out][region][0] for region in regions),
+            *(found["operations"].get(count, [""])[0] for count in operations),
+            *(found.get(left_out, {}).get(region, [""])[0] for region in regions),
         ]
-        for name, summary in summaries.items()
+        for name, found in groups.items()
     ]
     if split == "full":
         published = PUBLISHED["ordered-memory"]
@@ -131,6 +136,12 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
         best=best_cells(rows),
         note="Training has at most 6 operations; 12 stands for 12 and more.",
     )
+
+
+def _test_data(summary: dict[str, Any], config: LogicConfig) -> tuple[Any, ...]:
+    """What a run tells of its test data: the number of pairs by operations and, if generated, the seed."""
+    sizes = {count: size for count, (_, size) in summary["accuracy_by"]["operations"].items()}
+    return sizes, config.seed if config.data_dir is None and config.generated else None
 
 
 def _fraction(published: Published | None) -> float | str:

@@ -166,6 +166,17 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
         f"<h3>True class (rows) and predicted class (columns): ordered-memory, {same_name}</h3>"
         in page.read_text()
     )
+    few = tmp_path / "few"
+    assert train(few, "--generated", "40") == 0
+    capsys.readouterr()
+    for order in ([runs[0], str(few)], [str(few), runs[0]]):
+        assert main(["report", *order, "--output", str(page)]) == 0
+        header, *rows = capsys.readouterr().out.splitlines()
+        assert header.split() == ["model", "7", "8", "9", "10", "11", "12"]
+        assert "The models were tested on different pairs." in " ".join(rows)
+        assert "The models were tested on different pairs." in page.read_text()
+    assert main(["report", runs[0], "--output", str(page)]) == 0
+    assert "different pairs" not in page.read_text()
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no finished run" in capsys.readouterr().err
 
