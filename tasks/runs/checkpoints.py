@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +150,14 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Any]:
 
 
 def _how_to_make(path: Path) -> str:
-    """The command that creates a missing checkpoint, if its path looks like runs/TASK/PRESET-…"""
+    """The command that creates a missing checkpoint, if its path is that of a preset without options."""
     match path.parts:
-        case (*_, "runs", task, run, _):
-            options = f"--preset {run.split('-', 1)[0]} --run-dir {path.parent} --resume"
-            return f"; python -m tasks.{task} train {options} creates it"
+        case (*_, "runs", "listops" | "logic" | "sst" | "language_model" as task, run, _):
+            presets = import_module(f"tasks.{task}.__main__").VERBS["train"].presets(None)
+            for name, config in presets.items():
+                if config.directory.name == run:
+                    options = f"--preset {name} --run-dir {path.parent} --resume"
+                    return f"; python -m tasks.{task} train {options} creates it"
     return ""
 
 

@@ -178,6 +178,15 @@ def test_a_missing_checkpoint_names_the_command_that_makes_it(tmp_path, capsys, 
     error = message(capsys)
     assert f"{directory}/best.safetensors: no such checkpoint; python -m tasks.language_model train" in error
     assert f"--preset demo --run-dir {directory} --resume creates it" in error
+    for run in (
+        "language_model/small-lstm-1",
+        "language_model/small-onlstm-2",
+        "logic/paper-C-ordered-memory-1",
+    ):
+        assert language_model(["evaluate", "--checkpoint", f"runs/{run}/best.safetensors"]) == 2
+        error = message(capsys)
+        assert "no such checkpoint" in error
+        assert "creates it" not in error, "--preset alone would create another model"
 
 
 @pytest.mark.parametrize("words", [None, ["<eos>", 3], ["a", "b"], ["<eos>", "a", "a"], "text", {"a": 1}])
