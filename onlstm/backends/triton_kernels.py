@@ -1,8 +1,8 @@
 """The elementwise operations of an ON-LSTM step as Triton kernels, forward and backward; see `triton_steps`.
 
 Equations and names are those of `onlstm.functional.step`. H units, M entries of a master gate, C units for
-each; BM and BC are M and C rounded up to powers of two. All tensors are contiguous. A program computes one
-row.
+each. BLOCK_MASTER and BLOCK_CHUNK are M and C rounded up to powers of two. All tensors are contiguous. A
+program computes one row.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -31,59 +31,71 @@ def _tanh(x):
 @jit
 def _softmax(logits):
     """The softmax of one row; its padding must be -inf."""
-    powers = tl.exp(logits - tl.max(logits, 0))
-    return powers / tl.sum(powers, 0)
+    exponentials = tl.exp(logits - tl.max(logits, 0))
+    return exponentials / tl.sum(exponentials, 0)
 
 
 @jit
-def forward_kernel(gates, before, units, softmax, cells, output, H, M, C, BM: tl.constexpr, BC: tl.constexpr):
+def forward_kernel(
+    gates,
+    old_cells,
+    units,
+    softmax,
+    cells,
+    output,
+    H,
+    M,
+    C,
+    BLOCK_MASTER: tl.constexpr,
+    BLOCK_CHUNK: tl.constexpr,
+):
     """A forward step, `onlstm.backends.loop.ForwardStep`.
 
     Args:
-        gates, before: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
+        gates, old_cells: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
         units, softmax, cells: written: the fields of `onlstm.backends.loop.Saved`.
         output: written: h, (rows, H).
-        H, M, C, BM, BC: sizes as above.
+        H, M, C, BLOCK_MASTER, BLOCK_CHUNK: sizes as above.
     """
     row = tl.program_id(0).to(tl.int64)
-    m, c = tl.arange(0, BM), tl.arange(0, BC)
-    in_master = m < M
-    inside = in_master[:, None] & (c < C)[None, :]
+    m, c = tl.arange(0, BLOCK_MASTER), tl.arange(0, BLOCK_CHUNK)
+    valid_master = m < M
+    valid = valid_master[:, None] & (c < C)[None, :]
     u = m[:, None] * C + c[None, :]
 
     gates += row * (4 * H + 2 * M)
     logits = gates + 4 * H + m
-    s_forget = _softmax(tl.load(logits, mask=in_master, other=-float("inf")))
-    s_input = _softmax(tl.load(logits + M, mask=in_master, other=-float("inf")))
-    tl.store(softmax + row * 2 * M + m, s_forget, mask=in_master)
-    tl.store(softmax + row * 2 * M + M + m, s_input, mask=in_master)
-    master_forget = tl.cumsum(s_forget, 0)[:, None]
-    master_input = 1 - tl.cumsum(s_input, 0)[:, None]
+    softmax_forget = _softmax(tl.load(logits, mask=valid_master, other=-float("inf")))
+    softmax_input = _softmax(tl.load(logits + M, mask=valid_master, other=-float("inf")))
+    tl.store(softmax + row * 2 * M + m, softmax_forget, mask=valid_master)
+    tl.store(softmax + row * 2 * M + M + m, softmax_input, mask=valid_master)
+    master_forget = tl.cumsum(softmax_forget, 0)[:, None]
+    master_input = 1 - tl.cumsum(softmax_input, 0)[:, None]
     overlap = master_forget * master_input
 
-    i = _sigmoid(tl.load(gates + u, mask=inside, other=0.0))
-    f = _sigmoid(tl.load(gates + H + u, mask=inside, other=0.0))
-    update = _tanh(tl.load(gates + 2 * H + u, mask=inside, other=0.0))
-    o = _sigmoid(tl.load(gates + 3 * H + u, mask=inside, other=0.0))
-    old = tl.load(before + row * H + u, mask=inside, other=0.0)
+    i = _sigmoid(tl.load(gates + u, mask=valid, other=0.0))
+    f = _sigmoid(tl.load(gates + H + u, mask=valid, other=0.0))
+    update = _tanh(tl.load(gates + 2 * H + u, mask=valid, other=0.0))
+    o = _sigmoid(tl.load(gates + 3 * H + u, mask=valid, other=0.0))
+    old_cell = tl.load(old_cells + row * H + u, mask=valid, other=0.0)
     forget = f * overlap + (master_forget - overlap)
     write = i * overlap + (master_input - overlap)
-    cell = forget * old + write * update
+    cell = forget * old_cell + write * update
 
     units += row * 4 * H
-    tl.store(units + u, i, mask=inside)
-    tl.store(units + H + u, f, mask=inside)
-    tl.store(units + 2 * H + u, update, mask=inside)
-    tl.store(units + 3 * H + u, o, mask=inside)
-    tl.store(cells + row * H + u, cell, mask=inside)
-    tl.store(output + row * H + u, o * _tanh(cell), mask=inside)
+    tl.store(units + u, i, mask=valid)
+    tl.store(units + H + u, f, mask=valid)
+    tl.store(units + 2 * H + u, update, mask=valid)
+    tl.store(units + 3 * H + u, o, mask=valid)
+    tl.store(cells + row * H + u, cell, mask=valid)
+    tl.store(output + row * H + u, o * _tanh(cell), mask=valid)
 
 
 @jit
-def _logits_back(s, d_master):
-    """The backward pass of cumax: the gradient of the logits, from that of the cumulative sum."""
-    d_softmax = tl.cumsum(d_master, 0, reverse=True)
-    return s * (d_softmax - tl.sum(s * d_softmax, 0))
+def _cumax_backward(softmax, d_cumax):
+    """The gradient of the logits, from that of cumax(logits) = cumsum(softmax(logits))."""
+    d_softmax = tl.cumsum(d_cumax, 0, reverse=True)
+    return softmax * (d_softmax - tl.sum(softmax * d_softmax, 0))
 
 
 @jit
@@ -91,7 +103,7 @@ def backward_kernel(
     units,
     softmax,
     cells,
-    before,
+    old_cells,
     d_hidden,
     d_output,
     d_cell,
@@ -101,49 +113,49 @@ def backward_kernel(
     H,
     M,
     C,
-    BM: tl.constexpr,
-    BC: tl.constexpr,
+    BLOCK_MASTER: tl.constexpr,
+    BLOCK_CHUNK: tl.constexpr,
 ):
     """The backward pass of a step, `onlstm.backends.loop.BackwardStep`.
 
     Args:
-        units, softmax, cells, before: as in `forward_kernel`.
+        units, softmax, cells, old_cells: as in `forward_kernel`.
         d_hidden, d_output, d_cell, d_forget_distance, d_input_distance, d_gates: see
             `onlstm.backends.loop.StepGradients`.
-        H, M, C, BM, BC: sizes as above.
+        H, M, C, BLOCK_MASTER, BLOCK_CHUNK: sizes as above.
     """
     row = tl.program_id(0).to(tl.int64)
-    m, c = tl.arange(0, BM), tl.arange(0, BC)
-    in_master = m < M
-    inside = in_master[:, None] & (c < C)[None, :]
+    m, c = tl.arange(0, BLOCK_MASTER), tl.arange(0, BLOCK_CHUNK)
+    valid_master = m < M
+    valid = valid_master[:, None] & (c < C)[None, :]
     u = m[:, None] * C + c[None, :]
 
-    s_forget = tl.load(softmax + row * 2 * M + m, mask=in_master, other=0.0)
-    s_input = tl.load(softmax + row * 2 * M + M + m, mask=in_master, other=0.0)
-    master_forget = tl.cumsum(s_forget, 0)[:, None]
-    master_input = 1 - tl.cumsum(s_input, 0)[:, None]
+    softmax_forget = tl.load(softmax + row * 2 * M + m, mask=valid_master, other=0.0)
+    softmax_input = tl.load(softmax + row * 2 * M + M + m, mask=valid_master, other=0.0)
+    master_forget = tl.cumsum(softmax_forget, 0)[:, None]
+    master_input = 1 - tl.cumsum(softmax_input, 0)[:, None]
     overlap = master_forget * master_input
     units += row * 4 * H
-    i = tl.load(units + u, mask=inside, other=0.0)
-    f = tl.load(units + H + u, mask=inside, other=0.0)
-    update = tl.load(units + 2 * H + u, mask=inside, other=0.0)
-    o = tl.load(units + 3 * H + u, mask=inside, other=0.0)
-    old = tl.load(before + row * H + u, mask=inside, other=0.0)
-    tanh = _tanh(tl.load(cells + row * H + u, mask=inside, other=0.0))
+    i = tl.load(units + u, mask=valid, other=0.0)
+    f = tl.load(units + H + u, mask=valid, other=0.0)
+    update = tl.load(units + 2 * H + u, mask=valid, other=0.0)
+    o = tl.load(units + 3 * H + u, mask=valid, other=0.0)
+    old_cell = tl.load(old_cells + row * H + u, mask=valid, other=0.0)
+    tanh = _tanh(tl.load(cells + row * H + u, mask=valid, other=0.0))
 
-    d_h = tl.load(d_hidden + row * H + u, mask=inside, other=0.0)
+    d_h = tl.load(d_hidden + row * H + u, mask=valid, other=0.0)
     if d_output is not None:
-        d_h += tl.load(d_output + row * H + u, mask=inside, other=0.0)
-    d_c = tl.load(d_cell + row * H + u, mask=inside, other=0.0) + d_h * o * (1 - tanh * tanh)
+        d_h += tl.load(d_output + row * H + u, mask=valid, other=0.0)
+    d_c = tl.load(d_cell + row * H + u, mask=valid, other=0.0) + d_h * o * (1 - tanh * tanh)
     forget = f * overlap + (master_forget - overlap)
     write = i * overlap + (master_input - overlap)
-    d_forget, d_write = d_c * old, d_c * update
+    d_forget, d_write = d_c * old_cell, d_c * update
     d_gates += row * (4 * H + 2 * M)
-    tl.store(d_gates + u, d_write * overlap * i * (1 - i), mask=inside)
-    tl.store(d_gates + H + u, d_forget * overlap * f * (1 - f), mask=inside)
-    tl.store(d_gates + 2 * H + u, d_c * write * (1 - update * update), mask=inside)
-    tl.store(d_gates + 3 * H + u, d_h * tanh * o * (1 - o), mask=inside)
-    tl.store(d_cell + row * H + u, d_c * forget, mask=inside)
+    tl.store(d_gates + u, d_write * overlap * i * (1 - i), mask=valid)
+    tl.store(d_gates + H + u, d_forget * overlap * f * (1 - f), mask=valid)
+    tl.store(d_gates + 2 * H + u, d_c * write * (1 - update * update), mask=valid)
+    tl.store(d_gates + 3 * H + u, d_h * tanh * o * (1 - o), mask=valid)
+    tl.store(d_cell + row * H + u, d_c * forget, mask=valid)
 
     # Gradients of the overlap, then of the master gates, summed over the units of a chunk.
     d_overlap = d_forget * (f - 1) + d_write * (i - 1)
@@ -153,8 +165,8 @@ def backward_kernel(
         d_master_forget -= tl.load(d_forget_distance + row)
     if d_input_distance is not None:
         d_master_input -= tl.load(d_input_distance + row)
-    d_master_forget = tl.where(in_master, d_master_forget, 0.0)
-    d_master_input = tl.where(in_master, d_master_input, 0.0)
+    d_master_forget = tl.where(valid_master, d_master_forget, 0.0)
+    d_master_input = tl.where(valid_master, d_master_input, 0.0)
     logits = d_gates + 4 * H + m
-    tl.store(logits, _logits_back(s_forget, d_master_forget), mask=in_master)
-    tl.store(logits + M, -_logits_back(s_input, d_master_input), mask=in_master)
+    tl.store(logits, _cumax_backward(softmax_forget, d_master_forget), mask=valid_master)
+    tl.store(logits + M, -_cumax_backward(softmax_input, d_master_input), mask=valid_master)

@@ -47,7 +47,7 @@ def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> No
 
 
 def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:
-    """The arguments of the kernels after the tensors (H, M, C, BM, BC), and their launch options."""
+    """The arguments H, M, C, BLOCK_MASTER and BLOCK_CHUNK of the kernels, and their launch options."""
     hidden_size, masters = saved.cells.shape[1], saved.softmax.shape[2]
     chunk_size = hidden_size // masters
     blocks = [1 << (size - 1).bit_length() for size in (masters, chunk_size)]

@@ -59,7 +59,7 @@ def _why_no_library(double: bool) -> str | None:
 class _Native(Implementation):
     """The loop over time in C.
 
-    The saved tensors are the gates after their activation functions, (P, G), in the order that arguments.h
+    The saved tensors are the gates after their activation functions, (P, G), in the order that parts.h
     describes; the softmax of the logits of both master gates, (P, 2M); the cells, (P, H); and the number of
     parts into which the units were divided, ().
     """

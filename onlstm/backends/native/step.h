@@ -33,8 +33,8 @@ static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, sc
         g[u] = tanh_from_exp(g[u]);
         o[u] = sigmoid(o[u]);
         scalar_t forget = f[u] * overlap + (master_forget[u] - overlap); /* f̂ */
-        scalar_t input = i[u] * overlap + (master_input[u] - overlap);   /* î */
-        scalar_t new_c = forget * old_c[u] + input * g[u];
+        scalar_t write = i[u] * overlap + (master_input[u] - overlap);   /* î */
+        scalar_t new_c = forget * old_c[u] + write * g[u];
         c[u] = new_c;
         h[u] = o[u] * tanh_from_exp(new_c);
     }
@@ -62,19 +62,19 @@ static void step_backward(const Pass *p, int64_t part, int64_t t, int64_t row, s
     SIMD for (int64_t u = 0; u < units; u++) {
         scalar_t overlap = master_forget[u] * master_input[u], tanh_c = tanh_from_exp(c[u]);
         scalar_t forget = f[u] * overlap + (master_forget[u] - overlap);
-        scalar_t input = i[u] * overlap + (master_input[u] - overlap);
+        scalar_t write = i[u] * overlap + (master_input[u] - overlap);
         scalar_t d_c = d_cell[u] + d_h[u] * o[u] * (1 - tanh_c * tanh_c);
-        scalar_t d_forget = d_c * old_c[u], d_input = d_c * g[u];
-        scalar_t d_overlap = d_forget * (f[u] - 1) + d_input * (i[u] - 1);
+        scalar_t d_forget = d_c * old_c[u], d_write = d_c * g[u];
+        scalar_t d_overlap = d_forget * (f[u] - 1) + d_write * (i[u] - 1);
         d_o[u] = d_h[u] * tanh_c * o[u] * (1 - o[u]);
-        d_g[u] = d_c * input * (1 - g[u] * g[u]);
+        d_g[u] = d_c * write * (1 - g[u] * g[u]);
         d_f[u] = d_forget * overlap * f[u] * (1 - f[u]);
-        d_i[u] = d_input * overlap * i[u] * (1 - i[u]);
+        d_i[u] = d_write * overlap * i[u] * (1 - i[u]);
         d_cell[u] = d_c * forget;
         scalar_t master_forget_u = master_forget[u];
         /* The gradients of f̃ and ĩ take their place. */
         master_forget[u] = d_forget + d_overlap * master_input[u];
-        master_input[u] = d_input + d_overlap * master_forget_u;
+        master_input[u] = d_write + d_overlap * master_forget_u;
     }
     scalar_t *d_master_forget = p->d_master_gates + row * 2 * M + first, *d_master_input = d_master_forget + M;
     for (int64_t m = 0; m < chunks; m++) { /* sums over the units of a chunk */

@@ -130,12 +130,12 @@ class _Recurrence(torch.autograd.Function):
         from ordered_memory.backends.triton.kernels import forward_kernel
 
         dropout = DropoutMasks(*tensors[:5])
-        inputs, query, memory, candidate, occupancy = (tensor.contiguous() for tensor in tensors[5:10])
+        inputs, queries, memory, candidate, occupancy = (tensor.contiguous() for tensor in tensors[5:10])
         weights = Weights(*tensors[10:])
         tape = _new_tape(settings, len(inputs), memory, candidate, occupancy, dropout.key is not None)
         output = torch.zeros_like(inputs)
         by_input = _operands(weights, settings.operand, transposed=True)
-        _launch(forward_kernel, settings, dropout, tape, inputs, query, lengths, output, by_input)
+        _launch(forward_kernel, settings, dropout, tape, inputs, queries, lengths, output, by_input)
         # With `keep` there are the states of all steps, and sequence b ends after lengths[b]; else only the
         # last.
         last = lengths.long() if settings.keep else torch.zeros_like(lengths, dtype=torch.long)
@@ -143,7 +143,7 @@ class _Recurrence(torch.autograd.Function):
         state = [history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)]
         if settings.keep:
             ctx.settings = settings
-            ctx.save_for_backward(lengths, *tensors[:5], inputs, query, *weights, *tape)
+            ctx.save_for_backward(lengths, *tensors[:5], inputs, queries, *weights, *tape)
         return output, *state, tape.attention.clone()
 
     @staticmethod
@@ -152,14 +152,22 @@ class _Recurrence(torch.autograd.Function):
 
         forbid_double_backward()
         settings, saved = ctx.settings, ctx.saved_tensors
-        lengths, inputs, query = saved[0], saved[6], saved[7]
+        lengths, inputs, queries = saved[0], saved[6], saved[7]
         dropout = DropoutMasks(*saved[1:6])
         weights, tape = Weights(*saved[8:19]), Tape(*saved[19:])
         by_output = _operands(weights, settings.operand, transposed=False)
         new = _new_gradients(settings.operand, inputs, tape.attention, gradients)
-        _launch(backward_kernel, settings, dropout, tape, inputs, query, lengths, new, by_output)
+        _launch(backward_kernel, settings, dropout, tape, inputs, queries, lengths, new, by_output)
         weight_gradients = _weight_gradients(tape, new, settings.normalized)
-        return *[None] * 7, new.inputs, new.query, new.memory, new.candidate, new.occupancy, *weight_gradients
+        return (
+            *[None] * 7,
+            new.inputs,
+            new.queries,
+            new.memory,
+            new.candidate,
+            new.occupancy,
+            *weight_gradients,
+        )
 
 
 def _launch(
@@ -173,15 +181,15 @@ def _launch(
     rows = _tile_rows(settings, width)
     columns = min(4 * width, 256)
     plan = KernelPlan(
-        ROWS=rows,
+        BLOCK_M=rows,
         WIDTH=width,
-        SLOTS=max(2, 1 << (num_slots - 1).bit_length()),
+        BLOCK_SLOTS=max(2, 1 << (num_slots - 1).bit_length()),
         # 32 KiB of weights a stage: two in flight cover the latency of the cache, and three fit any GPU.
-        CHUNK=min(width, 32768 // settings.operand.itemsize // columns),
-        COLUMNS=columns,
-        STAGES=3,
+        BLOCK_K=min(width, 32768 // settings.operand.itemsize // columns),
+        BLOCK_N=columns,
+        NUM_STAGES=3,
         NORMALIZED=settings.normalized,
-        PRECISION="ieee" if settings.exact else "tf32",
+        INPUT_PRECISION="ieee" if settings.exact else "tf32",
         HISTORY=int(settings.keep),
         SCORE_MASKS=dropout.key is not None,
         CELL_MASKS=dropout.memory is not None,
@@ -230,7 +238,7 @@ def _new_tape(
         attention=memory.new_zeros(steps, *memory.shape[:2]),
         key_inputs=memory.new_zeros(*pairs, width, dtype=operand) if drop_keys else None,
         keys=memory.new_empty(*pairs, width),
-        joined=memory.new_zeros(*pairs, 2 * width, dtype=operand),
+        cell_inputs=memory.new_zeros(*pairs, 2 * width, dtype=operand),
         hidden=memory.new_zeros(*pairs, 4 * width, dtype=operand),
         gates=memory.new_empty(*pairs, 4 * width),
     )
@@ -252,7 +260,7 @@ def _new_gradients(
         candidate=candidate,
         occupancy=occupancy,
         inputs=torch.zeros_like(inputs),
-        query=torch.zeros_like(inputs),
+        queries=torch.zeros_like(inputs),
         keys=inputs.new_zeros(*pairs, width, dtype=operand),
         hidden=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
         gates=inputs.new_zeros(*pairs, 4 * width, dtype=operand),
@@ -269,7 +277,7 @@ def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights
         return (outputs.t() @ inputs).float(), outputs.sum(0, dtype=torch.float32)
 
     key, key_bias = matrix_and_bias(found.keys, key_inputs)
-    w_in, b_in = matrix_and_bias(found.hidden, tape.joined)
+    w_in, b_in = matrix_and_bias(found.hidden, tape.cell_inputs)
     w_out, b_out = matrix_and_bias(found.gates, tape.hidden)
     norm, norm_bias, score, *key_gradients = found.vectors.sum(0).unbind()
     key_norm, key_norm_bias = key_gradients if normalized else (None, None)

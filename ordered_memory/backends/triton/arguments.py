@@ -12,26 +12,26 @@ class KernelPlan(NamedTuple):
     """The compile-time constants of a kernel, each a `constexpr`.
 
     Args:
-        ROWS: number of sequences of a tile.
+        BLOCK_M: number of sequences of a tile.
         WIDTH: W.
-        SLOTS: N, rounded up to a power of two.
-        CHUNK: number of terms that a matrix product adds at a time.
-        COLUMNS: maximum number of columns of a matrix product.
-        STAGES: number of chunks of weights that are prefetched (pipeline stages).
+        BLOCK_SLOTS: N, rounded up to a power of two.
+        BLOCK_K: number of terms that a matrix product adds at a time.
+        BLOCK_N: maximum number of columns of a matrix product.
+        NUM_STAGES: number of chunks of weights that are prefetched (pipeline stages).
         NORMALIZED: whether the score is the normalized one.
-        PRECISION: input precision of products with float32 operands.
+        INPUT_PRECISION: input precision of products with float32 operands.
         HISTORY: 1 if the states of all steps are stored, else 0.
         SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.
     """
 
-    ROWS: Any
+    BLOCK_M: Any
     WIDTH: Any
-    SLOTS: Any
-    CHUNK: Any
-    COLUMNS: Any
-    STAGES: Any
+    BLOCK_SLOTS: Any
+    BLOCK_K: Any
+    BLOCK_N: Any
+    NUM_STAGES: Any
     NORMALIZED: Any
-    PRECISION: Any
+    INPUT_PRECISION: Any
     HISTORY: Any
     SCORE_MASKS: Any
     CELL_MASKS: Any
@@ -62,7 +62,7 @@ class Tape(NamedTuple):
         attention: p, (T, B, N).
         key_inputs: M̂[t-1] after dropout (W); None without dropout.
         keys: the score's map of `key_inputs` (W).
-        joined: [M_i; M̂_{i-1}] after dropout (2W).
+        cell_inputs: [M_i; M̂_{i-1}] after dropout (2W).
         hidden: hidden units of the cell, after dropout (4W).
         gates: gates, before the sigmoid, and update (4W).
     """
@@ -73,7 +73,7 @@ class Tape(NamedTuple):
     attention: Any
     key_inputs: Any
     keys: Any
-    joined: Any
+    cell_inputs: Any
     hidden: Any
     gates: Any
 
@@ -95,7 +95,7 @@ class Gradients(NamedTuple):
         output, attention: upstream gradients, (T, B, W) and (T, B, N).
         memory, candidate, occupancy: gradients of the state, (B, N, W) twice and (B, N + 1): of the final
             state before the kernel runs, of the initial state afterwards.
-        inputs, query: accumulated, (T, B, W).
+        inputs, queries: accumulated, (T, B, W).
         keys, hidden, gates: written, (T, B, N, ·): gradients of the results of the key map (W), of the cell's
             first map (4W) and of its second map (4W).
         vectors: accumulated, (B, 5, W): gradients of norm weight and bias, score, key norm weight and bias.
@@ -107,7 +107,7 @@ class Gradients(NamedTuple):
     candidate: Any
     occupancy: Any
     inputs: Any
-    query: Any
+    queries: Any
     keys: Any
     hidden: Any
     gates: Any
