@@ -48,6 +48,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
     check_only_one(config, "text", "data_dir")
     model, vocabulary, trained = load_model(config.checkpoint)
     directory = config.data_dir or trained.data_dir
+    if config.text is None and config.data_dir is None and directory is not None and not directory.exists():
+        raise UserError(f"{directory}: the text of the run is not here; --data-dir names its directory")
     path = config.text or (directory / "test.txt" if directory is not None else None)
     if path is not None:
         sentences = read_sentences(path)

@@ -482,16 +482,22 @@ def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
         assert two == pytest.approx(one, rel=1e-4)
 
 
-def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_is_now(tmp_path):
+def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_is_now(tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
     for name, text in (("train", "a b\nb c <unk>\n" * 20), ("valid", "a b\n"), ("test", "c b\nd a\n")):
-        (tmp_path / f"{name}.txt").write_text(text)
-    assert train(tmp_path / "run", "--data-dir", str(tmp_path), "--epochs", "1") == 0
-    (tmp_path / "train.txt").write_text("c d b a\n")
+        (data / f"{name}.txt").write_text(text)
+    assert train(tmp_path / "run", "--data-dir", str(data), "--epochs", "1") == 0
+    (data / "train.txt").write_text("c d b a\n")
     out, checkpoint = tmp_path / "out.json", tmp_path / "run" / "best.safetensors"
     assert main(["evaluate", "--checkpoint", str(checkpoint), "--json", str(out)]) == 0
     found, results = json.loads(out.read_text()), outcome(tmp_path / "run")[1]
     assert found["loss"] == pytest.approx(results["test_loss"])
     assert found["known_words"] == 0.75
+    moved = data.rename(tmp_path / "moved")
+    assert main(["evaluate", "--checkpoint", str(checkpoint)]) == 2
+    assert "the text of the run is not here; --data-dir names its directory" in capsys.readouterr().err
+    assert main(["evaluate", "--checkpoint", str(checkpoint), "--data-dir", str(moved)]) == 0
 
 
 @pytest.mark.parametrize(
