@@ -156,7 +156,14 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     axes = figure.add_subplot()
     image = axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     vertical = steps > 30 or any(len(token) > MAX_HORIZONTAL_LABEL for token in tokens)
-    axes.set_xticks(range(steps), list(tokens), family="monospace", fontsize=8, rotation=90 * vertical)
+    axes.set_xticks(
+        range(steps),
+        list(tokens),
+        family="monospace",
+        fontsize=8,
+        rotation=90 * vertical,
+        parse_math=False,
+    )
     axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
     axes.set_ylabel("slot")
     axes.set_title(title, fontsize=9)
@@ -222,7 +229,6 @@ def distances_figure(
     figure = _figure(max(3.0, 1.3 + 0.52 * len(words)), sum(heights) + 1.7 * len(names))
     ratios = [ratio for height in heights for ratio in (height, 1.0)]
     rows = figure.subplots(2 * len(names), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
-    labels = [word.replace("$", r"\$") for word in words]  # matplotlib reads $…$ as a formula
     for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
         above, below = rows[2 * number], rows[2 * number + 1]
         _draw_tree(above, tree)
@@ -232,7 +238,14 @@ def distances_figure(
         below.set_ylabel("distance", fontsize=8)
         below.tick_params(labelsize=8, labelbottom=True)
         below.spines[["top", "right"]].set_visible(False)
-        below.set_xticks(range(len(words)), labels, rotation=35, ha="right", rotation_mode="anchor")
+        below.set_xticks(
+            range(len(words)),
+            list(words),
+            rotation=35,
+            ha="right",
+            rotation_mode="anchor",
+            parse_math=False,
+        )
     rows[0].set_xlim(-0.6, len(words) - 0.4)
     return figure
 

@@ -6,7 +6,7 @@ expressions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
@@ -111,7 +111,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     return _score(_read(predicted, "predicted"), _read(gold, "gold"), convention)
 
 
-def baselines(lengths: Sequence[int], seed: int = 0) -> dict[str, list[Tree]]:
+def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
     """Baseline trees, which depend only on the length of a sentence.
 
     Args:
@@ -125,11 +125,12 @@ def baselines(lengths: Sequence[int], seed: int = 0) -> dict[str, list[Tree]]:
         >>> baselines([3])["balanced"]
         [((0, 1), 2)]
     """
+    sizes = list(lengths)
     return {
-        "left-branching": [left_branching(n) for n in lengths],
-        "right-branching": [right_branching(n) for n in lengths],
-        "balanced": [balanced(n) for n in lengths],
-        "random": random_trees(lengths, seed),
+        "left-branching": [left_branching(n) for n in sizes],
+        "right-branching": [right_branching(n) for n in sizes],
+        "balanced": [balanced(n) for n in sizes],
+        "random": random_trees(sizes, seed),
     }
 
 

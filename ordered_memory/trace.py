@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
@@ -153,12 +154,12 @@ def read_attention(
         )
     num_slots = p.shape[1]
     forward = forward_mask(p)
-    below = torch.cat([forward[:-1, 1:], torch.ones(len(p) - 1, 1, dtype=p.dtype)], dim=-1)
+    below = torch.cat([forward[:-1, 1:], p.new_ones(len(p) - 1, 1)], dim=-1)
     rows = {
         "attention": p,
         "forward_mask": forward,
         "backward_mask": backward_mask(p),
-        "occupancy": torch.cat([torch.zeros(1, num_slots, dtype=p.dtype), below]),
+        "occupancy": torch.cat([p.new_zeros(1, num_slots), below]),
     }
     if direction == "backward":
         rows = {name: values.flip(0) for name, values in rows.items()}
@@ -269,7 +270,7 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         TypeError, ValueError: not a tree over the words, or the words are not among the tokens.
     """
     size = len(trace["tokens"])
-    positions = list(range(size) if words is None else words)
+    positions = [operator.index(word) for word in (range(size) if words is None else words)]
     if positions != sorted(set(positions) & set(range(size))):
         raise ValueError(
             f"expected words to be increasing positions in 0..{size - 1}, got {reprlib.repr(positions)}"

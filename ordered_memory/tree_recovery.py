@@ -74,13 +74,12 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
     values = _one_per_token(pointers, "pointers")
     if not values:
         raise ValueError("expected pointers to have an entry for each token, got none")
-    for token, pointer in enumerate(values[1:], start=1):
-        if not 0 <= operator.index(pointer) < num_slots:
-            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{token}] = {pointer}")
+    slots = [operator.index(pointer) + 1 for pointer in values[1:]]  # a small integer type would overflow
     counts = [0]
     subtrees, head = 1, num_slots
-    for pointer in values[1:]:
-        slot = pointer + 1
+    for token, slot in enumerate(slots, start=1):
+        if not 1 <= slot <= num_slots:
+            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{token}] = {slot - 1}")
         counts.append(max(0, min(slot - head, subtrees - 1)))
         subtrees += 1 - counts[-1]
         head = slot - 1
@@ -322,7 +321,8 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     if not sizes:
         return []
     # torch-struct computes the argmax as a gradient, and sets requires_grad on the tensor that it gets.
-    with torch.inference_mode(False), torch.enable_grad():
+    # It also makes tensors on the default device.
+    with torch.inference_mode(False), torch.enable_grad(), scores.device:
         ends = torch.tensor(sizes, device=scores.device)
         potentials = _within(scores.detach(), ends)
         if not bool(potentials.isfinite().all()):

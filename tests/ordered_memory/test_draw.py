@@ -1,5 +1,6 @@
 """Drawings: words in their order, slots and layers the right way round, and no more imports than needed."""
 
+import io
 import re
 import sys
 from xml.etree import ElementTree
@@ -106,6 +107,18 @@ def test_heat_map_has_the_root_slot_at_the_bottom():
 def test_heat_map_of_other_words_is_an_error():
     with pytest.raises(ValueError, match="T = 4 tokens"):
         attention_figure(np.zeros((3, 3)), WORDS)
+
+
+def test_words_are_not_read_as_formulas():
+    words = [r"$\alpha$", r"$\no-command$", "$"]
+    for figure in (
+        attention_figure(np.eye(3), words),
+        distances_figure(np.ones((1, 3)), words, [((0, 1), 2)], ["layer 1"]),
+    ):
+        figure.savefig(io.BytesIO())
+        labels = [label for axes in figure.axes for label in axes.get_xticklabels()]
+        assert [label.get_text() for label in labels if "$" in label.get_text()] == words
+        assert not any(label.get_parse_math() for label in labels if label.get_text() in words)
 
 
 def test_bars_of_text_keep_words_values_and_order():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
-from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, compare, format_report, span_f1
+from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, baselines, compare, format_report, span_f1
 from ordered_memory.trees import to_chart
 
 CONVENTIONS = [(level, whole) for level in ("corpus", "sentence") for whole in (True, False)]
@@ -155,6 +155,10 @@ def test_comparison_scores_every_baseline_on_the_same_sentences():
     assert scores["balanced"] == scores["model"]
     expected = span_f1([left_branching(n) for n in lengths], gold, **ON_LSTM)
     assert scores["left-branching"] == expected
+
+
+def test_baselines_of_an_iterator_are_those_of_a_list():
+    assert baselines(iter([5, 3])) == baselines([5, 3])
 
 
 def test_report_states_its_conventions():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from ordered_memory.trace import (
     Trace,
     add_true_tree,
     add_values,
+    empty_trace,
     nodes_of,
     read_attention,
     read_distances,
@@ -175,6 +178,13 @@ def test_every_dtype_is_read_with_gradients_or_without(dtype: torch.dtype) -> No
     assert read_distances(d.to(dtype).requires_grad_(), list("abcd")) == read_distances(d, list("abcd"))
 
 
+def test_a_trace_does_not_depend_on_the_default_device() -> None:
+    attention = hard((0, 2, 1, 2), 3)
+    expected = read_attention(attention, list("abcd"))
+    with torch.device("meta"):
+        assert read_attention(attention, list("abcd")) == expected
+
+
 def test_constituents_are_marked_by_the_words_in_them() -> None:
     tokens = ["(", "a", "b", ")", "c"]
     trace = read_attention(hard((0, 2, 1, 2, 2), 3), tokens)
@@ -290,6 +300,14 @@ def test_true_trees_of_any_shape() -> None:
     one = read_attention(torch.zeros(1, 3), ["a"])
     add_true_tree(one, 0)
     assert one["true_nodes"] == one["nodes"] == []
+
+
+@pytest.mark.parametrize("words", [np.array([1, 2, 4]), torch.tensor([1, 2, 4])])
+def test_words_may_be_an_array(words: Any) -> None:
+    trace, expected = empty_trace(list("(ab)c")), empty_trace(list("(ab)c"))
+    add_true_tree(trace, ((0, 1), 2), words)
+    add_true_tree(expected, ((0, 1), 2), [1, 2, 4])
+    assert to_json([trace]) == to_json([expected])
 
 
 def test_traces_have_no_keys_for_what_a_model_does_not_have() -> None:

@@ -91,6 +91,13 @@ def test_shift_reduce_equals_the_published_algorithm_on_every_pointer_sequence()
                 assert recovery.shift_reduce([0, *pointers], num_slots) == expected
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64])
+def test_pointers_of_a_narrow_type_do_not_overflow(dtype):
+    for pointers, num_slots in (([0, 0, 2, 1, 2, 0, 2], 3), ([0, 127, 126, 127], 200)):
+        expected = recovery.shift_reduce(pointers, num_slots)
+        assert recovery.shift_reduce(np.array(pointers, dtype=dtype), num_slots) == expected
+
+
 def test_fractions_are_no_pointers():
     with pytest.raises(TypeError, match="integer"):
         recovery.shift_reduce([0, 1.7], 3)
@@ -224,6 +231,13 @@ def test_cky_leaves_its_argument_alone_and_works_without_gradients(context):
         assert recovery.cky(scores * 1) == expected
         assert recovery.cky(scores, [5, 5, 5]) == expected
         assert torch.is_grad_enabled() is False
+
+
+def test_cky_does_not_depend_on_the_default_device():
+    scores = torch.randn(8, 6, 6)
+    expected = recovery.cky(scores)
+    with torch.device("meta"):
+        assert recovery.cky(scores) == expected
 
 
 def test_cky_leaves_a_tensor_that_requires_gradients_alone():
