@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onlstm.layer import ONLSTM, Distances
 from onlstm.parameters import State
-from ordered_memory.checks import check_fraction
+from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 
@@ -130,6 +130,8 @@ class LanguageModel(LanguageModelBase):
     layer; and DropConnect on the recurrent weights, with one mask per call. The output layer may share the
     weights of the embedding.
 
+    The probabilities of dropout are also attributes. Setting one takes effect at the next call.
+
     Args:
         vocabulary_size: V, number of words.
         embedding_size: E, number of features of an embedded word.
@@ -147,9 +149,8 @@ class LanguageModel(LanguageModelBase):
         backend: backend of ON-LSTM, see `onlstm.ONLSTM`.
         vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
-        TypeError: a size has the wrong type.
-        ValueError: an argument is out of range, or `chunk_size` does not divide the number of units of a
-            layer.
+        ValueError: a size is not a positive integer, another argument is out of range, or `chunk_size` does
+            not divide the number of units of a layer.
     Example:
         >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
         >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape
@@ -176,10 +177,13 @@ class LanguageModel(LanguageModelBase):
     ) -> None:
         if recurrent not in ("onlstm", "lstm"):
             raise ValueError(f"recurrent must be 'onlstm' or 'lstm', got {recurrent!r}")
-        if vocabulary_size < 1 or num_layers < 1:
-            raise ValueError(
-                f"vocabulary_size and num_layers must be at least 1, got {vocabulary_size} and {num_layers}"
-            )
+        check_positive(
+            vocabulary_size=vocabulary_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            chunk_size=chunk_size,
+        )
         check_fraction(
             input_dropout=input_dropout,
             hidden_dropout=hidden_dropout,
@@ -199,7 +203,7 @@ class LanguageModel(LanguageModelBase):
         self.input_dropout = input_dropout
         self.hidden_dropout = hidden_dropout
         self.output_dropout = output_dropout
-        self.weight_dropout = weight_dropout
+        self._weight_dropout = weight_dropout
         sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last]
         if recurrent == "onlstm" and tied and embedding_size % chunk_size:
             raise ValueError(
@@ -213,6 +217,19 @@ class LanguageModel(LanguageModelBase):
             for features, units in itertools.pairwise(sizes)
         )
         self.reset_parameters()
+
+    @property
+    def weight_dropout(self) -> float:
+        """The probability of dropping a recurrent weight, of all layers. It may be set."""
+        return self._weight_dropout
+
+    @weight_dropout.setter
+    def weight_dropout(self, value: float) -> None:
+        check_fraction(weight_dropout=value)
+        self._weight_dropout = value
+        for layer in self.layers:
+            if isinstance(layer, ONLSTM):
+                layer.weight_dropout = value
 
     def reset_parameters(self) -> None:
         """Initialize all parameters again, embedding and output weights uniformly in [-0.1, 0.1]."""

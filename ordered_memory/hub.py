@@ -80,7 +80,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     """Mixin that adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a module.
 
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
-    in safetensors format and match the model exactly, and a damaged directory raises a ValueError.
+    in safetensors format and match the model exactly, and a damaged directory raises a ValueError. As there,
+    constructor arguments are saved if they are JSON values and have names of their own: a dtype, or what
+    `*args` receives, is not.
     """
 
     usage = ""
@@ -95,6 +97,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str], **options: Any) -> Self:
         """Load a saved model, in evaluation mode.
+
+        The dtype of the parameters is that of a newly constructed model, whatever was saved.
 
         Args:
             pretrained_model_name_or_path: a directory, or a name on the Hugging Face Hub, "owner/name".

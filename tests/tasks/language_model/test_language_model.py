@@ -130,6 +130,19 @@ def test_dropconnect_of_an_lstm_is_an_lstm_with_fewer_weights():
     torch.testing.assert_close(model.eval()(tokens).logits, model(tokens).logits)
 
 
+@pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
+def test_probabilities_of_dropout_that_are_set_later_act(recurrent):
+    tokens = torch.randint(11, (6, 2))
+    model = build(recurrent)
+    before = model(tokens).logits
+    for name in NO_DROPOUT:
+        setattr(model, name, 0.5)
+        assert getattr(model, name) == 0.5
+        assert not torch.equal(model(tokens).logits, before), name
+        setattr(model, name, 0.0)
+        assert torch.equal(model(tokens).logits, before), name
+
+
 def test_distances_are_of_every_layer_and_of_on_lstm_only():
     model = build(ON_LSTM)
     out = model(torch.randint(11, (5, 2)), distances=True)
@@ -150,6 +163,8 @@ def test_distances_are_of_every_layer_and_of_on_lstm_only():
         ({"chunk_size": 3}, "hidden_size=8 must be divisible by chunk_size=3"),
         ({"recurrent": "gru"}, "'gru'"),
         ({"num_layers": 0}, "num_layers"),
+        ({"chunk_size": 0}, "chunk_size must be an integer of at least 1, got 0"),
+        ({"num_layers": 2.0}, "num_layers must be an integer of at least 1, got 2.0"),
         ({"weight_dropout": 1.5}, "weight_dropout"),
         ({"input_dropout": -1}, "input_dropout"),
     ],
