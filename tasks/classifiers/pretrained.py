@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -13,6 +15,7 @@ from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import write_directory
+from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
 from tasks.runs.run_directory import config_to_dict
 
@@ -54,9 +57,23 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Returns:
             A data set with one example.
         Raises:
-            UserError: the text is not well-formed.
+            UserError: the text is not well-formed, or the example has another number of texts.
         """
         raise NotImplementedError
+
+    @staticmethod
+    def check_texts(texts: Sequence[str], number: int, kind: str) -> None:
+        """Check that the texts of one example are complete.
+
+        Args:
+            texts: the caller's arguments.
+            number: how many texts an example has.
+            kind: what they are, for the error message.
+        Raises:
+            UserError: another number of texts, or something else than text.
+        """
+        if len(texts) != number or not all(isinstance(text, str) for text in texts):
+            raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -83,12 +100,12 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         return cls.load(find_checkpoint(pretrained_model_name_or_path, **options))
 
     def answer(self, *texts: str) -> Answer:
-        """Predict the class of one example, on the CPU and in evaluation mode.
+        """Predict the class of one example, on the CPU. The model is in evaluation mode afterwards.
 
         Args:
             texts: one expression or sentence, or two formulas, as the task writes them.
         Raises:
-            UserError: the text is not well-formed.
+            UserError: the text is not well-formed, or the example has another number of texts.
         """
         prediction = predict_example(self, self.read_text(*texts), 0, self.config.test_num_slots)
         probabilities = dict(zip(self.classes, prediction.probabilities.tolist(), strict=True))

@@ -42,6 +42,7 @@ class ListOpsModel(Classifier):
 
     @staticmethod
     def read_text(*texts: str) -> Dataset:
+        Classifier.check_texts(texts, 1, "expression")
         return Dataset.from_texts(texts).with_trees()
 
     @classmethod

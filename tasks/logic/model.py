@@ -61,6 +61,7 @@ class LogicModel(Classifier):
 
     @staticmethod
     def read_text(*texts: str) -> Dataset:
+        Classifier.check_texts(texts, 2, "formulas")
         left, right = (" ".join(without_idle_brackets(tokenize(text))) for text in texts)
         return Dataset([make_pair(left, right)], trees=True)
 

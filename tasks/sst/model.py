@@ -55,10 +55,11 @@ class SentimentModel(Classifier):
 
     @staticmethod
     def read_text(*texts: str) -> PhraseData:
-        check_text(" ".join(texts), "the sentence")
-        words = NLTKWordTokenizer().tokenize(" ".join(texts))
+        Classifier.check_texts(texts, 1, "sentence")
+        check_text(texts[0], "the sentence")
+        words = NLTKWordTokenizer().tokenize(texts[0])
         if not words:
-            raise UserError(f"the sentence must have one word or more, got {' '.join(texts)!r}")
+            raise UserError(f"the sentence must have one word or more, got {texts[0]!r}")
         return unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
 
     @classmethod

@@ -205,6 +205,20 @@ def test_the_shipped_models_answer_in_a_line(name, texts, answer):
     assert pretrained(name).answer(*texts).answer == answer
 
 
+@pytest.mark.parametrize(
+    ("name", "texts", "message"),
+    [
+        ("listops", ["1", "2"], r"expected 1 expression as text, got \('1', '2'\)"),
+        ("listops", [5], r"expected 1 expression as text, got \(5,\)"),
+        ("logic", ["( a )"], r"expected 2 formulas as text, got \('\( a \)',\)"),
+        ("sst2", ["good", "bad"], r"expected 1 sentence as text, got \('good', 'bad'\)"),
+    ],
+)
+def test_an_answer_is_for_one_example(name, texts, message):
+    with pytest.raises(UserError, match=message):
+        pretrained(name).answer(*texts)
+
+
 def test_a_shipped_model_is_exported_with_its_words(tmp_path):
     model = pretrained("sst5")
     model.save_pretrained(tmp_path)
