@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from torch import nn
 
@@ -46,8 +47,8 @@ class ListOpsModel(Classifier):
         return Dataset.from_texts(texts).with_trees()
 
     @classmethod
-    def load(cls, path: Path) -> ListOpsModel:
-        return load_model(path)[0]
+    def load(cls, path: Path) -> Self:
+        return load_trained(path, ListOpsConfig, cls)[0]
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Compute the logits of a batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -66,8 +67,8 @@ class LogicModel(Classifier):
         return Dataset([make_pair(left, right)], trees=True)
 
     @classmethod
-    def load(cls, path: Path) -> LogicModel:
-        return load_model(path)[0]
+    def load(cls, path: Path) -> Self:
+        return load_trained(path, LogicConfig, cls)[0]
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         """Compute the logits of a batch.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from nltk.tokenize import NLTKWordTokenizer
@@ -63,8 +63,20 @@ class SentimentModel(Classifier):
         return unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
 
     @classmethod
-    def load(cls, path: Path) -> SentimentModel:
-        return load_trained(path, SentimentConfig, build_model, metadata_key=EMBEDDING)[0]
+    def load(cls, path: Path) -> Self:
+        return load_trained(path, SentimentConfig, cls.build, metadata_key=EMBEDDING)[0]
+
+    @classmethod
+    def build(cls, config: SentimentConfig, description: Any) -> Self:
+        """Build the model of a checkpoint; its weights are loaded later.
+
+        Args:
+            config: the training configuration.
+            description: of the embedding; see `describe`.
+        Raises:
+            UserError: see `restore`; or the encoder does not accept an option.
+        """
+        return cls(config, restore(config, description))
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}
@@ -100,15 +112,3 @@ class SentimentModel(Classifier):
         pieces = to_device(self.embedding.tokenize(words), device)
         vectors: tuple[Tensor, Tensor] = self.embedding(pieces)
         return vectors
-
-
-def build_model(config: SentimentConfig, description: Any) -> SentimentModel:
-    """Build the model of a checkpoint; its weights are loaded later.
-
-    Args:
-        config: the training configuration.
-        description: of the embedding; see `describe`.
-    Raises:
-        UserError: see `restore`; or the encoder does not accept an option.
-    """
-    return SentimentModel(config, restore(config, description))

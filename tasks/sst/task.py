@@ -23,7 +23,7 @@ from tasks.sst.dataset import PhraseData, unlabelled_phrases
 from tasks.sst.download import fetch
 from tasks.sst.embedding import WORDS, WordEmbedding, describe
 from tasks.sst.grammar import generate_treebank
-from tasks.sst.model import CLASSES, SentimentModel, build_model
+from tasks.sst.model import CLASSES, SentimentModel
 from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
 from tasks.sst.vectors import SHOWN_WORDS, Vectors, coverage_text, load_vectors
 
@@ -192,7 +192,7 @@ SST = ClassifierTask(
     unit="sentences",
     classes=lambda config: CLASSES[config.classes],
     config_class=SentimentConfig,
-    build_model=build_model,
+    build_model=SentimentModel.build,
     load_splits=_load_splits,
     accuracy_groups=_groups,
     read_file=lambda config, path: _sentences(config, read_trees(path)),

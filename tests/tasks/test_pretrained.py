@@ -53,6 +53,8 @@ def test_classifiers_answer_as_their_checkpoints_do(task, small_runs, exported, 
         assert_same_weights(other, original)
         assert other.answer(*texts) == original.answer(*texts)
         assert other.metadata() == original.metadata()
+    subclass = type("Subclass", (kind,), {})
+    assert type(subclass.from_pretrained(tmp_path)) is subclass
 
 
 def test_language_models_keep_their_vocabulary(small_runs, exported):
