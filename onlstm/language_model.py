@@ -225,6 +225,13 @@ class LanguageModel(LanguageModelBase):
 
     @weight_dropout.setter
     def weight_dropout(self, value: float) -> None:
+        """Set the probability for all layers.
+
+        Args:
+            value: in [0, 1].
+        Raises:
+            ValueError: it is outside [0, 1].
+        """
         check_fraction(weight_dropout=value)
         self._weight_dropout = value
         for layer in self.layers:

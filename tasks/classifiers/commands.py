@@ -173,7 +173,7 @@ def load_and_predict(
     """
     config.check()
     if config.heat_map is not None:
-        if not config.heat_map.name:
+        if config.heat_map.is_dir():
             raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")
         if data.sentence_lengths.max() > LONGEST_DRAWN:
             raise UserError(
