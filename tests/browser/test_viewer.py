@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from ordered_memory.tree_recovery import DECODINGS, from_distances, shift_reduce
 from ordered_memory.trees import Span, spans
 from tests.browser.conftest import OpenPage
 
+DOCS = Path(__file__).parents[2] / "docs"
 CODE = "<script>alert(1)</script>"
 
 
@@ -498,8 +501,9 @@ def test_long_sequences_and_long_lists_do_not_stutter(show: Any) -> None:
     assert a_step < 1000 / 30
 
 
-@pytest.mark.parametrize("name", ["listops", "sentiment"])
-def test_the_saved_pages_of_the_documentation_open(open_page: OpenPage, name: str) -> None:
-    path = Path(__file__).parents[2] / "docs" / f"viewer-{name}.html"
-    page = open_page(path.as_uri(), offline=True)
-    assert page.locator(".om-node[data-state=new]").count() > 0
+def test_the_pages_of_the_documentation_open(open_page: OpenPage, tmp_path: Path) -> None:
+    pages: Callable[[], dict[str, str]] = runpy.run_path(str(DOCS / "viewer_pages.py"))["pages"]
+    for name, text in pages().items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        page = open_page((tmp_path / name).as_uri(), offline=True)
+        assert page.locator(".om-node[data-state=new]").count() > 0
