@@ -1,4 +1,8 @@
-"""Docstrings as the site's parser wants them: a blank line before every section, and Examples for Example."""
+"""Docstrings as the site's parser wants them.
+
+A blank line before every section, Examples for Example, and an entry for each name of an entry such as
+`predicted, gold: see ...`.
+"""
 
 import re
 from typing import Any
@@ -6,6 +10,7 @@ from typing import Any
 import griffe
 
 HEADER = re.compile(r"\n+((?:Args|Returns|Raises|Example):\n)")
+SEVERAL = re.compile(r"^ {4}((?:\w+, )+\w+)(:.*\n?(?: {5,}.*\n?)*)", re.MULTILINE)
 
 
 class SeparateSections(griffe.Extension):
@@ -19,5 +24,12 @@ class SeparateSections(griffe.Extension):
             kwargs: not used.
         """
         if obj.docstring is not None:
-            separated = HEADER.sub(r"\n\n\1", obj.docstring.value)
+            separated = HEADER.sub(r"\n\n\1", SEVERAL.sub(_one_each, obj.docstring.value))
             obj.docstring.value = separated.replace("\n\nExample:\n", "\n\nExamples:\n")
+
+
+def _one_each(entry: re.Match[str]) -> str:
+    """An entry for each name, all with the same text."""
+    names, text = entry.groups()
+    text = text if text.endswith("\n") else f"{text}\n"
+    return "".join(f"    {name}{text}" for name in names.split(", "))

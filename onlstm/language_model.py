@@ -285,6 +285,15 @@ class LanguageModel(LanguageModelBase):
         return LanguageModelOutput(self._logits(x), new_state, raw, x, stacked)
 
     def syntactic_distances(self, tokens: Tensor) -> Tensor:
+        """The forget distances of every layer, from which trees are recovered.
+
+        Args:
+            tokens: word ids, (T, B) int64. The distance of the first word has no meaning.
+        Returns:
+            (L, T, B). A large distance means that a constituent ends before the word.
+        Raises:
+            ValueError: `tokens` does not have two axes, or the model is an LSTM, which has no distances.
+        """
         distances = self(tokens, distances=True).distances
         assert distances is not None
         forget: Tensor = distances.forget

@@ -84,8 +84,8 @@ def tree_svg(
         sentiment: sentiment of every node by first and last word, (i, i) for single words, from -1 (negative)
             to 1 (positive). Nodes are then drawn as circles whose colour and size show it.
     Returns:
-        One <svg> element. A page may style its classes: `branch`, `branch wrong`, `leaf`, and `node positive`
-        or `node negative` with its `--strength` (percent).
+        One `<svg>` element. A page may style its classes: `branch`, `branch wrong`, `leaf`, and
+        `node positive` or `node negative` with its `--strength` (percent).
     Raises:
         TypeError: not a tree.
         ValueError: not a tree over the tokens, or the sentiment of a node is missing or outside [-1, 1].

@@ -1,5 +1,6 @@
 """What the README and the site show works: their Python runs, and so do their commands, made quick."""
 
+import ast
 import contextlib
 import gzip
 import importlib
@@ -17,6 +18,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -60,6 +62,25 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, monkeypatch
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     run(page)
+
+
+@pytest.mark.parametrize("package", ["ordered_memory", "onlstm", "ordered_memory.trace"])
+def test_the_api_pages_have_every_public_name(package):
+    pages = " ".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    documented = set(re.findall(r"\w+", pages))
+    hidden = {"HasAttention"}  # a protocol for type checkers
+    assert set(importlib.import_module(package).__all__) - documented <= hidden
+
+
+def test_docstrings_contain_no_html_outside_of_code():
+    """A page would take `<style>` for an element, and hide what follows."""
+    for package in ("ordered_memory", "onlstm"):
+        for file in (ROOT / package).rglob("*.py"):
+            tree = ast.parse(file.read_text())
+            nodes = (node for node in ast.walk(tree) if isinstance(node, DOCUMENTED))
+            for docstring in filter(None, map(ast.get_docstring, nodes)):
+                text = re.sub(r"`[^`]*`|^ *>>>.*$", "", docstring, flags=re.MULTILINE)
+                assert not re.search(r"</?[a-z]+>", text), (file, docstring)
 
 
 def commands():

@@ -91,13 +91,13 @@ def embed(traces: Sequence[Trace]) -> str:
 
 @cache
 def style() -> str:
-    """The CSS of the viewer, for a <style> element. All class names start with `om-`."""
+    """The CSS of the viewer, for a `<style>` element. All class names start with `om-`."""
     return _read("viewer.css")
 
 
 @cache
 def script() -> str:
-    """The JavaScript of the viewer, for a <script> element.
+    """The JavaScript of the viewer, for a `<script>` element.
 
     It fills each element that `embed` made, and defines `OrderedMemoryViewer`.
     """
