@@ -89,7 +89,7 @@ class OrderedMemory(nn.Module):
             slots to compute.
         recompute_every: number of steps per gradient checkpoint. The forward pass stores the state once every
             `recompute_every` steps, and the backward pass runs the steps in between again. This saves memory
-            for about a third more time. Memory use is lowest near √T. None stores every step.
+            and costs time. Memory use is lowest near √T. None stores every step.
         backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
             `ordered_memory.backends.BACKENDS`. All give the same results, except that from the same seed they
             draw different dropout masks.
