@@ -83,7 +83,8 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     """Train each run for at most this many minutes; a higher limit continues the runs that a lower one
     stopped. None for no limit or, with `demo`, for the preset's."""
     dry_run: bool = False
-    """Only list the runs, their states and their estimated remaining times."""
+    """Only list the runs, their states and their remaining times, estimated from a few training steps of each
+    configuration."""
     directory: Path = Path("runs", "reproduce")
     """Directory for the tables and the runs, which tables share."""
 

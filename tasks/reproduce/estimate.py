@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -47,6 +49,16 @@ class Estimator:
         self.threads = threads
         self._measured: dict[str, float | None] = {}
 
+    @functools.cached_property
+    def _can_time(self) -> bool:
+        """Whether the threads could be set. When first asked, this also says what takes the time."""
+        print("timing a few training steps of each configuration", file=sys.stderr, flush=True)
+        try:
+            use_threads(self)
+        except UserError:
+            return False
+        return True
+
     def seconds_left(self, run: Run) -> float | None:
         """Estimate the remaining training time of a run, without its evaluations.
 
@@ -82,7 +94,7 @@ class Estimator:
         )
         key = json.dumps([task, config_to_dict(measured)])
         if key not in self._measured:
-            self._measured[key] = _measure(measured, task)
+            self._measured[key] = _measure(measured, task) if self._can_time else None
         found = self._measured[key]
         if found is None or small is None:
             return found
@@ -95,7 +107,6 @@ class Estimator:
 def _measure(config: TrainingConfig, task: str) -> float | None:
     """Seconds per training step or, if the task has no SMALL_DATA, per epoch."""
     try:
-        use_threads(config)
         experiment = _prepare(task)(config)
     except UserError:
         return None

@@ -214,6 +214,16 @@ def test_a_dry_run_of_nothing_measures_each_configuration_once(tmp_path, command
     assert Estimator(None).seconds_left(first) > 0
 
 
+def test_estimates_say_once_what_takes_the_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
+    monkeypatch.setattr("tasks.runs.threads._load_average", lambda: 9.0)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    estimator = Estimator(None)
+    for run in runs_of(TABLES["om-table-1"], ReproduceConfig(directory=tmp_path)):
+        assert estimator.seconds_left(run) > 0
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["timing", "warning:"]
+
+
 def test_a_dry_run_whose_data_are_not_here_says_so(tmp_path):
     config = ReproduceConfig(directory=tmp_path, text_data=tmp_path / "nothing")
     run, *_ = runs_of(TABLES["on-table-1"], config)
