@@ -474,8 +474,8 @@ logic --quick --json {missing}/a -> {missing}
 scaling --quick --axes -> --axes
 scaling --quick --nesting 0 -> --nesting
 scaling --quick --backend magic -> --backend
-scaling --quick --out {text} -> {text}
-scaling --quick --out {under_file} -> {text}
+scaling --quick --directory {text} -> {text}
+scaling --quick --directory {under_file} -> {text}
 """
 
 BAD_CHECKPOINTS = (

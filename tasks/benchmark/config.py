@@ -109,7 +109,7 @@ class ScalingConfig(MemoryConfig):
     """What to vary: number of tokens (T), batch size (B), number of slots (N), slot size (D)."""
     backend: str = "auto"
     """Backend of the layer."""
-    out: Path = Path("runs/benchmark")
+    directory: Path = Path("runs/benchmark")
     """Directory for scaling.csv and one plot per axis."""
     nesting: int = 5
     """Nesting depth of the ListOps-style expressions, independent of their length."""
@@ -121,5 +121,5 @@ class ScalingConfig(MemoryConfig):
         if not self.axes:
             raise UserError("--axes must name at least one of T, B, N, D")
         check_at_least(1, self, "nesting")
-        if self.out.exists() and not self.out.is_dir():
-            raise UserError(f"--out {self.out}: is not a directory")
+        if self.directory.exists() and not self.directory.is_dir():
+            raise UserError(f"--directory {self.directory}: is not a directory")

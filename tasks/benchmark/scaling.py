@@ -51,7 +51,7 @@ COLUMNS = (
 
 
 def run_scaling(config: ScalingConfig) -> None:
-    """Print the table of each sweep; write scaling.csv and the plots to `--out`.
+    """Print the table of each sweep; write scaling.csv and the plots to `--directory`.
 
     Args:
         config: the options.
@@ -59,7 +59,7 @@ def run_scaling(config: ScalingConfig) -> None:
         UserError: bad options, or a backend that cannot run here.
     """
     config.set_up()
-    config.out.mkdir(parents=True, exist_ok=True)
+    config.directory.mkdir(parents=True, exist_ok=True)
     print(machine_line(describe(config), f"brackets nest {config.nesting} deep"))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)
     rows: list[Row] = []
@@ -67,10 +67,10 @@ def run_scaling(config: ScalingConfig) -> None:
         swept = [row for value in sweeps[axis] for row in _measure(config, axis, {**base, axis: value})]
         print(f"\n{axis} ({NAMES[axis]})\n{_table(axis, swept)}", flush=True)
         rows += swept
-        write_atomically(config.out / "scaling.csv", _csv(rows))
-        write_atomically(config.out / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
+        write_atomically(config.directory / "scaling.csv", _csv(rows))
+        write_atomically(config.directory / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
     config.write(rows)
-    print(f"\n{config.out / 'scaling.csv'}, and plots in the same directory")
+    print(f"\n{config.directory / 'scaling.csv'}, and plots in the same directory")
 
 
 def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Row]:

@@ -263,7 +263,7 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
         (["--checkpoint", "x", "--config", "listops", "sst"], "it cannot read --config sst"),
         (["scaling", "--backend", "quick"], "--backend must be one of auto, "),
         (["scaling", "--nesting", 0], "--nesting must be at least 1, got 0"),
-        (["scaling", "--out", "pyproject.toml"], "--out pyproject.toml: is not a directory"),
+        (["scaling", "--directory", "pyproject.toml"], "--directory pyproject.toml: is not a directory"),
     ],
 )
 def test_bad_options_are_told_in_one_line(capsys, words, complaint):
@@ -465,7 +465,7 @@ def test_the_long_configuration_has_a_thousand_tokens():
 
 
 def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
-    assert main(["scaling", "--quick", "--no-memory", "--out", str(tmp_path / "new" / "scaling")]) == 0
+    assert main(["scaling", "--quick", "--no-memory", "--directory", str(tmp_path / "new" / "scaling")]) == 0
     directory = tmp_path / "new" / "scaling"
     assert {path.name for path in directory.iterdir()} == {
         "scaling.csv",
