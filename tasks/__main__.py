@@ -8,13 +8,14 @@ import tasks
 
 
 def main() -> None:
-    """Print every task with a one-line description."""
+    """Print every task with the first line of its docstring."""
     packages = [f"tasks.{found.name}" for found in pkgutil.iter_modules(tasks.__path__) if found.ispkg]
     runnable = [name for name in packages if find_spec(f"{name}.__main__") is not None]
     width = max(map(len, runnable))
-    print("usage: python -m TASK [VERB] [OPTIONS]; python -m TASK --help lists verbs and options\n")
+    print("usage: python -m TASK [VERB] [OPTIONS]; python -m TASK --help shows verbs, options and examples\n")
     for name in runnable:
-        print(f"  {name:<{width}}  {import_module(name).__doc__}")
+        sentence = (import_module(name).__doc__ or "").partition("\n")[0]
+        print(f"  {name:<{width}}  {sentence}")
 
 
 if __name__ == "__main__":

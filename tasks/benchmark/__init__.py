@@ -1,1 +1,5 @@
-"""Compare the speed and memory of all backends with other implementations."""
+"""Compare the speed and memory of all backends with other implementations.
+
+python -m tasks.benchmark --config listops
+python -m tasks.benchmark onlstm --quick
+"""

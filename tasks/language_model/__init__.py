@@ -1,1 +1,5 @@
-"""Word language models: ON-LSTM, LSTM and PRPN."""
+"""Word language models: ON-LSTM, LSTM and PRPN.
+
+python -m tasks.language_model --preset demo
+python -m tasks.language_model --preset small --data-dir PTB
+"""

@@ -52,7 +52,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
 
     Args:
         program: the command, for messages: "python -m tasks.listops".
-        about: one sentence about the task, for `--help`.
+        about: for `--help`: one sentence about the task and, after an empty line, examples of commands.
         verbs: verbs by name.
         arguments: without the program; by default `sys.argv[1:]`.
     Returns:
@@ -73,7 +73,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
             raise UserError(f"unknown verb {name!r}: expected one of {', '.join(verbs)}")
         verb = verbs[name]
         called = f"{program} {name}" if named else program
-        description = _sentence(verb.config) if named else _overview(about, verbs)
+        description = _sentence(verb.config) if named else _overview(program, about, verbs)
         if verb.presets is None:
             config = parse(verb.config, words, called, description=description)
         else:
@@ -192,15 +192,18 @@ def option(words: Sequence[str], name: str) -> str | None:
     return value
 
 
-def _overview(about: str, verbs: Mapping[str, Verb]) -> str:
-    """The text above the options of the default verb: the task, and a sentence for each verb."""
+def _overview(program: str, about: str, verbs: Mapping[str, Verb]) -> str:
+    """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
+    sentence, _, examples = inspect.cleandoc(about).partition("\n\n")
     width = max(map(len, verbs))
     lines = []
     for i, (name, verb) in enumerate(verbs.items()):
         text = _sentence(verb.config) + (" The default; its options follow." if i == 0 else "")
         indent = " " * (width + 4)
         lines.append(textwrap.fill(text, 80, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent))
-    return "\n".join([textwrap.fill(about, 80), "", "verbs:", *lines])
+    shown = ["", "examples:", textwrap.indent(examples, "  ")] if examples else []
+    of_verbs = f"verbs (`{program} VERB --help` shows the options of a verb):"
+    return "\n".join([textwrap.fill(sentence, 80), *shown, "", of_verbs, *lines])
 
 
 def _sentence(cls: type[Any]) -> str:

@@ -49,6 +49,7 @@ def test_the_help_of_a_task_lists_its_verbs_and_documents_every_option(name, cap
     for verb in verbs:
         assert re.search(rf"^  {verb} +[A-Z]", overview, re.MULTILINE), verb
     assert "The default; its options follow." in " ".join(overview.split())
+    assert f"examples:\n  python -m tasks.{name}" in overview
     for verb, (config, *_) in verbs.items():
         text = help_of(capsys, name, verb)
         assert config.__doc__.split()[0] in text
