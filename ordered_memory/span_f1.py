@@ -177,7 +177,7 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
     Example:
         >>> scores = compare([0], [0], conventions=[CORPUS_LEVEL])
         >>> print(format_report(scores, punctuation="kept"))
-        unlabelled span F1 of 1 sentences, corpus level, with the whole-sentence span;
+        unlabelled span F1 of 1 sentence, corpus level, with the whole-sentence span;
         punctuation: kept. Spans of one token never count.
                               F1  precision  recall
                    model  1.0000     1.0000  1.0000
@@ -190,7 +190,7 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
     for convention, rows in scores.items():
         sentences = next(iter(rows.values())).sentences
         lines = [
-            f"unlabelled span F1 of {sentences:,} sentences, {convention};",
+            f"unlabelled span F1 of {sentences:,} sentence{'s' * (sentences != 1)}, {convention};",
             f"punctuation: {punctuation}. {ONE_TOKEN}",
             f"{'':16}      F1  precision  recall",
         ]
