@@ -100,6 +100,8 @@ def run_recurrence(
         masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
+    Raises:
+        ValueError: `state` does not fit `inputs` in size, dtype or device.
     """
     check_state(state, inputs.shape[1:2], state.memory.shape[1], inputs.shape[2], inputs)
     outputs, attention = [], []

@@ -272,7 +272,7 @@ def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
     Let a tree be sampled top-down, where a span i..j (inclusive) is split before its token k, i < k ≤ j,
     with probability softmax_k(d_k / τ) over d_{i+1..j}. Then
 
-        log P(tree) = Σ_{spans i..j split before k} d_k / τ - logsumexp_{i<k≤j} d_k / τ.
+        log P(tree) = Σ_{spans i..j split before k} (d_k / τ - logsumexp_{i<l≤j} d_l / τ).
 
     A binary tree splits exactly once before each token but the first, so the first terms have the same sum in
     all trees. What remains is a sum over the spans of the tree: score(i, j) = -logsumexp_{i<k≤j} d_k / τ.
