@@ -79,7 +79,7 @@ class LanguageModelConfig(TrainingConfig):
         if self.data_dir is None and self.sentences < 10:
             raise UserError(
                 "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences "
-                f"must be at least 10, got {self.sentences}"
+                f"must be at least 10, got {self.sentences}; --preset demo generates sentences"
             )
         check_fraction(self, "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
         check_fraction(self, "weight_dropout")
