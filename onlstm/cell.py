@@ -5,6 +5,8 @@ Axes: B batch, H hidden units, C chunk size.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -109,6 +111,9 @@ class ONLSTMCell(nn.Module):
         gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
         hidden, cell, _ = step(gates, hx[1], self.chunk_size)
         return (hidden, cell) if batched else (hidden.squeeze(0), cell.squeeze(0))
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise NotImplementedError("ONLSTMCell cannot be compiled by torch.jit.script; use torch.compile")
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias}, chunk_size={self.chunk_size}"

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.checks import check_device, check_dtype
+from ordered_memory.checks import check_device, check_dtype, check_tensor
 
 State = tuple[Tensor, Tensor]
 """Hidden state and cell state, (h, c)."""
@@ -116,8 +116,12 @@ def check_pair(hx: object) -> None:
     Raises:
         TypeError: `hx` is anything else.
     """
-    if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+    if hx is None:
+        return
+    if not (isinstance(hx, (tuple, list)) and len(hx) == 2):
         raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}")
+    for i, tensor in enumerate(hx):
+        check_tensor(f"hx[{i}]", tensor)
 
 
 def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tensor) -> None:

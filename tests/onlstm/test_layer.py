@@ -398,6 +398,12 @@ def test_a_state_that_is_no_pair_is_named(hx):
             call()
 
 
+@pytest.mark.parametrize("make", [ONLSTM, ONLSTMCell])
+def test_a_half_of_a_state_that_is_no_tensor_is_named(make):
+    with pytest.raises(TypeError, match=r"expected hx\[1\] to be a tensor, got NoneType"):
+        make(5, 6)(torch.randn(3, 5), (torch.zeros(1, 6), None))
+
+
 def test_a_token_that_is_no_tensor_is_named():
     with pytest.raises(TypeError, match="input must be a Tensor, got ndarray"):
         ONLSTMCell(5, 6)(np.zeros((3, 5)))
@@ -573,11 +579,12 @@ def test_repr_is_the_call_that_made_it(options):
         assert getattr(again, name) == getattr(layer, name)
 
 
-def test_scripting_is_refused_in_one_line():
+@pytest.mark.parametrize("kind", [ONLSTM, ONLSTMCell])
+def test_scripting_is_refused_in_one_line(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        with pytest.raises(NotImplementedError, match=r"ONLSTM cannot be compiled by torch\.jit\.script"):
-            torch.jit.script(nn.Sequential(ONLSTM(5, 6)))
+        with pytest.raises(NotImplementedError, match=rf"{kind.__name__} cannot be compiled by torch\.jit"):
+            torch.jit.script(nn.Sequential(kind(5, 6)))
 
 
 def test_a_replica_without_registered_parameters_runs():
@@ -601,6 +608,8 @@ def test_the_kind_of_input_is_named():
     nested = torch.nested.nested_tensor([torch.randn(2, 5), torch.randn(3, 5)], layout=torch.jagged)
     with pytest.raises(TypeError, match="input must be padded or packed, got a nested tensor"):
         ONLSTM(5, 6)(nested)
+    with pytest.raises(TypeError, match=r"input must be a dense tensor, got torch.sparse_coo"):
+        ONLSTM(5, 6)(torch.randn(2, 3, 5).to_sparse())
 
 
 def test_nothing_that_it_makes_follows_the_default_device():

@@ -148,9 +148,10 @@ def test_the_compiler_may_have_arguments(source, monkeypatch, compiler):
     [
         ("no-such-compiler", "there is no C compiler"),
         ("/", "there is no C compiler"),
-        ("false", "false failed"),
+        ("false", "false failed with status 1"),
         ("true", "No such file"),
-        ("gcc 'unbalanced", "quot"),
+        ("gcc 'unbalanced", "CC is no command: No closing quotation"),
+        ("sh -c 'for last; do :; done; echo text > $last' sh", "XDG_CACHE_HOME"),
     ],
 )
 def test_no_compiler_is_a_reason(source, monkeypatch, compiler, reason):

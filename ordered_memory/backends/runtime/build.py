@@ -107,7 +107,11 @@ def _load_code(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
             return _open(file)
         except OSError as error:  # for instance, the wheel was built with another C library
             logger.debug("%s", error)
-    return _open(_compiled(source, dtype))
+    compiled = _compiled(source, dtype)
+    try:
+        return _open(compiled)
+    except OSError as error:  # for instance, the file system is mounted with noexec
+        raise RuntimeError(f"cannot load {error}; XDG_CACHE_HOME may name another directory") from error
 
 
 def _open(file: Path) -> ctypes.CDLL:

@@ -51,8 +51,15 @@ PROCESSORS = {
 
 
 def command() -> list[str]:
-    """The command of the compiler: the environment variable CC, which may contain arguments, or `cc`."""
-    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+    """The command of the compiler: the environment variable CC, which may contain arguments, or `cc`.
+
+    Raises:
+        ValueError: CC has an unbalanced quotation mark.
+    """
+    try:
+        return shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise ValueError(f"the environment variable CC is no command: {error}") from None
 
 
 def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]:
@@ -106,7 +113,7 @@ def run(flags: Iterable[str], target: Path) -> None:
     except OSError as error:
         raise RuntimeError(f"there is no C compiler (cc, or what CC names): {error}") from None
     if done.returncode != 0:
-        raise RuntimeError(f"{compiler[0]} failed: {done.stderr.strip()[:500]}")
+        raise RuntimeError(f"{compiler[0]} failed with status {done.returncode}: {done.stderr.strip()[:500]}")
 
 
 def compile_ahead(source: Path) -> list[str]:
