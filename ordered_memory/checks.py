@@ -64,7 +64,7 @@ def check_sequences(name: str, value: object) -> Tensor:
     Returns:
         The value.
     Raises:
-        TypeError: the value is not a tensor, or a nested one.
+        TypeError: the value is not a tensor, or is nested or sparse.
     """
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a Tensor or a PackedSequence, got {type(value).__name__}")
@@ -72,6 +72,8 @@ def check_sequences(name: str, value: object) -> Tensor:
         raise TypeError(
             f"{name} must be padded or packed, got a nested tensor: pad it with torch.nested.to_padded_tensor"
         )
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {value.layout}: call its method to_dense")
     return value
 
 
@@ -137,6 +139,11 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
 
+def is_jit_tracing() -> bool:
+    """Whether `torch.jit.trace` records the computation."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
 def check_name(argument: str, value: str, known: Collection[str]) -> None:
     """Check that an argument is one of the known names.
 
@@ -165,7 +172,10 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
     if lengths is None:
         return None
     steps, batch_size = inputs.shape[:2]
-    values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
+    try:
+        values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"lengths must be one integer for each sequence, got {lengths!r}") from None
     if values.numel() == 0:
         values = values.to(torch.int64)  # an empty list has no dtype of its own
     if values.dtype not in INTEGERS or values.dim() != 1 or values.device.type != "cpu":
@@ -184,7 +194,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
     for i, length in enumerate(values.tolist()):
         if not 1 <= length <= steps:
             raise ValueError(f"lengths must lie in 1..{steps} (T), got lengths[{i}] = {length}")
-    if bool((values == steps).all()):
+    if not is_jit_tracing() and bool((values == steps).all()):  # a trace is for other lengths, too
         return None
     return values.to(inputs.device, torch.int64)
 

@@ -109,8 +109,7 @@ def run(
     bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # before autocast is disabled
     with contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
-        needs_grad = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-        keep = torch.is_grad_enabled() and needs_grad
+        keep = operators.needs_backward(tensors)
         return Recurrence(*operator(*tensors, chunk_size, bfloat16, keep)[:5])
 
 

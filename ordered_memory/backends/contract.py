@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, AdditiveScore, NormalizedScore, ScoreMasks
+from ordered_memory.backends.operators import needs_backward
 from ordered_memory.cells import CellMasks, GatedRecursiveCell, TreeRNNCell
 from ordered_memory.checks import autocast_dtype, check_device, check_dtype
 from ordered_memory.dropout import apply_mask
@@ -187,8 +188,7 @@ class Arguments(NamedTuple):
 
     def needs_grad(self) -> bool:
         """Whether a backward pass may follow."""
-        tensors = (self.inputs, self.queries, *self.state, *self.weights)
-        return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        return needs_backward((self.inputs, self.queries, *self.state, *self.weights))
 
 
 def asks_for_bfloat16(device: torch.device) -> bool:

@@ -8,14 +8,14 @@ results are named tuples of tensors and numbers, which may be nested.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_device
+from ordered_memory.checks import check_device, is_jit_tracing
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
@@ -98,6 +98,19 @@ class Implementation(ABC):
         Returns:
             The needed gradients, in the order of `differentiable`.
         """
+
+
+def needs_backward(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether a backward pass may follow a call.
+
+    `torch.jit.trace` calls a module first with gradients and then, to compare the graphs, without them. So
+    its graphs always allow for a backward pass.
+
+    Args:
+        tensors: the inputs of the call.
+    """
+    enabled = torch.is_grad_enabled() or is_jit_tracing()
+    return enabled and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def define(name: str, implementation: Implementation, device_type: str | None = None) -> Any:
@@ -183,15 +196,22 @@ def _register_autograd(name: str, backward: Any, differentiable: list[int], for_
         differentiable: indices of the inputs that have gradients.
         for_backward: indices of the results that `backward` needs.
     """
+    backend = name.partition("::")[2]
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         ctx.set_materialize_grads(False)
         given, saved = inputs[:-1], output[-1]
+        ctx.kept = inputs[-1]
         tensors = [value if isinstance(value, Tensor) else None for value in given]
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in given]
         ctx.save_for_backward(*(output[index] for index in for_backward), *tensors, *saved)
 
     def differentiate(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
+        if not ctx.kept:
+            raise RuntimeError(
+                f"backend {backend!r} saved nothing for a backward pass, as the graph was captured without "
+                "gradients: capture it with gradients enabled, and inputs or parameters that require them"
+            )
         saved = iter(ctx.saved_tensors)
         results = [next(saved) for _ in for_backward]
         given = [number if (tensor := next(saved)) is None else tensor for number in ctx.numbers]
@@ -203,10 +223,16 @@ def _register_autograd(name: str, backward: Any, differentiable: list[int], for_
         return tuple(gradients)
 
     def forbid_double_backward(ctx: Any, *upstream: Any) -> None:
-        backend = name.partition("::")[2]
         raise RuntimeError(f"backend {backend!r} cannot be differentiated twice: use backend='reference'")
 
+    def forbid_batches(*arguments: Any) -> None:
+        raise RuntimeError(
+            f"backend {backend!r} takes one upstream gradient at a time: use backend='reference'"
+        )
+
     library = LIBRARIES[name]
+    for key in ("Batched", "FuncTorchBatched"):  # torch.autograd.grad(is_grads_batched=True), torch.func.vmap
+        library.impl(f"{backend}_backward", forbid_batches, key)
     torch.library.register_autograd(name, differentiate, setup_context=setup_context, lib=library)
     torch.library.register_autograd(f"{name}_backward", forbid_double_backward, lib=library)
 

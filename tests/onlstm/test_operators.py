@@ -280,6 +280,42 @@ def test_transforms_take_the_definition_or_are_refused():
             transform(by_name)
 
 
+@pytest.mark.parametrize("name", OPERATOR_BACKENDS)
+def test_a_jacobian_in_one_pass_names_the_definition(name):
+    layer = ONLSTM(3, 4, chunk_size=2, backend=name, dtype=torch.float64)
+    plain = ONLSTM(3, 4, chunk_size=2, backend="reference", dtype=torch.float64)
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(3, 2, 3, dtype=torch.float64)
+
+    def jacobian(layer, vectorize):
+        return torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize)
+
+    assert_close(jacobian(plain, True), jacobian(layer, False))
+    with pytest.raises(RuntimeError, match="one upstream gradient at a time: use backend='reference'"):
+        jacobian(layer, True)
+
+
+@pytest.mark.parametrize("name", OPERATOR_BACKENDS)
+def test_a_call_that_saved_nothing_says_that_it_has_no_gradients(name):
+    output, *_ = getattr(torch.ops.onlstm, name)(*arguments(keep=False))
+    with pytest.raises(RuntimeError, match=f"'{name}' .* captured without gradients"):
+        output.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", OPERATOR_BACKENDS)
+def test_a_traced_layer_is_the_eager_one_at_any_length(name):
+    layer = ONLSTM(3, 4, chunk_size=2, bidirectional=True, backend=name)
+    traced = torch.jit.trace(layer, torch.randn(3, 2, 3))
+    for x in (torch.randn(3, 2, 3), torch.randn(7, 1, 3)):
+        (output, _), (expected, _) = traced(x), layer(x)
+        assert torch.equal(output, expected)
+        leaves = list(layer.parameters())
+        gradients, wanted = (torch.autograd.grad(one.sin().sum(), leaves) for one in (output, expected))
+        for gradient, other in zip(gradients, wanted, strict=True):
+            assert torch.equal(gradient, other)
+
+
 @pytest.fixture
 def small_work_is_shared(monkeypatch):
     """Threads are used however small the work is."""

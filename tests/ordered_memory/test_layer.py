@@ -307,6 +307,8 @@ X = torch.zeros(2, 5, 4, dtype=F64)
         (lambda m: m(X, lengths=[6, 5]), "lengths must lie in 1..5 (T), got lengths[0] = 6"),
         (lambda m: m(X, lengths=[5]), "one entry for each of 2 sequences, got 1"),
         (lambda m: m(X, lengths=[5.0, 1.0]), "one integer for each sequence"),
+        (lambda m: m(X, lengths=[5, None]), "lengths must be one integer for each sequence, got [5, None]"),
+        (lambda m: m(X, lengths="51"), "lengths must be one integer for each sequence, got '51'"),
         (lambda m: m(X[0], lengths=[5]), "lengths must be None for an input without a batch axis"),
         (lambda m: m(X, num_slots=0), "num_slots must be an integer of at least 1, got 0"),
         (lambda m: m(X, m(X).state, num_slots=6), "state.memory must have shape (2, 6, 6)"),
@@ -339,6 +341,8 @@ def test_wrong_type_of_input_is_named():
     nested = torch.nested.nested_tensor([X[:2, 0], X[:3, 0]], layout=torch.jagged)
     with pytest.raises(TypeError, match="x must be padded or packed, got a nested tensor"):
         make()(nested)
+    with pytest.raises(TypeError, match=r"x must be a dense tensor, got torch.sparse_coo"):
+        make()(X.to_sparse())
     for state in ((X, X), (X, X, None), torch.ones(3), torch.tensor(1)):
         kind = type(state).__name__
         with pytest.raises(TypeError, match=f"state must be an OrderedMemoryState or None, got {kind}"):

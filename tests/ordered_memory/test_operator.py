@@ -186,6 +186,45 @@ def test_an_exported_classifier_gives_the_same_answers(strict):
 # What the dispatcher does
 
 
+@QUIET
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_traced_layer_is_the_eager_one_at_any_length(enabled):
+    layer = make("native")
+    with torch.set_grad_enabled(enabled):
+        traced = torch.jit.trace(layer, tokens(), strict=False)
+    for x in (tokens(), tokens(9, 2, 3)):
+        (output, *_), expected = traced(x), layer(x).output
+        assert torch.equal(output, expected)
+        leaves = [x, *layer.parameters()]
+        gradients, wanted = (torch.autograd.grad(one.sin().sum(), leaves) for one in (output, expected))
+        for gradient, other in zip(gradients, wanted, strict=True):
+            assert torch.equal(gradient, other)
+
+
+@QUIET
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_a_traced_layer_takes_other_lengths(backend):
+    layer, x, full = make(backend), tokens(), torch.full((5,), 6)
+    example = {"x": x, "lengths": full}
+    traced = torch.jit.trace(layer, example_kwarg_inputs=example, strict=False)
+    assert torch.equal(traced(x=x, lengths=LENGTHS)[0], layer(x, lengths=LENGTHS).output)
+    assert torch.equal(traced(x=x, lengths=full)[0], layer(x).output)
+
+
+@QUIET
+def test_sequence_is_not_traced_because_its_steps_depend_on_the_data():
+    with pytest.raises(BackendError, match=r"torch\.jit\.trace"):
+        torch.jit.trace(make("sequence"), tokens(), strict=False)
+
+
+@QUIET
+def test_a_graph_captured_without_gradients_says_that_it_has_none():
+    with torch.no_grad():
+        exported = torch.export.export(make("native"), (tokens().detach(),)).module()
+    with pytest.raises(RuntimeError, match=r"'native' .* captured without gradients"):
+        exported(tokens()).output.sum().backward()
+
+
 class Recorder(TorchDispatchMode):
     """Keeps what the operators are called with."""
 
@@ -359,6 +398,28 @@ def test_a_second_derivative_names_the_definition():
     (slope,) = torch.autograd.grad(layer(x).output.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="use backend='reference'"):
         slope.sum().backward()
+
+
+@pytest.mark.parametrize("batched", ["is_grads_batched", "vmap"])
+def test_a_batch_of_upstream_gradients_names_the_definition(batched):
+    layer, definition, x = make("native"), make("reference"), tokens()
+    definition.load_state_dict(layer.state_dict())
+    upstream = torch.randn(3, 6, 5, 8, dtype=F64)
+
+    def gradients(layer, upstream, **arguments):
+        return torch.autograd.grad(layer(x).output, x, upstream, **arguments)[0]
+
+    def at_once(layer):
+        if batched == "is_grads_batched":
+            return gradients(layer, upstream, is_grads_batched=True)
+        output = layer(x).output
+        return torch.func.vmap(lambda one: torch.autograd.grad(output, x, one, retain_graph=True)[0])(
+            upstream
+        )
+
+    assert_close(at_once(definition), torch.stack([gradients(layer, one) for one in upstream]))
+    with pytest.raises(RuntimeError, match="one upstream gradient at a time: use backend='reference'"):
+        at_once(layer)
 
 
 # Threads

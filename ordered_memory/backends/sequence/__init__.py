@@ -24,12 +24,15 @@ from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
 from ordered_memory.backends.tracing import untraced
+from ordered_memory.checks import is_jit_tracing
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
     """Why this backend cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type == "meta":
         return "its sizes depend on the data, the inputs are on meta"
+    if is_jit_tracing():
+        return "its steps depend on the data, which torch.jit.trace does not record"
     return module_checks.why_not(inputs, modules)
 
 
