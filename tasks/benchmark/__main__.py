@@ -1,8 +1,8 @@
 """`python -m tasks.benchmark [VERB] --option value`; the default verb is compare, and each has `--help`."""
 
 import sys
+from functools import partial
 
-import tasks.benchmark
 from tasks.benchmark.classifier_models import (
     LogicModelsConfig,
     SentimentModelsConfig,
@@ -24,11 +24,7 @@ VERBS = {
     "scaling": Verb(ScalingConfig, run_scaling),
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.benchmark", tasks.benchmark.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.benchmark", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -40,21 +40,18 @@ Config = TypeVar("Config", bound=ClassifierConfig)
 
 
 def train_seeds(train: Callable[[Config], None], config: Config) -> None:
-    """Train once for each seed; for several seeds, print and write the mean and standard deviation.
+    """Train once for each of several seeds; print and write the mean and standard deviation.
 
     The file stands beside the run directories and is named after the first one and the last seed, such as
     seed-1-to-3.json.
 
     Args:
         train: trains one run.
-        config: the first run has the seed `seed`, the next `seed` + 1, and so on. Several runs are saved in
+        config: the first run has the seed `seed`, the next `seed` + 1, and so on. The runs are saved in
             subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped.
     Raises:
         UserError: bad options, or without `resume` one of the directories already holds a run.
     """
-    if config.seeds == 1:
-        train(config)
-        return
     config.check()
     configs = [_with_seed(config, seed) for seed in range(config.seed, config.seed + config.seeds)]
     runs = {one.seed: RunDirectory(one.directory) for one in configs}

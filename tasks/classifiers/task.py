@@ -11,17 +11,18 @@ import torch
 from torch import nn
 
 from tasks.classifiers.classification import Classification, LabelledData, Splits
-from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
 from tasks.classifiers.report import results_text, write_run_report
+from tasks.classifiers.seeds import ClassifierConfig, train_seeds
 from tasks.classifiers.traces import NodeValues
 from tasks.runs.errors import UserError
+from tasks.runs.experiment import run_experiment
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Experiment
 from tasks.runs.trained import load_trained
 
-Config = TypeVar("Config", bound=EncoderConfig)
+Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]
 ExtraAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
 
@@ -158,18 +159,17 @@ class ClassifierTask(Generic[Config]):
         }
 
     def train(self, config: Config) -> None:
-        """Train, then test the best weights once and write the report.
+        """Train, then test the best weights once and write the report; with `seeds`, once for each seed.
 
         Args:
             config: configuration of the run.
         Raises:
-            UserError: see `run_experiment` and `prepare`.
+            UserError: see `run_experiment`, `prepare` and `train_seeds`.
         """
-        from tasks.runs.experiment import (
-            run_experiment,  # only training imports Lightning Fabric, which takes long
-        )
-
-        run_experiment(config, lambda: self.prepare(config))
+        if config.seeds == 1:
+            run_experiment(config, lambda: self.prepare(config))
+        else:
+            train_seeds(self.train, config)
 
     def prepare(self, config: Config) -> Experiment:
         """Load the data of a run and build its model.

@@ -1,8 +1,8 @@
 """`python -m tasks.language_model [VERB] --option value`; the default verb is train."""
 
 import sys
+from functools import partial
 
-import tasks.language_model
 from tasks.language_model.commands import EvaluateConfig, run_evaluate, run_export
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.task import train
@@ -15,11 +15,7 @@ VERBS = {
     "export": Verb(ExportConfig, run_export),
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.language_model", tasks.language_model.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.language_model", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

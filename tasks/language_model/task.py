@@ -21,6 +21,7 @@ from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
+from tasks.runs.experiment import run_experiment
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory
@@ -201,10 +202,6 @@ def train(config: LanguageModelConfig) -> None:
     Raises:
         UserError: see `run_experiment` and `prepare`.
     """
-    from tasks.runs.experiment import (
-        run_experiment,  # only training imports Lightning Fabric, which takes long
-    )
-
     run_experiment(config, lambda: prepare(config))
 
 

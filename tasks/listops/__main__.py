@@ -3,9 +3,7 @@
 import sys
 from functools import partial
 
-import tasks.listops
 from tasks.classifiers.commands import run_evaluate, run_export
-from tasks.classifiers.seeds import train_seeds
 from tasks.listops.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -21,7 +19,7 @@ from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
 
 VERBS = {
-    "train": Verb(ListOpsConfig, partial(train_seeds, LISTOPS.train), lambda model: PRESETS),
+    "train": Verb(ListOpsConfig, LISTOPS.train, lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
     "parse": Verb(ParseConfig, run_parse),
     "trace": Verb(TraceConfig, run_expression_trace),
@@ -29,11 +27,7 @@ VERBS = {
     "export": Verb(ExportConfig, partial(run_export, LISTOPS, lambda model: PRESETS)),
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.listops", tasks.listops.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.listops", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

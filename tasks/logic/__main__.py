@@ -3,9 +3,7 @@
 import sys
 from functools import partial
 
-import tasks.logic
 from tasks.classifiers.commands import run_evaluate, run_export
-from tasks.classifiers.seeds import train_seeds
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -25,7 +23,7 @@ from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
 
 VERBS = {
-    "train": Verb(LogicConfig, partial(train_seeds, LOGIC.train), presets_of),
+    "train": Verb(LogicConfig, LOGIC.train, presets_of),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
     "predict": Verb(PredictConfig, run_predict),
     "trace": Verb(TraceConfig, run_pair_trace),
@@ -35,11 +33,7 @@ VERBS = {
     "export": Verb(ExportConfig, partial(run_export, LOGIC, presets_of)),
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.logic", tasks.logic.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.logic", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,8 +1,8 @@
 """`python -m tasks.parsing [VERB] --option value`; the default verb is evaluate, and each has `--help`."""
 
 import sys
+from functools import partial
 
-import tasks.parsing
 from tasks.parsing.commands import (
     EvaluateConfig,
     ParseConfig,
@@ -19,11 +19,7 @@ VERBS = {
     "trace": Verb(TraceConfig, run_trace),
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.parsing", tasks.parsing.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.parsing", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

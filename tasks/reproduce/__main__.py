@@ -4,7 +4,6 @@ import sys
 from dataclasses import make_dataclass
 from functools import partial
 
-import tasks.reproduce
 from tasks.reproduce.catalogue import TABLES
 from tasks.reproduce.commands import ListConfig, run_list, run_table
 from tasks.reproduce.config import ReproduceConfig
@@ -21,11 +20,7 @@ VERBS = {
     },
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.reproduce", tasks.reproduce.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.reproduce", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

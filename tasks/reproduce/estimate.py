@@ -123,7 +123,7 @@ def _step_seconds(config: TrainingConfig, experiment: Experiment, batches: Seque
         fabric = build_fabric(config)
         fabric.launch()
         run = RunDirectory(Path(directory))
-        trainer = Trainer(config, experiment.task, experiment.model, experiment.optimization, fabric, run)
+        trainer = Trainer(config, experiment, fabric, run)
         trainer.train_batch(batches[0])
         times: list[float] = []
         for batch in batches[1 : 1 + STEPS] or batches:

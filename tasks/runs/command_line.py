@@ -47,12 +47,12 @@ class Verb(NamedTuple):
     presets: Callable[[str | None], Mapping[str, Any]] | None = None
 
 
-def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = None) -> int:
+def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = None) -> int:
     """Run one verb of a task; the first verb is the default.
 
     Args:
-        program: the command, for messages: "python -m tasks.listops".
-        about: for `--help`: one sentence about the task and, after an empty line, examples of commands.
+        task: its package, "tasks.listops". The docstring of the package is for `--help`: one sentence about
+            the task and, after an empty line, examples of commands.
         verbs: verbs by name.
         arguments: without the program; by default `sys.argv[1:]`.
     Returns:
@@ -66,6 +66,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
         if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8, printing must not fail
             sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
+    program = f"python -m {task}"
     try:
         named = bool(words) and not words[0].startswith("-")
         name = words.pop(0) if named else next(iter(verbs))
@@ -73,7 +74,7 @@ def run(program: str, about: str, verbs: Mapping[str, Verb], arguments: Sequence
             raise UserError(f"unknown verb {name!r}: expected one of {', '.join(verbs)}")
         verb = verbs[name]
         called = f"{program} {name}" if named else program
-        description = _sentence(verb.config) if named else _overview(program, about, verbs)
+        description = _sentence(verb.config) if named else _overview(task, verbs)
         if verb.presets is None:
             config = parse(verb.config, words, called, description=description)
         else:
@@ -192,9 +193,9 @@ def option(words: Sequence[str], name: str) -> str | None:
     return value
 
 
-def _overview(program: str, about: str, verbs: Mapping[str, Verb]) -> str:
+def _overview(task: str, verbs: Mapping[str, Verb]) -> str:
     """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
-    sentence, _, examples = inspect.cleandoc(about).partition("\n\n")
+    sentence, _, examples = inspect.cleandoc(sys.modules[task].__doc__ or "").partition("\n\n")
     width = max(map(len, verbs))
     lines = []
     for i, (name, verb) in enumerate(verbs.items()):
@@ -202,7 +203,7 @@ def _overview(program: str, about: str, verbs: Mapping[str, Verb]) -> str:
         indent = " " * (width + 4)
         lines.append(textwrap.fill(text, 80, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent))
     shown = ["", "examples:", textwrap.indent(examples, "  ")] if examples else []
-    of_verbs = f"verbs (`{program} VERB --help` shows the options of a verb):"
+    of_verbs = f"verbs (`python -m {task} VERB --help` shows the options of a verb):"
     return "\n".join([textwrap.fill(sentence, 80), *shown, "", of_verbs, *lines])
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Interrupted, UserError
-from tasks.runs.fabric import build_fabric
 from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
@@ -18,7 +18,9 @@ from tasks.runs.run_directory import RunDirectory, changed_options, write_json
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 from tasks.runs.trained import saved_results_text
-from tasks.runs.trainer import Trainer
+
+if TYPE_CHECKING:
+    from tasks.runs.trainer import Trainer
 
 
 def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) -> None:
@@ -31,6 +33,9 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
         UserError: bad options or data, or the run directory is in use or holds another run.
         Interrupted: stopped by Ctrl-C or SIGTERM; the message says what was saved.
     """
+    from tasks.runs.fabric import build_fabric  # only training imports Lightning Fabric, which takes long
+    from tasks.runs.trainer import Trainer
+
     config.check()
     run = RunDirectory(config.directory)
     fabric = build_fabric(config)
@@ -49,8 +54,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
             fabric.launch()  # starts the other processes, now that the run directory is known to be free
             if config.threads is not None:
                 torch.set_num_threads(config.threads)  # launching several processes changes the number
-            task, model, optimization = experiment.task, experiment.model, experiment.optimization
-            trainer = Trainer(config, task, model, optimization, fabric, run, experiment.metadata)
+            trainer = Trainer(config, experiment, fabric, run)
             _run(trainer, experiment)
     except KeyboardInterrupt:
         if main:

@@ -16,23 +16,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from tasks.runs.checkpoints import (
-    check_weights,
-    rng_state,
-    save_weights,
-    set_rng_state,
-)
+from tasks.runs.checkpoints import check_weights, rng_state, save_weights, set_rng_state
 from tasks.runs.config import TrainingConfig
 from tasks.runs.curves import Curves
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.interruption import Interruption
-from tasks.runs.optimization import Optimization
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict, write_json
-from tasks.runs.task import Scores, Task
+from tasks.runs.task import Experiment, Scores, Task
 
 
 @torch.no_grad()
@@ -63,32 +57,22 @@ class Trainer:
 
     Args:
         config: configuration of the run; it is saved in config.json and best.safetensors.
-        task: provides batches and losses.
-        model: on the CPU; it is moved to the device of `fabric`.
-        optimization: optimizer and scheduler of the model.
+        experiment: task, model and optimization; the model is moved to the device of `fabric`.
         fabric: already launched.
         run: the run directory, locked.
-        metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
 
     def __init__(
-        self,
-        config: TrainingConfig,
-        task: Task,
-        model: nn.Module,
-        optimization: Optimization,
-        fabric: Fabric,
-        run: RunDirectory,
-        metadata: dict[str, Any] | None = None,
+        self, config: TrainingConfig, experiment: Experiment, fabric: Fabric, run: RunDirectory
     ) -> None:
-        self.config, self.task, self.fabric, self.run = config, task, fabric, run
-        self.metadata = config_to_dict(config) | (metadata or {})
-        self.unwrapped_model, self.optimization = model, optimization
-        self.model, self.optimizer = fabric.setup(model, optimization.optimizer)
+        self.config, self.task, self.fabric, self.run = config, experiment.task, fabric, run
+        self.metadata = config_to_dict(config) | (experiment.metadata or {})
+        self.unwrapped_model, self.optimization = experiment.model, experiment.optimization
+        self.model, self.optimizer = fabric.setup(self.unwrapped_model, self.optimization.optimizer)
         self.progress = Progress()
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
-        self.fingerprint = task.fingerprint()
+        self.fingerprint = self.task.fingerprint()
 
     def restore(self) -> None:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.

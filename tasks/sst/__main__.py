@@ -3,9 +3,7 @@
 import sys
 from functools import partial
 
-import tasks.sst
 from tasks.classifiers.commands import run_export
-from tasks.classifiers.seeds import train_seeds
 from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
 from tasks.sst.commands import (
@@ -22,7 +20,7 @@ from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.task import SST
 
 VERBS = {
-    "train": Verb(SentimentConfig, partial(train_seeds, SST.train), lambda model: PRESETS),
+    "train": Verb(SentimentConfig, SST.train, lambda model: PRESETS),
     "evaluate": Verb(EvaluateConfig, run_evaluate),
     "predict": Verb(PredictConfig, run_predict),
     "trace": Verb(TraceConfig, run_sentence_trace),
@@ -30,11 +28,7 @@ VERBS = {
     "export": Verb(ExportConfig, partial(run_export, SST, lambda model: PRESETS)),
 }
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; see `tasks.runs.command_line.run`."""
-    return run("python -m tasks.sst", tasks.sst.__doc__ or "", VERBS, arguments)
-
+main = partial(run, "tasks.sst", VERBS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -88,7 +88,7 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch):
     previous = signal.getsignal(signal.SIGTERM)
     try:
         verbs = {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), signal.SIGTERM))}
-        assert run("task", "Waits.", verbs) == EXIT_INTERRUPTED
+        assert run("tasks", verbs) == EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)
 
@@ -101,7 +101,7 @@ def test_output_that_is_not_utf_8_or_closed_ends_no_command(monkeypatch):
     try:
         for stdout in (terminal, None):
             monkeypatch.setattr("sys.stdout", stdout)
-            assert run("task", "Tells.", verbs) == 0
+            assert run("tasks", verbs) == 0
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -220,7 +220,7 @@ def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
         made.append(scaler)
         return Fabric(accelerator="cpu", plugins=[SafetensorsIO(), MixedPrecision("16-mixed", "cpu", scaler)])
 
-    monkeypatch.setattr("tasks.runs.experiment.build_fabric", float16)
+    monkeypatch.setattr("tasks.runs.fabric.build_fabric", float16)
     assert train(tmp_path / "whole") == 0
     assert train(tmp_path / "halves", "--epochs", "1") == 0
     assert train(tmp_path / "halves", "--resume") == 0
