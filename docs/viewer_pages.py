@@ -7,9 +7,8 @@ from mkdocs.structure.files import File, Files
 
 from ordered_memory.trace import Trace
 from ordered_memory.viewer import viewer_page
-from tasks.classifiers.traces import NodeValues, example_traces
+from tasks.classifiers.traces import example_traces
 from tasks.pretrained import pretrained
-from tasks.sst.task import node_values
 
 EXPRESSIONS = (
     "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]",
@@ -36,26 +35,25 @@ SENTIMENT_TEXT = (
 )
 
 
-def traces(name: str, texts: tuple[str, ...], values: NodeValues | None = None) -> list[Trace]:
+def traces(name: str, texts: tuple[str, ...]) -> list[Trace]:
     """What a shipped model does with some examples.
 
     Args:
         name: of the model, see `tasks.pretrained`.
         texts: an example each.
-        values: computes the model's value for each node of a tree.
     """
     model = pretrained(name)
     num_slots = model.config.test_num_slots
     found = []
     for number, text in enumerate(texts):
         data = model.read_text(text)
-        found += example_traces(model, data, 0, model.classes, num_slots, values, example=number)
+        found += example_traces(model, data, 0, num_slots, example=number)
     return found
 
 
 def pages() -> dict[str, str]:
     """The HTML pages by file name."""
-    listops, sentiment = traces("listops", EXPRESSIONS), traces("sst5", SENTENCES, node_values)
+    listops, sentiment = traces("listops", EXPRESSIONS), traces("sst5", SENTENCES)
     return {
         "viewer-listops.html": viewer_page(listops, "Ordered Memory reads ListOps", LISTOPS_TEXT),
         "viewer-sentiment.html": viewer_page(sentiment, "Ordered Memory reads sentences", SENTIMENT_TEXT),

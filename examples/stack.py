@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasks.listops.data import Dataset
-from tasks.listops.model import PRETRAINED, load_model
+from tasks.pretrained import pretrained
 
 EXPRESSION = "[MAX 2 [MIN 8 3 ] ]"
 SHOWN = 3  # slots, from the bottom
@@ -24,9 +24,9 @@ STYLE = "rect{fill:#5b7fd9;stroke:#999}text{font:11px monospace;text-anchor:midd
 
 def attend(expression: str) -> Tensor:
     """The attention of every token over the slots, (T, N)."""
-    model, config = load_model(PRETRAINED)
+    model, data = pretrained("listops"), Dataset.from_texts([expression])
     with torch.inference_mode():
-        attention: Tensor = model(Dataset.from_texts([expression]).batch([0]), config.num_slots).attention
+        attention: Tensor = model(data.batch([0]), model.config.num_slots).attention
     return attention[0]
 
 

@@ -23,7 +23,7 @@ from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contend
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
 from tasks.benchmark.workloads import Sizes, TokenBatch
-from tasks.listops.model import load_model
+from tasks.listops.model import ListOpsModel
 from tasks.runs.errors import UserError
 
 
@@ -208,7 +208,7 @@ def _first_token(batch: Batch) -> Batch:
 
 def _load(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
     """Embeddings and layer of a trained model."""
-    model, _ = load_model(checkpoint)
+    model = ListOpsModel.load(checkpoint)
     if not isinstance(model.encoder, OrderedMemory):
         raise UserError(f"--checkpoint {checkpoint}: expected an Ordered Memory, got another encoder")
     return model.embedding.weight.detach(), model.encoder

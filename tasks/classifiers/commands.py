@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
+from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
-from tasks.classifiers.traces import example_traces
+from tasks.classifiers.traces import answer_of, example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
-from tasks.reporting.traces import FilesConfig
+from tasks.reporting.traces import FilesConfig, answer_text
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.hub import ExportConfig, model_card_values, results_of_run
+from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_fraction, check_only_one
-from tasks.runs.trained import saved_results_text
-
-Presets = Callable[[str | None], Mapping[str, Any]]
-"""Returns the presets by name, given the value of `--model`."""
 
 
 @dataclass
@@ -84,7 +80,17 @@ class GeneratedConfig(EvaluateConfig):
 
 
 @dataclass
-class ReadConfig(CheckpointConfig):
+class InputConfig(CheckpointConfig):
+    """Trained model and input."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the example."""
+        raise NotImplementedError
+
+
+@dataclass
+class ReadConfig(InputConfig):
     """Trained model and output file."""
 
     heat_map: Path | None = None
@@ -92,7 +98,7 @@ class ReadConfig(CheckpointConfig):
 
 
 @dataclass
-class TraceConfig(CheckpointConfig, FilesConfig):
+class TraceConfig(InputConfig, FilesConfig):
     """Trained model and output files."""
 
     def check(self) -> None:
@@ -111,7 +117,8 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     """
     config.check()
     config.set_up()
-    model, trained = task.load_model(config.checkpoint or task.pretrained, config.occupancy_threshold)
+    model = task.model_class.load(config.checkpoint or task.pretrained, config.occupancy_threshold)
+    trained = model.config
     if config.data_dir is not None:
         trained.data_dir = config.data_dir
     if config.file is not None:
@@ -121,10 +128,9 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     else:
         data = task.load_splits(trained).test
     if task.adapt_to_data is not None:
-        task.adapt_to_data(trained, model, data)
+        task.adapt_to_data(model, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     _, results = task.test(
-        trained,
         model.to(device),
         data,
         batch_size=config.batch_size,
@@ -135,42 +141,39 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     config.write(results)
 
 
-def run_export(task: ClassifierTask[Any], presets: Presets, config: ExportConfig) -> None:
+def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:
     """Export a trained model to a directory, and print how to load it.
 
     Args:
         task: the task of the model.
-        presets: returns the presets of the task.
         config: the options.
     Raises:
         UserError: bad options or checkpoint.
     """
     config.check()
     checkpoint = config.checkpoint or task.pretrained
-    model, trained = task.load_model(checkpoint)
-    results = saved_results_text(results_of_run(checkpoint), results_text)
+    model = task.model_class.load(checkpoint)
     name = type(model).__module__.split(".")[1]
-    values = model_card_values(
-        f"python -m tasks.{name}", trained, presets(trained.model)[trained.preset], results
-    )
+    values = model_card_values(name, checkpoint, model.config, task.presets, results_text)
     model.save_pretrained(config.directory, model_card_kwargs=values)
     print(f"{config.directory}: {type(model).__name__}.from_pretrained({str(config.directory)!r}) loads it")
 
 
-def load_and_predict(
-    task: ClassifierTask[Any], config: ReadConfig, data: LabelledData
-) -> tuple[ExamplePrediction, nn.Module, Any]:
-    """Load a trained model and apply it to one example.
+def print_answer(
+    task: ClassifierTask[Any], config: ReadConfig
+) -> tuple[LabelledData, ExamplePrediction, Classifier]:
+    """Load a trained model, apply it to one example and print the answer.
 
     Args:
         task: the task of the model.
         config: the options.
-        data: a data set with one example.
     Returns:
-        The prediction, the model and its training configuration.
+        A data set with the example, the prediction, and the model.
     Raises:
-        UserError: an option is out of range, or a heat map is asked for and the model has no attention.
+        UserError: an option is out of range, the texts are not well-formed, or a heat map is asked for and
+            the model has no attention.
     """
+    data = task.model_class.read_text(*config.texts)
     config.check()
     if config.heat_map is not None:
         if config.heat_map.is_dir():
@@ -179,38 +182,36 @@ def load_and_predict(
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
             )
-    model, trained = _load_for(task, config, data)
-    prediction = predict_example(model, data, 0, config.num_slots or trained.test_num_slots)
+    model = _load_for(task, config, data)
+    prediction = predict_example(model, data, 0, config.num_slots or model.config.test_num_slots)
     if config.heat_map is not None and prediction.attention is None:
-        raise UserError(f"--heat-map draws attention over slots, and {trained.model} has none")
-    return prediction, model, trained
+        raise UserError(f"--heat-map draws attention over slots, and {model.config.model} has none")
+    print(answer_text(answer_of(prediction, data, 0, model.classes)))
+    return data, prediction, model
 
 
-def run_trace(task: ClassifierTask[Any], config: TraceConfig, data: LabelledData) -> None:
+def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
     """Show step by step what a trained model does with one example.
 
     Args:
         task: the task of the model.
         config: the options.
-        data: a data set with one example.
     Raises:
-        UserError: bad options or checkpoint.
+        UserError: bad options or checkpoint, or the texts are not well-formed.
     """
+    data = task.model_class.read_text(*config.texts)
     config.check()
-    model, trained = _load_for(task, config, data)
-    num_slots = config.num_slots or trained.test_num_slots
-    traces = example_traces(model, data, 0, task.classes(trained), num_slots, task.node_values)
-    config.write(traces, task.title(trained), task.about)
+    model = _load_for(task, config, data)
+    traces = example_traces(model, data, 0, config.num_slots or model.config.test_num_slots)
+    config.write(traces, task.title(model.config), task.about)
 
 
-def _load_for(
-    task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData
-) -> tuple[nn.Module, Any]:
-    """Load the model that the options name, with its training configuration, and adapt it to the data."""
-    model, trained = task.load_model(config.checkpoint or task.pretrained)
+def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData) -> Classifier:
+    """Load the model that the options name, and adapt it to the data."""
+    model = task.model_class.load(config.checkpoint or task.pretrained)
     if task.adapt_to_data is not None:
-        task.adapt_to_data(trained, model, data)
-    return model, trained
+        task.adapt_to_data(model, data)
+    return model
 
 
 def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePrediction) -> None:

@@ -142,15 +142,14 @@ DEMO: dict[str, Any] = {
 
 
 class Encoded(NamedTuple):
-    """The output of an encoder.
+    """The output of an encoder; the fields after the summary are those of `Prediction` after the logits.
 
     Args:
         summary: one vector for each sequence, (B, H).
-        attention: attention over the slots at each token, (B, T, N), in the forward direction; None without
-            slots.
-        merges: which neighbours were merged, (B, T - 1) int64; see `Prediction`.
-        penalty: a penalty for each sequence, (B,); see `Prediction`.
-        rollout: the actions that the encoder took; see `Prediction`.
+        attention: attention over the slots at each token, (B, T, N), in the forward direction.
+        merges: which neighbours were merged, (B, T - 1) int64.
+        penalty: a penalty for each sequence, (B,).
+        rollout: the actions that the encoder took.
     """
 
     summary: Tensor

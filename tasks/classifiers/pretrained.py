@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
 from ordered_memory.hub import HubMixin
-from ordered_memory.trees import Tree
-from tasks.classifiers.classification import LabelledData
+from ordered_memory.trees import Span, Tree
+from tasks.classifiers.classification import LabelledData, Prediction, Sentence
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import predict_example
-from tasks.runs.checkpoints import write_directory
+from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.run_directory import config_to_dict, read_config
 
 
 class Answer(NamedTuple):
@@ -41,12 +42,50 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         config: the training configuration.
     """
 
+    config_class: type[EncoderConfig]
+    """The class of its training configuration."""
+    metadata_key: str | None = None
+    """What `build` needs beside the configuration, a key of `metadata`; None if it needs nothing else."""
     classes: tuple[str, ...]
     """Names of the classes, in the order of the labels."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config: Any = config
+
+    @classmethod
+    def build(cls, config: Any, *description: Any) -> Self:
+        """Build the model of a checkpoint; its weights are loaded later.
+
+        Args:
+            config: the training configuration.
+            description: the value of `metadata_key`, if there is one.
+        Raises:
+            UserError: the encoder does not accept an option.
+        """
+        return cls(config, *description)
+
+    def forward(self, batch: Any, num_slots: int | None = None) -> Prediction:
+        """Compute the logits of a batch.
+
+        Args:
+            batch: B examples, with trees if the encoder needs them.
+            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
+        Returns:
+            Logits, and the encoder's attention, merges, penalty and rollout, if any.
+        """
+        raise NotImplementedError
+
+    def node_values(self, sentence: Sentence, tree: Tree) -> Mapping[Span, float] | None:
+        """The model's value in [-1, 1] for each node of a tree, single words (i, i) included.
+
+        Args:
+            sentence: the sentence.
+            tree: over its words.
+        Returns:
+            None in tasks whose nodes have no value.
+        """
+        return None
 
     @staticmethod
     def read_text(*texts: str) -> LabelledData:
@@ -76,15 +115,27 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, occupancy_threshold: float | None = None) -> Self:
         """Load a model from a checkpoint, in evaluation mode.
 
         Args:
-            path: a best.safetensors or an exported directory.
+            path: a best.safetensors, an exported directory, or a name on the Hugging Face Hub.
+            occupancy_threshold: replaces the training value; None keeps it.
         Raises:
             UserError: the file does not exist or is not a checkpoint of this task.
         """
-        raise NotImplementedError
+        path = find_checkpoint(path)
+        metadata = read_metadata(path)
+        key = cls.metadata_key
+        if key is not None and key not in metadata:
+            raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
+        description = () if key is None else (metadata.pop(key),)
+        config = read_config(cls.config_class, metadata, path)
+        if occupancy_threshold is not None:
+            config = replace(config, occupancy_threshold=occupancy_threshold)
+        model = cls.build(config, *description)
+        load_weights(path, model)
+        return model.eval()
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Self:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
-
 from ordered_memory.trees import depth
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.encoders import GOLD_TREE_MODELS, EncoderConfig
 from tasks.classifiers.evaluation import CROSS, Evaluation
-from tasks.classifiers.traces import NodeValues, example_traces
+from tasks.classifiers.pretrained import Classifier
+from tasks.classifiers.traces import example_traces
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import scores_tables, scores_text
@@ -56,8 +55,7 @@ def write_run_report(
     config: EncoderConfig,
     results: Mapping[str, Any],
     evaluation: Evaluation,
-    model: nn.Module,
-    node_values: NodeValues | None = None,
+    model: Classifier,
 ) -> None:
     """Write report.html: learning curves, tables, and some test examples to step through.
 
@@ -69,7 +67,6 @@ def write_run_report(
         results: from `ClassifierTask.summary`.
         evaluation: of the best weights on the test data.
         model: with these weights, on the CPU.
-        node_values: see `ClassifierTask`.
     """
     rows = run.read_metrics()
     data = evaluation.data
@@ -87,9 +84,7 @@ def write_run_report(
         traces=[
             trace
             for number, index in enumerate(chosen)
-            for trace in example_traces(
-                model, data, index, results["classes"], config.test_num_slots, node_values, example=number
-            )
+            for trace in example_traces(model, data, index, config.test_num_slots, example=number)
         ],
         facts=run_facts(run),
         config=config_to_dict(config),

@@ -8,26 +8,21 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
 
 from tasks.classifiers.classification import Classification, LabelledData, Splits
 from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
+from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
-from tasks.classifiers.traces import NodeValues
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Experiment
-from tasks.runs.trained import load_trained
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]
 ExtraAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
-
-EMBEDDING = "embedding"
-"""The key of `embedding_metadata` in the metadata of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +33,8 @@ class ClassifierTask(Generic[Config]):
         title: short description of a run, given its configuration.
         about: explains the task to a reader of the report in one or two sentences.
         unit: what examples are called, in the plural: "expressions".
-        classes: names of the classes, in the order of the labels.
-        config_class: the configuration class.
-        build_model: builds the model from a configuration (and from its `embedding_metadata`, if the task has
-            any). The model takes a batch and `num_slots` and returns a `Prediction`.
+        model_class: the class of the model.
+        presets: returns the presets by name, given the value of `--model`; see `Verb`.
         load_splits: reads or generates the data of a run.
         accuracy_groups: groups of test examples to report the accuracy of: by title of a table, masks by name
             of a group; see `CROSS` for tables with two dimensions.
@@ -52,23 +45,20 @@ class ClassifierTask(Generic[Config]):
         generate_test: generates a harder test, given its name, size and seed.
         valid_spans: returns the constituents of all valid trees; see `Evaluation.valid_trees`.
         report_confusion: whether the report has a confusion matrix.
-        build_initial_model: builds the model to train from the configuration and the data, if `build_model`
-            cannot, for example because the vocabulary depends on the data.
-        embedding_metadata: what is needed to rebuild a model's embedding from a checkpoint, as JSON values.
+        build_initial_model: builds the model to train from the configuration and the data, if its
+            configuration alone does not determine it, for example because the vocabulary depends on the data.
         learning_rates: learning rates of submodules, by name, if they differ from `config.learning_rate`.
         adapt_to_data: called before a trained model is applied to new data, for example to add word vectors.
         extra_accuracies: computes accuracies that need predictions on other data than the test examples;
             returns them as `accuracy_by` of the results. Gets a function that evaluates the model on a data
             set.
-        node_values: returns the model's value in [-1, 1] for each node of a tree, for the viewer.
     """
 
     title: Callable[[Config], str]
     about: str
     unit: str
-    classes: Callable[[Config], tuple[str, ...]]
-    config_class: type[Config]
-    build_model: Callable[..., nn.Module]
+    model_class: type[Classifier]
+    presets: Callable[[str | None], Mapping[str, Config]]
     load_splits: Callable[[Config], Splits]
     accuracy_groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
     read_file: Callable[[Config, Path], LabelledData]
@@ -78,34 +68,14 @@ class ClassifierTask(Generic[Config]):
     generate_test: Callable[[Config, str, int, int], LabelledData] | None = None
     valid_spans: ValidSpans | None = None
     report_confusion: bool = False
-    build_initial_model: Callable[[Config, Splits], nn.Module] | None = None
-    embedding_metadata: Callable[[Any], Any] | None = None
+    build_initial_model: Callable[[Config, Splits], Classifier] | None = None
     learning_rates: Callable[[Config], Mapping[str, float]] | None = None
-    adapt_to_data: Callable[[Config, Any, LabelledData], None] | None = None
+    adapt_to_data: Callable[[Any, LabelledData], None] | None = None
     extra_accuracies: ExtraAccuracies[Config] | None = None
-    node_values: NodeValues | None = None
-
-    def load_model(self, path: Path, occupancy_threshold: float | None = None) -> tuple[Any, Config]:
-        """Load a trained model, in evaluation mode, and its training configuration.
-
-        Args:
-            path: a best.safetensors, an exported directory, or a name on the Hugging Face Hub.
-            occupancy_threshold: replaces the training value; None keeps it.
-        Raises:
-            UserError: the file does not exist or is not a checkpoint of this task.
-        """
-        return load_trained(
-            path,
-            self.config_class,
-            self.build_model,
-            metadata_key=None if self.embedding_metadata is None else EMBEDDING,
-            occupancy_threshold=occupancy_threshold,
-        )
 
     def test(
         self,
-        config: Config,
-        model: nn.Module,
+        model: Classifier,
         data: LabelledData,
         *,
         batch_size: int,
@@ -115,7 +85,6 @@ class ClassifierTask(Generic[Config]):
         """Evaluate a model.
 
         Args:
-            config: its training configuration.
             model: on `device`.
             data: test data.
             batch_size: maximum number of examples in a batch.
@@ -129,19 +98,18 @@ class ClassifierTask(Generic[Config]):
             return evaluate(model, part, batch_size=batch_size, num_slots=num_slots, device=device)
 
         evaluation = evaluate_on(data)
-        results = self.summary(config, evaluation)
+        results = self.summary(model, evaluation)
         if self.extra_accuracies is not None:
-            results["accuracy_by"] |= self.extra_accuracies(config, data, evaluate_on)
+            results["accuracy_by"] |= self.extra_accuracies(model.config, data, evaluate_on)
         return evaluation, results
 
-    def summary(self, config: Config, evaluation: Evaluation) -> dict[str, Any]:
+    def summary(self, model: Classifier, evaluation: Evaluation) -> dict[str, Any]:
         """Compute the results of an evaluation, as JSON values.
 
         Args:
-            config: configuration of the run.
-            evaluation: of the best weights.
+            model: that was evaluated.
+            evaluation: its predictions.
         """
-        classes = self.classes(config)
         return {
             "part": evaluation.data.split,
             "unit": self.unit,
@@ -149,10 +117,10 @@ class ClassifierTask(Generic[Config]):
             "accuracy": float(evaluation.correct.mean()),
             "accuracy_by": {
                 title: evaluation.accuracy_by(masks)
-                for title, masks in self.accuracy_groups(config, evaluation.data).items()
+                for title, masks in self.accuracy_groups(model.config, evaluation.data).items()
             },
-            "classes": list(classes),
-            "confusion": evaluation.confusion(len(classes)) if self.report_confusion else None,
+            "classes": list(model.classes),
+            "confusion": evaluation.confusion(len(model.classes)) if self.report_confusion else None,
             "span_f1": evaluation.span_f1(self.min_words),
             "valid_trees": evaluation.valid_trees(self.min_words, self.valid_spans),
             "punctuation": self.punctuation,
@@ -188,7 +156,7 @@ class ClassifierTask(Generic[Config]):
                     f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                 )
         build = self.build_initial_model
-        model = self.build_model(config) if build is None else build(config, splits)
+        model = self.model_class(config) if build is None else build(config, splits)
         train, validation, test = (f"{len(part.labels):,}" for part in splits)
         return Experiment(
             task=Classification(config, splits.train, splits.validation),
@@ -199,30 +167,20 @@ class ClassifierTask(Generic[Config]):
             ),
             test=lambda run, device: self._test(config, run, splits.test, device),
             results_text=results_text,
-            metadata=self.embedding_metadata and {EMBEDDING: self.embedding_metadata(model)},
+            metadata=model.metadata(),
         )
 
     def _test(
         self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
     ) -> dict[str, Any]:
         """Test the best weights and write the report."""
-        model, _ = self.load_model(run.best)
+        model = self.model_class.load(run.best)
         evaluation, results = self.test(
-            config,
             model.to(device),
             data,
             batch_size=config.evaluation_batch_size,
             num_slots=config.test_num_slots,
             device=device,
         )
-        write_run_report(
-            run,
-            self.title(config),
-            self.about,
-            config,
-            results,
-            evaluation,
-            model.to("cpu"),
-            self.node_values,
-        )
+        write_run_report(run, self.title(config), self.about, config, results, evaluation, model.to("cpu"))
         return results

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
-from torch import nn
+from collections.abc import Mapping, Sequence
 
 from ordered_memory.trace import (
     DIGITS,
@@ -16,22 +14,17 @@ from ordered_memory.trace import (
     read_attention,
     read_tree,
 )
-from ordered_memory.trees import Span, Tree
+from ordered_memory.trees import Span
 from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
-
-NodeValues = Callable[[nn.Module, Sentence, Tree], Mapping[Span, float]]
-"""Returns the model's value in [-1, 1] for each node of a tree over a sentence, single words (i, i)
-included."""
+from tasks.classifiers.pretrained import Classifier
 
 
 def example_traces(
-    model: nn.Module,
+    model: Classifier,
     data: LabelledData,
     index: int,
-    classes: Sequence[str],
     num_slots: int | None = None,
-    node_values: NodeValues | None = None,
     *,
     model_name: str = "",
     example: int = 0,
@@ -42,9 +35,7 @@ def example_traces(
         model: on the CPU.
         data: contains the example.
         index: of the example.
-        classes: names of the classes.
         num_slots: number of slots for this call; None for the model's own.
-        node_values: see `ClassifierTask`.
         model_name: the caption; by default the name of the sentence.
         example: traces with the same number are shown together.
     Returns:
@@ -58,18 +49,18 @@ def example_traces(
         trace["caption"] = model_name or sentence.name
         trace["example"] = example
         trace["words"] = list(sentence.positions)
-        trace["answer"] = answer_of(prediction, data, index, classes)
+        trace["answer"] = answer_of(prediction, data, index, model.classes)
         if data.labelled:
             add_true_tree(trace, sentence.tree, sentence.positions)
         if sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
-        if node_values is not None:
-            if prediction.trees is None:
-                values = node_values(model, sentence, sentence.tree)
+        induced = None if prediction.trees is None else prediction.trees[place]
+        values = model.node_values(sentence, sentence.tree if induced is None else induced)
+        if values is not None:
+            if induced is None:
                 add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
             else:
-                values = node_values(model, sentence, prediction.trees[place])
                 add_values(trace["nodes"], values, sentence.positions)
             trace["token_values"] = _values_of_tokens(values, sentence)
         traces.append(trace)

@@ -94,11 +94,10 @@ class ClassifierModel(Model):
 
     def __init__(self, name: str, task: str, checkpoint: Path) -> None:
         self.classifier = CLASSIFIERS[task]
-        self.model, self.config = self.classifier.load_model(checkpoint)
-        has_slots = self.config.model == "ordered-memory"
-        super().__init__(
-            name, task, (self.config.test_num_slots or self.config.num_slots) if has_slots else None
-        )
+        self.model = self.classifier.model_class.load(checkpoint)
+        config = self.model.config
+        has_slots = config.model == "ordered-memory"
+        super().__init__(name, task, (config.test_num_slots or config.num_slots) if has_slots else None)
 
     def check(self, texts: Texts) -> None:
         self._data(texts)
@@ -110,14 +109,12 @@ class ClassifierModel(Model):
         note = io.StringIO()
         if self.classifier.adapt_to_data is not None:
             with contextlib.redirect_stderr(note):
-                self.classifier.adapt_to_data(self.config, self.model, data)
-        classes = self.classifier.classes(self.config)
-        slots = num_slots or self.num_slots
-        traces = example_traces(self.model, data, 0, classes, slots, self.classifier.node_values)
+                self.classifier.adapt_to_data(self.model, data)
+        traces = example_traces(self.model, data, 0, num_slots or self.num_slots)
         return Answer(traces, note.getvalue())
 
     def _data(self, texts: Texts) -> LabelledData:
-        data: LabelledData = self.model.read_text(*texts)
+        data = self.model.read_text(*texts)
         tokens = int(data.sentence_lengths.max())
         if tokens > self.language.longest:
             raise UserError(f"expected at most {self.language.longest:,} tokens, got {tokens:,}")

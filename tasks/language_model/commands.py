@@ -14,9 +14,8 @@ from tasks.language_model.task import evaluate, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.hub import ExportConfig, model_card_values, results_of_run
+from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one
-from tasks.runs.trained import saved_results_text
 
 
 @dataclass
@@ -83,9 +82,7 @@ def run_export(config: ExportConfig) -> None:
     config.check()
     checkpoint = config.checkpoint or DEMO_CHECKPOINT
     trained = load_model(checkpoint)
-    preset = presets_of(trained.config.model)[trained.config.preset]
-    results = saved_results_text(results_of_run(checkpoint), results_text)
-    values = model_card_values("python -m tasks.language_model", trained.config, preset, results)
+    values = model_card_values("language_model", checkpoint, trained.config, presets_of, results_text)
     trained.save_pretrained(config.directory, **values)
     name = type(trained.model).__name__
     print(f"{config.directory}: {name}.from_pretrained({str(config.directory)!r}) loads it")

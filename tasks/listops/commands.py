@@ -9,14 +9,10 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import load_and_predict, run_trace, show_trees
-from tasks.classifiers.traces import answer_of
+from tasks.classifiers.commands import print_answer, show_trees
 from tasks.listops.data import Dataset, write_tsv
-from tasks.listops.expressions import DIGITS
 from tasks.listops.generator import generate, hard_test
-from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
-from tasks.reporting.traces import answer_text
 from tasks.runs.options import check_at_least
 
 TestName = Literal[
@@ -53,6 +49,11 @@ class ExpressionConfig:
     expression: Annotated[str, tyro.conf.Positional]
     """The expression, such as "[MAX 2 9 [MIN 4 7 ] 0 ]"."""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The expression."""
+        return (self.expression,)
+
 
 @dataclass(kw_only=True)
 class ParseConfig(ExpressionConfig, commands.ReadConfig):
@@ -86,19 +87,8 @@ def run_parse(config: ParseConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or expression.
     """
-    data = ListOpsModel.read_text(config.expression)
-    prediction, *_ = load_and_predict(LISTOPS, config, data)
-    print(answer_text(answer_of(prediction, data, 0, DIGITS)))
+    data, prediction, _ = print_answer(LISTOPS, config)
     show_trees(config, data, prediction)
-
-
-def run_expression_trace(config: TraceConfig) -> None:
-    """Show what a trained model does with one expression; see `tasks.classifiers.commands.run_trace`.
-
-    Args:
-        config: the options.
-    """
-    run_trace(LISTOPS, config, ListOpsModel.read_text(config.expression))
 
 
 def run_generate(config: GenerateConfig) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
 
 from torch import nn
 
@@ -13,12 +12,11 @@ from tasks.classifiers.pretrained import Classifier
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch, Dataset
 from tasks.listops.expressions import DIGITS, PADDING, TOKENS
-from tasks.runs.trained import load_trained
 
 NUM_VALUES = 10
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
-"""A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
+"""A trained model that comes with the project: `ListOpsModel.load(PRETRAINED)`."""
 
 
 class ListOpsModel(Classifier):
@@ -31,6 +29,7 @@ class ListOpsModel(Classifier):
     """
 
     usage = 'print(model.answer("[MAX 2 9 [MIN 4 7 ] 0 ]"))'
+    config_class = ListOpsConfig
     classes = DIGITS
 
     def __init__(self, config: ListOpsConfig) -> None:
@@ -46,33 +45,8 @@ class ListOpsModel(Classifier):
         Classifier.check_texts(texts, 1, "expression")
         return Dataset.from_texts(texts).with_trees()
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        return load_trained(path, ListOpsConfig, cls)[0]
-
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
-        """Compute the logits of a batch.
-
-        Args:
-            batch: B expressions, with trees if the encoder needs them.
-            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
-        Returns:
-            Logits, and the encoder's attention, merges, penalty and rollout, if any.
-        """
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))
-        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty, encoded.rollout)
-
-
-def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[ListOpsModel, ListOpsConfig]:
-    """Load a trained model, in evaluation mode, and its training configuration.
-
-    Args:
-        path: a best.safetensors or an exported directory; `PRETRAINED` is the model that comes with the
-            project.
-        occupancy_threshold: replaces the training value; None keeps it.
-    Raises:
-        UserError: the file does not exist or is not a ListOps checkpoint.
-    """
-    return load_trained(path, ListOpsConfig, ListOpsModel, occupancy_threshold=occupancy_threshold)
+        return Prediction(logits, *encoded[1:])

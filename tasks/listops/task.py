@@ -13,9 +13,9 @@ from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import CROSS, Masks, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
-from tasks.listops.config import ListOpsConfig
+from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset
-from tasks.listops.expressions import DIGITS, IDS, OPERATORS
+from tasks.listops.expressions import IDS, OPERATORS
 from tasks.listops.generator import hard_test
 from tasks.listops.model import PRETRAINED, ListOpsModel
 from tasks.runs.errors import UserError
@@ -93,9 +93,8 @@ LISTOPS = ClassifierTask(
         "the median and SM the sum modulo 10."
     ),
     unit="expressions",
-    classes=lambda config: DIGITS,
-    config_class=ListOpsConfig,
-    build_model=ListOpsModel,
+    model_class=ListOpsModel,
+    presets=lambda model: PRESETS,
     load_splits=_load_splits,
     accuracy_groups=_groups,
     read_file=_read_file,

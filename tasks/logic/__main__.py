@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 
-from tasks.classifiers.commands import run_evaluate, run_export
+from tasks.classifiers.commands import run_evaluate, run_export, run_trace
 from tasks.logic.commands import (
     EvaluateConfig,
     GenerateConfig,
@@ -12,25 +12,24 @@ from tasks.logic.commands import (
     StatsConfig,
     TraceConfig,
     run_generate,
-    run_pair_trace,
     run_predict,
     run_report,
     run_stats,
 )
-from tasks.logic.config import LogicConfig, presets_of
+from tasks.logic.config import LogicConfig
 from tasks.logic.task import LOGIC
 from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
 
 VERBS = {
-    "train": Verb(LogicConfig, LOGIC.train, presets_of),
+    "train": Verb(LogicConfig, LOGIC.train, LOGIC.presets),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
     "predict": Verb(PredictConfig, run_predict),
-    "trace": Verb(TraceConfig, run_pair_trace),
+    "trace": Verb(TraceConfig, partial(run_trace, LOGIC)),
     "stats": Verb(StatsConfig, run_stats),
     "generate": Verb(GenerateConfig, run_generate),
     "report": Verb(ReportConfig, run_report),
-    "export": Verb(ExportConfig, partial(run_export, LOGIC, presets_of)),
+    "export": Verb(ExportConfig, partial(run_export, LOGIC)),
 }
 
 main = partial(run, "tasks.logic", VERBS)

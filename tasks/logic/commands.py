@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import load_and_predict, run_trace, show_trees
-from tasks.classifiers.traces import answer_of
+from tasks.classifiers.commands import print_answer, show_trees
 from tasks.logic.comparison import write_comparison
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import (
@@ -23,9 +22,7 @@ from tasks.logic.data import (
 )
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
-from tasks.logic.model import LogicModel
 from tasks.logic.task import LOGIC, load_pairs
-from tasks.reporting.traces import answer_text
 from tasks.runs.errors import UserError
 
 
@@ -47,6 +44,11 @@ class PairConfig:
     """The left formula, such as "( a ( or b ) )"."""
     right: Annotated[str, tyro.conf.Positional]
     """The right formula, such as "( not c )"."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Both formulas."""
+        return self.left, self.right
 
 
 @dataclass(kw_only=True)
@@ -103,22 +105,11 @@ def run_predict(config: PredictConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or formulas.
     """
-    data = LogicModel.read_text(config.left, config.right)
-    prediction, *_ = load_and_predict(LOGIC, config, data)
-    print(answer_text(answer_of(prediction, data, 0, LogicModel.classes)))
+    data, prediction, _ = print_answer(LOGIC, config)
     for number in prediction.probabilities.argsort(descending=True).tolist():
         sign = RELATIONS[number]
         print(f"  {sign} {RELATION_NAMES[sign]:<19} {prediction.probabilities[number]:.4f}")
     show_trees(config, data, prediction)
-
-
-def run_pair_trace(config: TraceConfig) -> None:
-    """Show what a trained model does with two formulas; see `tasks.classifiers.commands.run_trace`.
-
-    Args:
-        config: the options.
-    """
-    run_trace(LOGIC, config, LogicModel.read_text(config.left, config.right))
 
 
 def run_stats(config: StatsConfig) -> None:

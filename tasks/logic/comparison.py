@@ -13,7 +13,7 @@ from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of
 from tasks.classifiers.traces import example_traces
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
-from tasks.logic.model import load_model
+from tasks.logic.model import LogicModel
 from tasks.logic.published import PUBLISHED
 from tasks.logic.task import LEFT_OUT, LOGIC, load_pairs
 from tasks.reporting import examples
@@ -89,7 +89,7 @@ def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> lis
         return []
     first = next(iter(runs))
     data = Dataset([pair for group in load_pairs(configs[first]).tests for pair in group])
-    models = {name: load_model(RunDirectory(directory).best)[0] for name, directory in runs.items()}
+    models = {name: LogicModel.load(RunDirectory(directory).best) for name, directory in runs.items()}
     count = max(1, examples.NUM_EXAMPLES // len(models))
     chosen = examples.choose_examples(data.sentence_lengths.max(1), depths_of(data), count=count)
     examples_and_models = itertools.product(chosen, models.items())
@@ -100,7 +100,6 @@ def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> lis
             model,
             data,
             index,
-            LOGIC.classes(configs[name]),
             configs[name].test_num_slots,
             model_name=name,
             example=number,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +22,9 @@ from tasks.logic.formulas import (
     tokenize,
     without_idle_brackets,
 )
-from tasks.runs.trained import load_trained
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
-"""A trained model that comes with the project: `model, config = load_model(PRETRAINED)`."""
+"""A trained model that comes with the project: `LogicModel.load(PRETRAINED)`."""
 
 
 class LogicModel(Classifier):
@@ -42,6 +40,7 @@ class LogicModel(Classifier):
     """
 
     usage = 'print(model.answer("( a ( and b ) )", "( a ( or ( not c ) ) )"))'
+    config_class = LogicConfig
     classes = tuple(f"{sign} {RELATION_NAMES[sign]}" for sign in RELATIONS)
 
     def __init__(self, config: LogicConfig) -> None:
@@ -66,23 +65,10 @@ class LogicModel(Classifier):
         left, right = (" ".join(without_idle_brackets(tokenize(text))) for text in texts)
         return Dataset([make_pair(left, right)], trees=True)
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        return load_trained(path, LogicConfig, cls)[0]
-
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
-        """Compute the logits of a batch.
-
-        Args:
-            batch: B pairs, with trees if the encoder needs them.
-            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
-        Returns:
-            Logits, and the encoder's attention, merges, penalty and rollout, if any.
-        """
         encoded = self._encode(batch, num_slots)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
-        logits = self.classifier(summary)
-        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty, encoded.rollout)
+        return Prediction(self.classifier(summary), *encoded[1:])
 
     def _encode(self, batch: Batch, num_slots: int | None) -> Encoded:
         """Encode the formulas one by one or, with a transformer, in pairs."""
@@ -96,19 +82,6 @@ def _compare(summary: Tensor) -> Tensor:
     """(2B, D) → (B, 4D)."""
     left, right = summary.chunk(2)
     return torch.cat([left, right, left * right, (left - right).abs()], dim=-1)
-
-
-def load_model(path: Path, occupancy_threshold: float | None = None) -> tuple[LogicModel, LogicConfig]:
-    """Load a trained model, in evaluation mode, and its training configuration.
-
-    Args:
-        path: a best.safetensors or an exported directory; `PRETRAINED` is the model that comes with the
-            project.
-        occupancy_threshold: replaces the training value; None keeps it.
-    Raises:
-        UserError: the file does not exist or is not a checkpoint of this task.
-    """
-    return load_trained(path, LogicConfig, LogicModel, occupancy_threshold=occupancy_threshold)
 
 
 def _build_transformer(config: LogicConfig) -> PairTransformer:

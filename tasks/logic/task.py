@@ -12,7 +12,7 @@ from tasks.classifiers.classification import Splits as DataSplits
 from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import Masks
 from tasks.classifiers.task import ClassifierTask
-from tasks.logic.config import LogicConfig
+from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import (
     MAX_OPERATIONS,
     PATTERNS,
@@ -98,9 +98,8 @@ LOGIC = ClassifierTask(
         "independent."
     ),
     unit="pairs",
-    classes=lambda config: LogicModel.classes,
-    config_class=LogicConfig,
-    build_model=LogicModel,
+    model_class=LogicModel,
+    presets=presets_of,
     load_splits=_load_splits,
     accuracy_groups=_groups,
     read_file=lambda config, path: Dataset(read_file(path), trees=config.model in GOLD_TREE_MODELS),

@@ -17,7 +17,6 @@ from tasks.runs.record import record_end
 from tasks.runs.run_directory import RunDirectory, changed_options, write_json
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
-from tasks.runs.trained import saved_results_text
 
 if TYPE_CHECKING:
     from tasks.runs.trainer import Trainer
@@ -83,7 +82,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     if fabric.is_global_zero:
         print(finished_text(progress, config), flush=True)
         record_end(run, stop_reason_text(progress, config))
-        text = saved_results_text(run.read_results(), experiment.results_text)
+        text = run.results_text(experiment.results_text)
         if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)
             results = experiment.test(run, fabric.device)

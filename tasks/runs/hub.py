@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,16 +61,26 @@ def find_checkpoint(path: str | Path, **download: Any) -> Path:
         ) from None
 
 
-def model_card_values(program: str, config: Any, preset: Any, results: str | None) -> dict[str, str | None]:
-    """The template values of a model card: results, and the command that trains the model.
+def model_card_values(
+    task: str,
+    checkpoint: Path,
+    config: Any,
+    presets: Callable[[str | None], Mapping[str, Any]],
+    results_text: Callable[[dict[str, Any]], str],
+) -> dict[str, str | None]:
+    """The template values of a model card: results of the run, and the command that trains the model.
 
     Args:
-        program: command of the task: "python -m tasks.listops".
-        config: configuration of the run.
-        preset: configuration of its preset, without further options.
-        results: as text; None if there are none.
+        task: `listops` for `python -m tasks.listops`.
+        checkpoint: the model; only a run's best.safetensors has results.
+        config: its training configuration.
+        presets: returns the presets of the task by name, given the value of `--model`.
+        results_text: formats results.
     """
-    return {"results": results, "command": f"{program} train {_options(config, preset)}"}
+    run = RunDirectory(checkpoint.parent)
+    results = run.results_text(results_text) if checkpoint == run.best else None
+    options = _options(config, presets(config.model)[config.preset])
+    return {"results": results, "command": f"python -m tasks.{task} train {options}"}
 
 
 def _options(config: Any, preset: Any) -> str:
@@ -87,15 +98,3 @@ def _options(config: Any, preset: Any) -> str:
         else:
             words += [flag(name), *map(str, value if isinstance(value, list | tuple) else (value,))]
     return shlex.join(words)
-
-
-def results_of_run(checkpoint: Path) -> dict[str, Any] | None:
-    """Read the results of the run that a checkpoint belongs to.
-
-    Args:
-        checkpoint: a file.
-    Returns:
-        None if it is not a run's best.safetensors, or the run is not finished.
-    """
-    run = RunDirectory(checkpoint.parent)
-    return run.read_results() if checkpoint == run.best else None

@@ -20,7 +20,7 @@ import os
 import reprlib
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import remove_leftovers, write_atomically
 
 Config = TypeVar("Config")
+AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
 
 
 class RunDirectory:
@@ -108,6 +109,18 @@ class RunDirectory:
         """Read results.json; None if the run is not finished."""
         return read_json(self.results) if self.results.exists() else None
 
+    def results_text(self, format_results: Callable[[dict[str, Any]], str]) -> str | None:
+        """Format results.json; None if the run is not finished or its results are damaged.
+
+        Args:
+            format_results: formats results.
+        """
+        results = self.read_results()
+        try:
+            return None if results is None else format_results(results)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return None
+
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON atomically.
@@ -179,6 +192,24 @@ def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
             expected = _describe(hints[name])
             raise UserError(f"{where}: {name}: expected {expected}, got {reprlib.repr(value)}") from None
     return cls(**converted)
+
+
+def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyConfig:
+    """Convert and check the configuration of a run.
+
+    Args:
+        config_class: the task's configuration class.
+        values: the content of a config.json, or the metadata of a best.safetensors.
+        path: the file, for error messages.
+    Raises:
+        UserError: not a configuration of this task; the message names the file and the option.
+    """
+    config = config_from_dict(config_class, values, path)
+    try:
+        config.check()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return config
 
 
 def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:

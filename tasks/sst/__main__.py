@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 
-from tasks.classifiers.commands import run_export
+from tasks.classifiers.commands import run_evaluate, run_export, run_trace
 from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
 from tasks.sst.commands import (
@@ -11,21 +11,19 @@ from tasks.sst.commands import (
     PredictConfig,
     StatsConfig,
     TraceConfig,
-    run_evaluate,
     run_predict,
-    run_sentence_trace,
     run_stats,
 )
-from tasks.sst.config import PRESETS, SentimentConfig
+from tasks.sst.config import SentimentConfig
 from tasks.sst.task import SST
 
 VERBS = {
-    "train": Verb(SentimentConfig, SST.train, lambda model: PRESETS),
-    "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "train": Verb(SentimentConfig, SST.train, SST.presets),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, SST)),
     "predict": Verb(PredictConfig, run_predict),
-    "trace": Verb(TraceConfig, run_sentence_trace),
+    "trace": Verb(TraceConfig, partial(run_trace, SST)),
     "stats": Verb(StatsConfig, run_stats),
-    "export": Verb(ExportConfig, partial(run_export, SST, lambda model: PRESETS)),
+    "export": Verb(ExportConfig, partial(run_export, SST)),
 }
 
 main = partial(run, "tasks.sst", VERBS)

@@ -19,6 +19,8 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.vectors import draw_vectors
 
+EMBEDDING = "embedding"
+"""The key of `describe` in the metadata of a checkpoint."""
 SHARED = "shared"
 """The description of the embedding in the checkpoints that come with the project: its vectors are in
 `WORDS`."""

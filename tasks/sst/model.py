@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from nltk.tokenize import NLTKWordTokenizer
 from torch import Tensor
 from torch.nn.functional import dropout
 
 from ordered_memory.baseline_trees import right_branching
-from tasks.classifiers.classification import Prediction
+from ordered_memory.trees import Span, Tree, spans
+from tasks.classifiers.classification import Prediction, Sentence, iterate_batches
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, encode, summary_size
 from tasks.classifiers.head import build_head
 from tasks.classifiers.pretrained import Classifier
-from tasks.classifiers.task import EMBEDDING
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.options import check_text
-from tasks.runs.trained import load_trained
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
-from tasks.sst.embedding import Embedding, WordEmbedding, describe, restore
+from tasks.sst.embedding import EMBEDDING, Embedding, WordEmbedding, describe, restore
 
 CLASSES = {
     2: ("- negative", "+ positive"),
@@ -43,6 +42,8 @@ class SentimentModel(Classifier):
     """
 
     usage = 'print(model.answer("neither bad nor dull"))'
+    config_class = SentimentConfig
+    metadata_key = EMBEDDING
 
     def __init__(self, config: SentimentConfig, embedding: Embedding) -> None:
         super().__init__(config)
@@ -63,20 +64,8 @@ class SentimentModel(Classifier):
         return unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        return load_trained(path, SentimentConfig, cls.build, metadata_key=EMBEDDING)[0]
-
-    @classmethod
-    def build(cls, config: SentimentConfig, description: Any) -> Self:
-        """Build the model of a checkpoint; its weights are loaded later.
-
-        Args:
-            config: the training configuration.
-            description: of the embedding; see `describe`.
-        Raises:
-            UserError: see `restore`; or the encoder does not accept an option.
-        """
-        return cls(config, restore(config, description))
+    def build(cls, config: SentimentConfig, *description: Any) -> Self:
+        return cls(config, restore(config, *description))
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}
@@ -88,21 +77,26 @@ class SentimentModel(Classifier):
         return super().weights() | {f"{EMBEDDING}.weight": self.embedding.weight}
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
-        """Compute the logits of a batch.
-
-        Args:
-            batch: B phrases, with trees if the encoder needs them.
-            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
-        Returns:
-            Logits, and the encoder's attention, merges, penalty and rollout, if any.
-        """
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
             return Prediction(self.classifier(sentences * mask[:, 0]))
         encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
-        logits = self.classifier(encoded.summary)
-        return Prediction(logits, encoded.attention, encoded.merges, encoded.penalty, encoded.rollout)
+        return Prediction(self.classifier(encoded.summary), *encoded[1:])
+
+    @torch.inference_mode()
+    def node_values(self, sentence: Sentence, tree: Tree) -> dict[Span, float]:
+        """The expected sentiment of each node, from -1 (very) negative to 1 (very) positive.
+
+        Each node is a phrase that the model, on the CPU, reads by itself; see `Classifier.node_values`.
+        """
+        nodes = [(position, position) for position in range(len(sentence.words))] + spans(tree)
+        data = unlabelled_phrases(sentence.words, tree, nodes)
+        values = np.zeros(len(nodes))
+        for indices, batch in iterate_batches(data, 256):
+            probabilities = self.eval()(batch).logits.float().softmax(-1)
+            values[indices] = probabilities @ torch.linspace(-1, 1, probabilities.shape[1])
+        return {node: float(value) for node, value in zip(nodes, values, strict=True)}
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
         """The vectors of the words, and those of whole sentences if the embedding is contextual."""

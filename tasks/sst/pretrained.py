@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.classifiers.task import EMBEDDING
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import config_to_dict
-from tasks.sst.embedding import SHARED, WORDS, WordEmbedding
-from tasks.sst.task import PRETRAINED, SST
+from tasks.sst.embedding import EMBEDDING, SHARED, WORDS, WordEmbedding
+from tasks.sst.model import SentimentModel
+from tasks.sst.task import PRETRAINED
 
 
 def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory: Path = WORDS.parent) -> None:
@@ -31,7 +31,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
     directory.mkdir(parents=True, exist_ok=True)
     words: list[str] | None = None
     for classes, path in checkpoints.items():
-        model, config = SST.load_model(path)
+        model = SentimentModel.load(path)
         embedding = model.embedding
         if not isinstance(embedding, WordEmbedding) or embedding.learned:
             raise UserError(f"{path}: its word vectors are not from files")
@@ -43,7 +43,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
             name: tensor for name, tensor in model.state_dict().items() if not name.startswith("embedding.")
         }
         metadata: dict[str, Any] = config_to_dict(
-            replace(config, data_dir=None, run_dir=None, resume=False, threads=None, vectors=vectors)
+            replace(model.config, data_dir=None, run_dir=None, resume=False, threads=None, vectors=vectors)
         )
         save_tensors(
             directory / PRETRAINED[classes].name, _in_16_bits(weights), metadata | {EMBEDDING: SHARED}

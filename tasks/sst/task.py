@@ -9,26 +9,24 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from ordered_memory.trees import Span, Tree, spans
-from tasks.classifiers.classification import LabelledData, Sentence, Splits, iterate_batches
+from tasks.classifiers.classification import LabelledData, Splits
 from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import Evaluation, Masks, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.runs.errors import UserError
-from tasks.sst.config import SentimentConfig
+from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding, undo_escapes
-from tasks.sst.dataset import PhraseData, unlabelled_phrases
+from tasks.sst.dataset import PhraseData
 from tasks.sst.download import fetch
-from tasks.sst.embedding import WORDS, WordEmbedding, describe
+from tasks.sst.embedding import WORDS, WordEmbedding
 from tasks.sst.grammar import generate_treebank
-from tasks.sst.model import CLASSES, SentimentModel
+from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
 from tasks.sst.vectors import SHOWN_WORDS, Vectors, coverage_text, load_vectors
 
 PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
-"""The trained models that come with the project, by number of classes: `SST.load_model(PRETRAINED[2])`."""
+"""The trained models that come with the project, by number of classes."""
 LENGTHS = (10, 20, 30)
 """Upper bounds of the groups of lengths whose accuracy is reported."""
 NEGATIONS = frozenset(["not", "n't", "no", "never", "nothing", "none", "neither", "nor", "nobody", "without"])
@@ -99,9 +97,9 @@ def _vectors_of(names: Sequence[str], vocabulary: Sequence[str]) -> Vectors:
     )
 
 
-def _add_word_vectors(config: SentimentConfig, model: SentimentModel, data: LabelledData) -> None:
+def _add_word_vectors(model: SentimentModel, data: LabelledData) -> None:
     """Add vectors for the words of new data, if the files of vectors still exist; name words without one."""
-    embedding = model.embedding
+    embedding, config = model.embedding, model.config
     if not isinstance(embedding, WordEmbedding):
         return
     words = embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
@@ -162,27 +160,6 @@ def _node_accuracies(
     }
 
 
-@torch.inference_mode()
-def node_values(model: nn.Module, sentence: Sentence, tree: Tree) -> dict[Span, float]:
-    """Predict the sentiment of each node of a tree; each node is a phrase that the model reads by itself.
-
-    Args:
-        model: on the CPU.
-        sentence: the sentence.
-        tree: over its words.
-    Returns:
-        The expected sentiment, from -1 (very) negative to 1 (very) positive, by first and last word of each
-        node, single words (i, i) included.
-    """
-    nodes = [(position, position) for position in range(len(sentence.words))] + spans(tree)
-    data = unlabelled_phrases(sentence.words, tree, nodes)
-    values = np.zeros(len(nodes))
-    for indices, batch in iterate_batches(data, 256):
-        probabilities = model.eval()(batch).logits.float().softmax(-1)
-        values[indices] = probabilities @ torch.linspace(-1, 1, probabilities.shape[1])
-    return {node: float(value) for node, value in zip(nodes, values, strict=True)}
-
-
 SST = ClassifierTask(
     title=lambda config: f"SST-{config.classes}: {config.model_name}",
     about=(
@@ -190,9 +167,8 @@ SST = ClassifierTask(
         "sentiment that the model predicts for its words by themselves."
     ),
     unit="sentences",
-    classes=lambda config: CLASSES[config.classes],
-    config_class=SentimentConfig,
-    build_model=SentimentModel.build,
+    model_class=SentimentModel,
+    presets=lambda model: PRESETS,
     load_splits=_load_splits,
     accuracy_groups=_groups,
     read_file=lambda config, path: _sentences(config, read_trees(path)),
@@ -201,9 +177,7 @@ SST = ClassifierTask(
     min_words=2,
     report_confusion=True,
     build_initial_model=_initial_model,
-    embedding_metadata=lambda model: describe(model.embedding),
     learning_rates=lambda config: {"embedding": config.encoder_learning_rate} if config.fine_tune else {},
     adapt_to_data=_add_word_vectors,
     extra_accuracies=_node_accuracies,
-    node_values=node_values,
 )

@@ -9,7 +9,6 @@ from tasks.classifiers.evaluation import predict_example
 from tasks.classifiers.traces import example_traces
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
-from tasks.listops.expressions import DIGITS
 from tasks.listops.model import ListOpsModel
 from tasks.logic.config import LogicConfig
 from tasks.logic.formulas import RELATIONS
@@ -18,8 +17,7 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WordEmbedding
 from tasks.sst.grammar import generate
-from tasks.sst.model import CLASSES, SentimentModel
-from tasks.sst.task import node_values
+from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import sentences
 from tests.tasks.classifiers.tiny import TINY
 from tests.traces import tree_of
@@ -33,7 +31,7 @@ def listops_model(name):
 
 def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
     model, data = listops_model("ordered-memory"), Dataset.from_texts(["3", EXPRESSION])
-    [trace] = example_traces(model, data, 1, DIGITS, num_slots=7, example=3)
+    [trace] = example_traces(model, data, 1, num_slots=7, example=3)
     prediction = model.eval()(data.batch([1]), 7)
     pointers = prediction.attention[0].argmax(-1).tolist()
     assert tree_of(trace["nodes"], 9) == shift_reduce(pointers, 7)
@@ -46,11 +44,11 @@ def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
 
 def test_a_tree_of_joined_neighbours_or_only_the_true_one():
     data = Dataset.from_texts([EXPRESSION]).with_trees()
-    [trace] = example_traces(listops_model("gumbel-tree-lstm"), data, 0, DIGITS)
+    [trace] = example_traces(listops_model("gumbel-tree-lstm"), data, 0)
     assert len(trace["nodes"]) == 8
     assert "memory" not in trace
     for name in ("lstm", "gold-tree-cell"):
-        [trace] = example_traces(listops_model(name), data, 0, DIGITS)
+        [trace] = example_traces(listops_model(name), data, 0)
         assert "nodes" not in trace
         assert tree_of(trace["true_nodes"], 9) == data.sentences(0)[0].tree
 
@@ -59,7 +57,7 @@ def test_a_tree_of_joined_neighbours_or_only_the_true_one():
 def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
     model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": name}))
     data = LogicModel.read_text("( ( not a ) ( or b ) )", "( c ( and a ) )")
-    traces = example_traces(model, data, 0, LogicModel.classes)
+    traces = example_traces(model, data, 0)
     trees = predict_example(model, data, 0).trees
     assert [trace["caption"] for trace in traces] == ["left formula", "right formula"]
     for trace, sentence, tree in zip(traces, data.sentences(0), trees, strict=True):
@@ -84,9 +82,9 @@ def sentiment_model(name="ordered-memory"):
 def test_every_node_has_the_value_of_its_words():
     model, trees = sentiment_model()
     data = PhraseData(trees, sentences(trees, 5))
-    [trace] = example_traces(model, data, 2, CLASSES[5], node_values=node_values)
+    [trace] = example_traces(model, data, 2)
     [sentence] = data.sentences(2)
-    values = node_values(model, sentence, predict_example(model, data, 2).trees[0])
+    values = model.node_values(sentence, predict_example(model, data, 2).trees[0])
     for node in trace["nodes"]:
         assert node["value"] == pytest.approx(values[node["first"], node["last"]], abs=6e-4)
     for node in trace["true_nodes"]:
@@ -101,7 +99,7 @@ def test_every_node_has_the_value_of_its_words():
 def test_without_an_induced_tree_the_true_one_has_the_values_of_the_model(name):
     model, trees = sentiment_model(name)
     data = PhraseData(trees, sentences(trees, 5), include_trees=name != "lstm")
-    [trace] = example_traces(model, data, 2, CLASSES[5], node_values=node_values)
+    [trace] = example_traces(model, data, 2)
     for node in trace["true_nodes"]:
         words = " ".join(trace["tokens"][node["first"] : node["last"] + 1])
         assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
@@ -118,7 +116,7 @@ def test_without_an_induced_tree_the_true_one_has_the_values_of_the_model(name):
 def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
     model, _ = sentiment_model(name)
     data = SentimentModel.read_text("neither bad nor dull")
-    [trace] = example_traces(model, data, 0, CLASSES[5], node_values=node_values)
+    [trace] = example_traces(model, data, 0)
     assert trace["answer"]["true"] is None
     assert not {"true_nodes", "true_token_values"} & trace.keys()
     assert all("in_true_tree" not in node for node in trace.get("nodes", []))
@@ -127,6 +125,6 @@ def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
 
 def test_more_slots_than_the_model_has_are_traced():
     model = listops_model("ordered-memory")
-    [trace] = example_traces(model, Dataset.from_texts([EXPRESSION]), 0, DIGITS, num_slots=9)
+    [trace] = example_traces(model, Dataset.from_texts([EXPRESSION]), 0, num_slots=9)
     assert trace["memory"]["num_slots"] == 9
     assert torch.tensor(trace["memory"]["attention"]).shape == (9, 9)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tasks.listops import data, expressions, generator
+from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import DataError, Dataset
 from tasks.listops.task import LISTOPS
 
@@ -229,14 +230,14 @@ def test_groups_are_by_length_depth_and_for_flat_expressions_by_operator_and_arg
     texts = ["[MAX 1 2 ]", "[MAX 3 4 ]", "[SM 1 2 3 ]", "[MIN 1 [MED 1 2 ] ]", "7"]
     groups = {
         title: {name: np.flatnonzero(mask).tolist() for name, mask in masks.items() if mask.any()}
-        for title, masks in LISTOPS.accuracy_groups(LISTOPS.config_class(), Dataset.from_texts(texts)).items()
+        for title, masks in LISTOPS.accuracy_groups(ListOpsConfig(), Dataset.from_texts(texts)).items()
     }
     assert groups == {
         "tokens": {"1–20": [0, 1, 2, 3, 4]},
         "depth": {"0": [4], "1": [0, 1, 2], "2": [3]},
         "arguments × operator, flat expressions": {"2 × MAX": [0, 1], "3 × SM": [2]},
     }
-    assert list(LISTOPS.accuracy_groups(LISTOPS.config_class(), Dataset.from_texts(texts[3:]))) == [
+    assert list(LISTOPS.accuracy_groups(ListOpsConfig(), Dataset.from_texts(texts[3:]))) == [
         "tokens",
         "depth",
     ]

@@ -70,7 +70,7 @@ def test_a_transformer_tells_left_from_right_and_order(name, pairs):
 
 
 def test_evaluation_puts_everything_in_its_place(pairs):
-    model, config = LogicModel(SMALL), replace(SMALL, split="C")
+    model = LogicModel(replace(SMALL, split="C"))
     data = Dataset(pairs)
     whole = evaluate(model, data, batch_size=7, num_slots=6)
     for index in (0, 3, len(pairs) - 1):
@@ -79,7 +79,7 @@ def test_evaluation_puts_everything_in_its_place(pairs):
         assert whole.trees[index] == alone.trees
         for sentence, attention in zip(data.sentences(index), alone.attention, strict=True):
             assert attention.shape == (len(sentence.tokens), 6)
-    results = LOGIC.summary(config, whole)
+    results = LOGIC.summary(model, whole)
     counts = [count for _, count in results["accuracy_by"]["operations"].values()]
     assert sum(counts) == len(pairs) == sum(map(sum, results["confusion"]))
     right = sum(results["confusion"][k][k] for k in range(7))

@@ -6,7 +6,7 @@ from tasks.classifiers.evaluation import evaluate
 from tasks.logic.__main__ import main
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
 from tasks.logic.generator import longer
-from tasks.logic.model import PRETRAINED, load_model
+from tasks.logic.model import PRETRAINED, LogicModel
 from tasks.runs.checkpoints import read_metadata
 
 
@@ -27,13 +27,13 @@ def test_it_answers_without_being_named(left, right, answer, capsys):
 
 
 def test_it_is_as_good_as_said_on_longer_formulas_than_it_has_seen():
-    model, config = load_model(PRETRAINED)
+    model = LogicModel.load(PRETRAINED)
     pairs = [
         pair
         for operations in range(TRAIN_OPERATIONS + 1, TRAIN_OPERATIONS + 4)
         for pair in longer(operations, 60, seed=987_654)
     ]
-    found = evaluate(model, Dataset(pairs), num_slots=config.test_num_slots)
+    found = evaluate(model, Dataset(pairs), num_slots=model.config.test_num_slots)
     assert found.correct.mean() >= 0.9
 
 

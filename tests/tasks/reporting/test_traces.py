@@ -9,7 +9,7 @@ from ordered_memory.trace import add_true_tree, read_tree, to_json
 from ordered_memory.tree_recovery import from_attention
 from tasks.classifiers.evaluation import predict_example
 from tasks.listops.__main__ import main as listops
-from tasks.listops.model import ListOpsModel, load_model
+from tasks.listops.model import ListOpsModel
 from tasks.parsing.__main__ import main as parsing
 from tasks.reporting.traces import summary_text
 from tests.hostile_files import MAIN
@@ -41,9 +41,9 @@ def test_the_tree_is_that_of_algorithm_2(small_runs, capsys):
     [expression] = WORDS["listops"]
     assert listops(["trace", expression, "--checkpoint", small_runs["listops"], "--json", "-"]) == 0
     [trace] = json.loads(capsys.readouterr().out)["traces"]
-    model, config = load_model(small_runs["listops"])
+    model = ListOpsModel.load(small_runs["listops"])
     [attention] = predict_example(
-        model, ListOpsModel.read_text(expression), 0, config.test_num_slots
+        model, ListOpsModel.read_text(expression), 0, model.config.test_num_slots
     ).attention
     [tree] = from_attention(attention.unsqueeze(0), batch_first=True)
     assert tree_of(trace["nodes"], 9) == tree

@@ -14,7 +14,6 @@ from tasks.sst.dataset import PhraseData, unlabelled_phrases
 from tasks.sst.embedding import WordEmbedding, describe, restore
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
-from tasks.sst.task import node_values
 from tasks.sst.treebank import phrases
 from tests.tasks.classifiers.tiny import TINY
 
@@ -113,7 +112,7 @@ def test_a_node_has_the_value_of_its_phrase(vocabulary):
     tree = generate(1, seed=5)[0]
     data = PhraseData([tree], phrases([tree], 5))
     [sentence] = data.sentences(len(data.labels) - 1)
-    values = node_values(model, sentence, tree.tree)
+    values = model.node_values(sentence, tree.tree)
     assert values.keys() == tree.labels.keys()
     for index, phrase in enumerate(data.examples):
         probabilities = model(data.batch([index])).logits.softmax(-1)[0]

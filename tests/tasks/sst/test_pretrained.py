@@ -9,8 +9,9 @@ from tasks.sst.__main__ import main
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WORDS
 from tasks.sst.grammar import generate
+from tasks.sst.model import SentimentModel
 from tasks.sst.pretrained import export
-from tasks.sst.task import PRETRAINED, SST
+from tasks.sst.task import PRETRAINED
 from tasks.sst.treebank import sentences
 
 TINY = [
@@ -43,10 +44,10 @@ def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
     drawn = generate(30, 9)
     batch = PhraseData(drawn, sentences(drawn, 5)).batch(range(30))
     for classes in (2, 5):
-        before, _ = SST.load_model(runs[str(classes)])
-        after, config = SST.load_model(tmp_path / PRETRAINED[classes].name)
-        assert config.vectors == ("glove.txt",)
-        assert config.run_dir is None
+        before = SentimentModel.load(runs[str(classes)])
+        after = SentimentModel.load(tmp_path / PRETRAINED[classes].name)
+        assert after.config.vectors == ("glove.txt",)
+        assert after.config.run_dir is None
         with torch.inference_mode():
             assert torch.allclose(before(batch).logits, after(batch).logits, atol=0.02)
         assert before(batch).logits.shape == (30, classes)
