@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import ModuleContender
@@ -19,7 +19,8 @@ from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.batching import Indices
 from tasks.classifiers.classification import LabelledData, Prediction, compute_losses
 from tasks.classifiers.encoders import EncoderConfig, ModelName
-from tasks.logic import config as logic_config
+from tasks.classifiers.pretrained import Classifier
+from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
@@ -27,7 +28,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.options import check_at_least
-from tasks.sst import config as sst_config
+from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WordEmbedding
 from tasks.sst.grammar import generate_treebank
@@ -39,6 +40,8 @@ from tasks.sst.treebank import phrases, read_directory
 class ClassifierModelsConfig(MeasurementConfig):
     """Models and batches."""
 
+    models: tuple[ModelName, ...] = get_args(ModelName)
+    """Models to time."""
     batches: int = 4
     """Number of batches, evenly spaced over the lengths of a training epoch."""
     batch_size: int = 128
@@ -48,22 +51,17 @@ class ClassifierModelsConfig(MeasurementConfig):
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Floating-point precision; bf16-mixed uses autocast."""
 
-    unit = "examples"
+    unit: ClassVar[str]
 
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "batches", "batch_size", "slot_size")
-        if not self.names:
+        if not self.models:
             raise UserError("--models must name at least one model")
-        for model in self.names:
+        for model in self.models:
             self.model_config(model).check()
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The models to time."""
-        raise NotImplementedError
-
-    def model_config(self, model: str) -> EncoderConfig:
+    def model_config(self, model: ModelName) -> EncoderConfig:
         """The configuration of a model.
 
         Args:
@@ -75,11 +73,11 @@ class ClassifierModelsConfig(MeasurementConfig):
         """Training data, with true trees."""
         raise NotImplementedError
 
-    def build(self, model: str, data: Any) -> nn.Module:
+    def build(self, config: Any, data: Any) -> Classifier:
         """Build a model with random weights.
 
         Args:
-            model: a value of `--model` of the task.
+            config: from `model_config`.
             data: from `data`.
         """
         raise NotImplementedError
@@ -93,8 +91,6 @@ class LogicModelsConfig(ClassifierModelsConfig):
     at most 6 operations.
     """
 
-    models: tuple[ModelName, ...] = get_args(ModelName)
-    """Models to time."""
     pairs: int = 60_000
     """Number of pairs to generate; with many pairs, batches have similar lengths, as in training."""
 
@@ -104,22 +100,17 @@ class LogicModelsConfig(ClassifierModelsConfig):
         super().check()
         check_at_least(1, self, "pairs")
 
-    @property
-    def names(self) -> Sequence[str]:
-        return self.models
-
-    def model_config(self, model: str) -> logic_config.LogicConfig:
-        chosen: Any = model
-        return logic_config.LogicConfig(
-            model=chosen, seed=self.seed, slot_size=self.slot_size, embedding_size=self.slot_size
+    def model_config(self, model: ModelName) -> LogicConfig:
+        return LogicConfig(
+            model=model, seed=self.seed, slot_size=self.slot_size, embedding_size=self.slot_size
         )
 
     def data(self) -> Dataset:
         train, _ = generate(400 if self.quick else self.pairs, seed=self.seed)
         return Dataset([pair for group in train[:7] for pair in group], trees=True)
 
-    def build(self, model: str, data: Dataset) -> LogicModel:
-        return LogicModel(self.model_config(model))
+    def build(self, config: LogicConfig, data: Dataset) -> LogicModel:
+        return LogicModel(config)
 
 
 @dataclass
@@ -130,8 +121,6 @@ class SentimentModelsConfig(ClassifierModelsConfig):
     random word vectors.
     """
 
-    models: tuple[ModelName, ...] = get_args(ModelName)
-    """Models to time."""
     slot_size: int = 300
     """Hidden size of all models; the slot size of Ordered Memory."""
     vector_size: int = 300
@@ -147,19 +136,9 @@ class SentimentModelsConfig(ClassifierModelsConfig):
         super().check()
         check_at_least(1, self, "vector_size")
 
-    @property
-    def names(self) -> Sequence[str]:
-        return self.models
-
-    def model_config(self, model: str) -> sst_config.SentimentConfig:
-        chosen: Any = model
-        return replace(
-            sst_config.PRESETS["paper"],
-            model=chosen,
-            seed=self.seed,
-            slot_size=self.slot_size,
-            classes=self.classes,
-        )
+    def model_config(self, model: ModelName) -> SentimentConfig:
+        paper = PRESETS["paper"]
+        return replace(paper, model=model, seed=self.seed, slot_size=self.slot_size, classes=self.classes)
 
     def data(self) -> PhraseData:
         if self.data_dir is None:
@@ -170,11 +149,11 @@ class SentimentModelsConfig(ClassifierModelsConfig):
             treebank.train, phrases(treebank.train, self.classes, merge=True), include_trees=True
         )
 
-    def build(self, model: str, data: PhraseData) -> SentimentModel:
+    def build(self, config: SentimentConfig, data: PhraseData) -> SentimentModel:
         vocabulary = sorted({word.lower() for tree in data.trees for word in tree.words})
         embedding = WordEmbedding(vocabulary, self.vector_size)
         torch.nn.init.normal_(embedding.weight)
-        return SentimentModel(self.model_config(model), embedding)
+        return SentimentModel(config, embedding)
 
 
 def run_classifier_models(config: ClassifierModelsConfig) -> None:
@@ -191,7 +170,9 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
     data = config.data()
     lengths = data.sentence_lengths.sum(1).tolist()
     chosen = spread_batches(lengths, config.batch_size, config.batches, config.seed)
-    contenders = {name: _contender(config, name, data, chosen) for name in config.names}
+    contenders: dict[str, ModuleContender[Any]] = {
+        name: _contender(config, name, data, chosen) for name in config.models
+    }
     times = interleave(contenders, len(chosen), repeats=config.repeats, device=config.device)
     epoch = len(lengths) / config.batch_size / config.batches  # batches per epoch / timed batches
     details = {
@@ -213,12 +194,12 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
 
 
 def _contender(
-    config: ClassifierModelsConfig, name: str, data: LabelledData, batches: Sequence[Indices]
+    config: ClassifierModelsConfig, name: ModelName, data: LabelledData, batches: Sequence[Indices]
 ) -> ModuleContender[Any]:
     """A model, trained as in the task."""
     of_model = config.model_config(name)
     torch.manual_seed(config.seed)
-    model = config.build(name, data).to(config.device)
+    model = config.build(of_model, data).to(config.device)
     optimizer = PlateauAdam(model, of_model).optimizer
 
     def answer(batch: Any) -> Prediction:

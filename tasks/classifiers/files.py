@@ -11,10 +11,6 @@ from tasks.runs.errors import UserError
 Example = TypeVar("Example")
 
 
-class DataError(UserError):
-    """A bad data file. The message says in one line what is wrong, and where."""
-
-
 def read_lines(path: Path, parse: Callable[[str], Example], *, allow_empty: bool = False) -> list[Example]:
     """Read a text file with one example per line; blank lines at the end are ignored.
 
@@ -25,21 +21,21 @@ def read_lines(path: Path, parse: Callable[[str], Example], *, allow_empty: bool
     Returns:
         The examples in order.
     Raises:
-        DataError: the file does not exist, is not UTF-8 text or is empty, or `parse` raises a ValueError; the
+        UserError: the file does not exist, is not UTF-8 text or is empty, or `parse` raises a ValueError; the
             message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip("\n").splitlines()
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+        raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
     if not lines and not allow_empty:
-        raise DataError(f"{path}: the file is empty")
+        raise UserError(f"{path}: the file is empty")
     examples = []
     for number, line in enumerate(lines, start=1):
         try:
             examples.append(parse(line))
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
+            raise UserError(f"{path}, line {number}: {error}") from None
     return examples

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import Sentence
-from tasks.classifiers.files import DataError, read_lines
+from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, PADDING, Parsed, decode, parse, to_official, tokenize
@@ -241,7 +241,7 @@ def load(
     Returns:
         Three data sets.
     Raises:
-        DataError: a file is missing or bad.
+        UserError: a file is missing or bad.
         UserError: `validation` leaves no training data.
 
     Example:
@@ -252,10 +252,10 @@ def load(
         drawn = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
         return Splits(*(Dataset.from_expressions(part) for part in drawn))
     if not data_dir.is_dir():
-        raise DataError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
+        raise UserError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
     missing = [name for name in (TRAIN_FILE, TEST_FILE) if not (data_dir / name).is_file()]
     if missing:
-        raise DataError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
+        raise UserError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
     rest, test = read_tsv(data_dir / TRAIN_FILE), read_tsv(data_dir / TEST_FILE)
     if not 0 <= validation < len(rest):
         raise UserError(
@@ -277,7 +277,7 @@ def read_tsv(path: Path) -> Dataset:
     Returns:
         The data set, in the order of the lines.
     Raises:
-        DataError: the file is missing, empty or not UTF-8 text; or a line does not have two columns, its
+        UserError: the file is missing, empty or not UTF-8 text; or a line does not have two columns, its
             expression is malformed, or its label is not the expression's value. The message names the line.
     """
     return Dataset.from_expressions(read_lines(path, _parse_line))
@@ -290,10 +290,10 @@ def write_tsv(path: Path, dataset: Dataset) -> None:
         path: the file, in a directory that exists.
         dataset: the data set.
     Raises:
-        DataError: the directory does not exist.
+        UserError: the directory does not exist.
     """
     if not path.parent.is_dir():
-        raise DataError(f"{path}: no such directory to write to")
+        raise UserError(f"{path}: no such directory to write to")
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for index, label in enumerate(dataset.labels):
             file.write(f"{label}\t{to_official(dataset.tokens_of(index))}\n")
@@ -302,14 +302,14 @@ def write_tsv(path: Path, dataset: Dataset) -> None:
 def _parse_line(line: str) -> Expression:
     columns = line.split("\t")
     if len(columns) != 2:
-        raise DataError(f"expected 2 columns, label TAB expression, not {len(columns)}")
+        raise UserError(f"expected 2 columns, label TAB expression, not {len(columns)}")
     label, text = columns
     if label not in DIGITS:
-        raise DataError(f"the label must be one of 0..9, not {label!r}")
+        raise UserError(f"the label must be one of 0..9, not {label!r}")
     tokens = tokenize(text)
     value = parse(tokens).value
     if int(label) != value:
-        raise DataError(f"the label is {label} but the expression evaluates to {value}")
+        raise UserError(f"the label is {label} but the expression evaluates to {value}")
     return Expression(_ids(tokens), value)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.classifiers.classification import Sentence
-from tasks.classifiers.files import DataError, read_lines
+from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
     PADDING,
@@ -32,6 +32,7 @@ from tasks.logic.formulas import (
     relation,
     tokenize,
 )
+from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 
 MAX_OPERATIONS = 12
@@ -262,13 +263,13 @@ def read_directory(directory: Path) -> tuple[list[list[Pair]], list[list[Pair]]]
     Returns:
         Training and test pairs by number of operations.
     Raises:
-        DataError: a file is missing or bad; the message names file and line.
+        UserError: a file is missing or bad; the message names file and line.
     """
     if not directory.is_dir():
-        raise DataError(f"{directory}: no such directory; it should hold train0 … train12 and test0 … test12")
+        raise UserError(f"{directory}: no such directory; it should hold train0 … train12 and test0 … test12")
     missing = [name for name in file_names() if not (directory / name).is_file()]
     if missing:
-        raise DataError(f"{directory}: no {', '.join(missing)} in this directory")
+        raise UserError(f"{directory}: no {', '.join(missing)} in this directory")
     # Generated pairs seldom have no operations, so train0 or test0 may be empty.
     groups = [read_file(directory / name, allow_empty=True) for name in file_names()]
     return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
@@ -283,7 +284,7 @@ def read_file(path: Path, *, allow_empty: bool = False) -> list[Pair]:
     Returns:
         Its pairs in order.
     Raises:
-        DataError: the file is missing, empty or not UTF-8 text; or a line does not have three columns, has a
+        UserError: the file is missing, empty or not UTF-8 text; or a line does not have three columns, has a
             malformed formula, or its relation is not that of its formulas.
     """
     return read_lines(path, _parse_line, allow_empty=allow_empty)
@@ -318,15 +319,15 @@ def _line(pair: Pair) -> str:
 def _parse_line(line: str) -> Pair:
     columns = line.split("\t")
     if len(columns) != 3:
-        raise DataError(f"expected 3 columns, relation TAB formula TAB formula, not {len(columns)}")
+        raise UserError(f"expected 3 columns, relation TAB formula TAB formula, not {len(columns)}")
     sign, *texts = columns
     if sign not in RELATIONS:
-        raise DataError(f"the relation must be one of {' '.join(RELATIONS)}, not {sign!r}")
+        raise UserError(f"the relation must be one of {' '.join(RELATIONS)}, not {sign!r}")
     words = tokenize(texts[0]), tokenize(texts[1])
     formulas = [parse(tokens) for tokens in words]
     found = relation(formulas[0].table, formulas[1].table)
     if found != sign:
-        raise DataError(f"the relation is {sign}, but these formulas have the relation {found}")
+        raise UserError(f"the relation is {sign}, but these formulas have the relation {found}")
     return _pair(words, formulas, RELATIONS.index(sign))
 
 

@@ -4,8 +4,7 @@ import sys
 from dataclasses import make_dataclass
 from functools import partial
 
-from tasks.reproduce.catalogue import TABLES
-from tasks.reproduce.commands import ListConfig, run_list, run_table
+from tasks.reproduce.commands import TABLES, ListConfig, run_list, run_table
 from tasks.reproduce.config import ReproduceConfig
 from tasks.runs.command_line import Verb, run
 

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.reporting.tables import table as plain
-from tasks.reproduce.catalogue import TABLES
+from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Work, Workers, submit
+from tasks.reproduce.layout import Table
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Run
 from tasks.runs.errors import Interrupted, UserError
+
+TABLES: dict[str, Table] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
+"""All tables, by their names on the command line."""
 
 
 @dataclass
@@ -67,7 +71,7 @@ def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
     here, threads = config.executor == "here", config.threads_of_a_run
     works = []
     for run in runs:
-        commands = tuple((f"tasks.{task}", *words) for task, words in run.commands(threads))
+        commands = tuple(run.commands(threads))
         # With several jobs, each run prints to its own log.
         log = None if not here or config.jobs == 1 else run.files.path / "log.txt"
         if commands:

@@ -14,12 +14,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.language_model.task import prepare
+from tasks.listops.task import LISTOPS
+from tasks.logic.task import LOGIC
 from tasks.reproduce.runs import Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory, config_to_dict
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
+from tasks.sst.task import SST
 
 STEPS, ENOUGH_SECONDS = 5, 8
 """Number of timed steps, after an untimed one; timing stops earlier after `ENOUGH_SECONDS`."""
@@ -36,6 +40,13 @@ TRAINING_EXAMPLES: dict[tuple[str, str | None], int] = {
     ("logic", "C"): 46_707,
 }
 """Number of training examples of the standard data, for tasks that are timed on SMALL_DATA."""
+PREPARE: dict[str, Callable[[Any], Experiment]] = {
+    "listops": LISTOPS.prepare,
+    "logic": LOGIC.prepare,
+    "sst": SST.prepare,
+    "language_model": prepare,
+}
+"""Load the data and build the model of a run, by task."""
 
 
 class Estimator:
@@ -107,7 +118,7 @@ class Estimator:
 def _measure(config: TrainingConfig, task: str) -> float | None:
     """Seconds per training step or, if the task has no SMALL_DATA, per epoch."""
     try:
-        experiment = _prepare(task)(config)
+        experiment = PREPARE[task](config)
     except UserError:
         return None
     batches = experiment.task.training_batches(1, config.batch_size)
@@ -133,24 +144,3 @@ def _step_seconds(config: TrainingConfig, experiment: Experiment, batches: Seque
             if sum(times) > ENOUGH_SECONDS:
                 break
         return statistics.fmean(times)
-
-
-def _prepare(task: str) -> Callable[[Any], Experiment]:
-    """The function that loads the data and builds the model of a run."""
-    match task:
-        case "listops":
-            from tasks.listops.task import LISTOPS
-
-            return LISTOPS.prepare
-        case "logic":
-            from tasks.logic.task import LOGIC
-
-            return LOGIC.prepare
-        case "sst":
-            from tasks.sst.task import SST
-
-            return SST.prepare
-        case _:
-            from tasks.language_model.task import prepare
-
-            return prepare

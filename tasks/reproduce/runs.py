@@ -37,13 +37,6 @@ class State(NamedTuple):
     text: str
 
 
-class Command(NamedTuple):
-    """`python -m tasks.TASK WORDS`."""
-
-    task: str
-    words: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Run:
     """A training run with its evaluations.
@@ -87,25 +80,27 @@ class Run:
         words = re.sub(r"[^\w.]+", "-", "-".join([task, *options]))
         return self.files.path / f"{words[-150:]}.json"
 
-    def commands(self, threads: int | None) -> Iterator[Command]:
+    def commands(self, threads: int | None) -> Iterator[tuple[str, ...]]:
         """Yield the remaining commands: training, if it is not finished, and evaluations.
 
         There are none for a run that has diverged.
 
         Args:
             threads: CPU threads of each command; None for PyTorch's default.
+        Yields:
+            The arguments of `python -m`.
         """
         how = () if threads is None else ("--threads", str(threads))
         kind = self.state().kind
         if kind == "diverged":
             return
         if kind in ("missing", "unfinished"):
-            yield Command(self.training.task, ("train", *self._training_words, "--resume", *how))
+            yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *how)
         for named, (task, options) in self.evaluations:
             if not self._is_evaluated(named):
                 checkpoint = ("--checkpoint", str(self.files.best))
                 target = ("--json", str(self.results_of(named)))
-                yield Command(task, ("evaluate", *options, *checkpoint, *target, *how))
+                yield (f"tasks.{task}", "evaluate", *options, *checkpoint, *target, *how)
 
     def state(self) -> State:
         """The state of the run, according to the files in its directory."""

@@ -13,32 +13,41 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from tasks.runs.task import Scores, Task
 
 
-class Curves:
-    """A context manager that logs to TensorBoard in the main process and does nothing in the others.
+@contextmanager
+def tensorboard_curves(directory: Path | None, task: Task, every: int, step: int) -> Iterator[Curves]:
+    """Open `Curves` for training, and close them afterwards.
 
     Args:
-        directory: for the event files; None in every process but the main one.
+        directory: for the event files; None in every process but the main one, which logs nothing.
         task: defines the metrics.
         every: log every this many steps within an epoch.
         step: the step of the checkpoint that training resumes from; later points are dropped.
     """
+    if directory is None:
+        yield Curves(None, task, every)
+        return
+    try:
+        with SummaryWriter(str(directory), purge_step=step + 1) as writer:
+            yield Curves(writer, task, every)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # such as "No space left on device"
+            error.filename = str(directory)
+        raise
 
-    def __init__(self, directory: Path | None, task: Task, every: int, step: int) -> None:
-        self.directory, self.task, self.every = directory, task, every
-        self._writer = None
-        if directory is not None:
-            with self._naming_directory():
-                self._writer = SummaryWriter(str(directory), purge_step=step + 1)
+
+class Curves:
+    """Logs to TensorBoard.
+
+    Args:
+        writer: of the event files; None to log nothing.
+        task: defines the metrics.
+        every: log every this many steps within an epoch.
+    """
+
+    def __init__(self, writer: SummaryWriter | None, task: Task, every: int) -> None:
+        self._writer, self.task, self.every = writer, task, every
         self._sums: Tensor | None = None
         self._examples = 0
-
-    def __enter__(self) -> Curves:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._writer is not None:
-            with self._naming_directory():
-                self._writer.close()
 
     def begin_epoch(self, sums: Tensor, examples: int) -> None:
         """Called at the start of an epoch, or of the rest of an epoch that is resumed.
@@ -76,21 +85,9 @@ class Curves:
                 values = {name: row[name] for name in row if name.startswith(f"{part}_")}
                 self._add(part, {name.removeprefix(f"{part}_"): x for name, x in values.items()}, row["step"])
             self._add("epoch", {name: row[name] for name in ("learning_rate", "seconds")}, row["step"])
-            with self._naming_directory():
-                self._writer.flush()
+            self._writer.flush()
 
     def _add(self, group: str, values: dict[str, float], step: int) -> None:
         assert self._writer is not None
-        with self._naming_directory():
-            for name, value in values.items():
-                self._writer.add_scalar(f"{group}/{name}", value, step)
-
-    @contextmanager
-    def _naming_directory(self) -> Iterator[None]:
-        """Add the directory to an OSError that names no file, such as "No space left on device"."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno is not None and error.filename is None:
-                error.filename = str(self.directory)
-            raise
+        for name, value in values.items():
+            self._writer.add_scalar(f"{group}/{name}", value, step)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tasks.runs.checkpoints import check_weights, rng_state, save_weights, set_rng_state
 from tasks.runs.config import TrainingConfig
-from tasks.runs.curves import Curves
+from tasks.runs.curves import Curves, tensorboard_curves
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.interruption import Interruption
@@ -154,7 +154,7 @@ class Trainer:
         directory = self.run.tensorboard if main else None
         with (
             Interruption(announce=main) as interruption,
-            Curves(directory, self.task, self.config.log_every, self.progress.step) as curves,
+            tensorboard_curves(directory, self.task, self.config.log_every, self.progress.step) as curves,
         ):
             while not self.progress.finished:
                 out_of_time = self._train_epoch(interruption, curves)

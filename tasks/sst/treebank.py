@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.files import DataError
+from tasks.runs.errors import UserError
 
 FILES = ("train.txt", "dev.txt", "test.txt")
 OFFICIAL = dict(zip(FILES, (8_544, 1_101, 2_210), strict=True))
@@ -85,10 +85,10 @@ def read_directory(directory: Path) -> Treebank:
     Args:
         directory: contains train.txt, dev.txt and, optionally, test.txt.
     Raises:
-        DataError: a file is missing, malformed or of another edition; the message names file and line.
+        UserError: a file is missing, malformed or of another edition; the message names file and line.
     """
     if not directory.is_dir():
-        raise DataError(f"{directory}: no such directory; it should hold {', '.join(FILES)}")
+        raise UserError(f"{directory}: no such directory; it should hold {', '.join(FILES)}")
     paths = [directory / name for name in FILES if name != "test.txt" or (directory / name).exists()]
     texts = [_lines(path) for path in paths]
     for path, lines in zip(paths, texts, strict=True):
@@ -103,7 +103,7 @@ def read_trees(path: Path) -> list[LabelledTree]:
     Args:
         path: of the file.
     Raises:
-        DataError: the file is missing or empty, or a line is not UTF-8 or not a binary tree with a label from
+        UserError: the file is missing or empty, or a line is not UTF-8 or not a binary tree with a label from
             0 to 4 at every node and one word at every leaf; the message names the line.
     """
     return _parse(path, _lines(path))
@@ -170,9 +170,9 @@ def _lines(path: Path) -> list[bytes]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file") from None
     if not content.strip():
-        raise DataError(f"{path}: the file is empty")
+        raise UserError(f"{path}: the file is empty")
     return content.rstrip().split(b"\n")
 
 
@@ -184,7 +184,7 @@ def _check_edition(path: Path, count: int) -> None:
         edition = f"train and dev in one file; the first {OFFICIAL[path.name]:,} lines are the training data"
     elif count == RETOKENISED[path.name]:
         edition = "the edition that was tokenised again, which has other words and trees"
-    raise DataError(f"{path}: expected {OFFICIAL[path.name]:,} lines, got {count:,}: {edition}")
+    raise UserError(f"{path}: expected {OFFICIAL[path.name]:,} lines, got {count:,}: {edition}")
 
 
 def _parse(path: Path, lines: Sequence[bytes]) -> list[LabelledTree]:
@@ -193,9 +193,9 @@ def _parse(path: Path, lines: Sequence[bytes]) -> list[LabelledTree]:
         try:
             trees.append(_parse_line(line.decode("utf-8-sig").removesuffix("\r")))
         except UnicodeDecodeError:
-            raise DataError(f"{path}, line {number}: not UTF-8 text") from None
+            raise UserError(f"{path}, line {number}: not UTF-8 text") from None
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
+            raise UserError(f"{path}, line {number}: {error}") from None
     return trees
 
 

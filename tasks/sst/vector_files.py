@@ -17,8 +17,8 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.classifiers.files import DataError
 from tasks.parsing.treebank import ZIP_ERRORS
+from tasks.runs.errors import UserError
 
 BLOCK = 1 << 24
 """Number of bytes to read at once."""
@@ -56,17 +56,17 @@ def find_source(name: str) -> Source:
     Returns:
         The file.
     Raises:
-        DataError: the file does not exist or is not a regular file.
+        UserError: the file does not exist or is not a regular file.
     """
     inside = re.compile(r"(.+\.zip):(.+)", re.IGNORECASE | re.DOTALL)
     parts = None if Path(name).exists() else inside.fullmatch(name)
     source = Source(Path(parts[1]), parts[2]) if parts else Source(Path(name), None)
     if source.path.is_dir():
-        raise DataError(f"{source.path}: expected a file of vectors, got a directory")
+        raise UserError(f"{source.path}: expected a file of vectors, got a directory")
     if not source.path.exists():
-        raise DataError(f"{source.path}: no such file")
+        raise UserError(f"{source.path}: no such file")
     if not source.path.is_file():  # a pipe: it could be read once and not be found again in the cache
-        raise DataError(f"{source.path}: expected a regular file of vectors")
+        raise UserError(f"{source.path}: expected a regular file of vectors")
     return source
 
 
@@ -78,7 +78,7 @@ def read_blocks(source: Source) -> Iterator[Block]:
     Yields:
         Words in the order of the file, and their vectors; all vectors have the length of the first.
     Raises:
-        DataError: the file is empty or damaged, a zip file does not contain the member, or a line has too few
+        UserError: the file is empty or damaged, a zip file does not contain the member, or a line has too few
             or too many numbers or not finite ones; the message names the line.
     """
     number, dimension, empty = 1, 0, True
@@ -87,7 +87,7 @@ def read_blocks(source: Source) -> Iterator[Block]:
             header = re.fullmatch(r"\d{1,12} (\d{1,6})", lines[0].rstrip(" \r"), re.ASCII)
             dimension = int(header[1]) if header else lines[0].rstrip(" \r").count(" ")
             if not dimension:
-                raise DataError(f"{source}, line 1: expected a word and numbers, got {_shown(lines[0])}")
+                raise UserError(f"{source}, line 1: expected a word and numbers, got {_shown(lines[0])}")
             if header:
                 number, lines = 2, lines[1:]
         if lines:
@@ -95,7 +95,7 @@ def read_blocks(source: Source) -> Iterator[Block]:
             empty = False
         number += len(lines)
     if empty:
-        raise DataError(f"{source}: the file is empty")
+        raise UserError(f"{source}: the file is empty")
 
 
 def _lines(source: Source) -> Iterator[list[str]]:
@@ -110,7 +110,7 @@ def _lines(source: Source) -> Iterator[list[str]]:
             number += len(lines)
             yield lines
         elif len(rest) > BLOCK:
-            raise DataError(
+            raise UserError(
                 f"{source}, line {number}: expected a word and numbers, got {BLOCK:,} bytes or more"
             )
     if rest:
@@ -122,10 +122,10 @@ def _chunks(source: Source) -> Iterator[bytes]:
         with _open(source) as file:
             while chunk := file.read(BLOCK):
                 yield chunk
-    except DataError:
+    except UserError:
         raise
     except ZIP_ERRORS as error:
-        raise DataError(f"{source}: cannot be read ({error or type(error).__name__})") from None
+        raise UserError(f"{source}: cannot be read ({error or type(error).__name__})") from None
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _member(archive: zipfile.ZipFile, source: Source) -> str:
     expected = source.member or f"one {' or '.join(SUFFIXES)} file"
     found = ", ".join(texts or names) or "nothing"
     hint = f"; name one as {source.path}:{texts[0]}" if texts else ""
-    raise DataError(f"{source.path}: expected {expected} in it, found {found}{hint}")
+    raise UserError(f"{source.path}: expected {expected} in it, found {found}{hint}")
 
 
 def _parse(lines: list[str], number: int, dimension: int, source: Source) -> Block:
@@ -179,17 +179,17 @@ def _split_from_the_right(line: str, dimension: int, where: str) -> tuple[str, s
     """Split a line whose word contains spaces, such as ". . .", into the word and the numbers."""
     word, *values = line.rsplit(" ", dimension)
     if len(values) < dimension:
-        raise DataError(f"{where}: expected a word and {dimension} numbers, got {len(values)} numbers")
+        raise UserError(f"{where}: expected a word and {dimension} numbers, got {len(values)} numbers")
     if _is_number(word.rpartition(" ")[2]):
-        raise DataError(f"{where}: expected a word and {dimension} numbers, got more numbers")
+        raise UserError(f"{where}: expected a word and {dimension} numbers, got more numbers")
     return word, " ".join(values)
 
 
-def _bad_number(texts: list[str], number: int, source: Source) -> DataError:
+def _bad_number(texts: list[str], number: int, source: Source) -> UserError:
     """An error that names the first malformed number and its line."""
     values = ((place, value) for place, text in enumerate(texts, start=number) for value in text.split(" "))
     place, value = next((place, value) for place, value in values if not _is_number(value))
-    return DataError(f"{source}, line {place}: expected finite numbers, got {_shown(value)}")
+    return UserError(f"{source}, line {place}: expected finite numbers, got {_shown(value)}")
 
 
 def _is_number(text: str) -> bool:

@@ -72,7 +72,7 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
         One row for each of `words`.
     Raises:
         UserError: there is no name, or the package is not installed.
-        DataError: a file cannot be read or has a malformed line; see `read_blocks`.
+        UserError: a file cannot be read or has a malformed line; see `read_blocks`.
     """
     if not names:
         raise UserError("expected at least one file of vectors, got none")

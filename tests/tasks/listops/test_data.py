@@ -11,8 +11,9 @@ import torch
 
 from tasks.listops import data, expressions, generator
 from tasks.listops.config import ListOpsConfig
-from tasks.listops.data import DataError, Dataset
+from tasks.listops.data import Dataset
 from tasks.listops.task import LISTOPS
+from tasks.runs.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +334,7 @@ def test_file_reads_back_and_is_official(tmp_path, dataset):
     label, text = path.read_text().splitlines()[0].split("\t")
     assert int(label) == dataset.labels[0]
     assert text == expressions.to_official(dataset.tokens_of(0))
-    with pytest.raises(DataError, match="no such directory to write to"):
+    with pytest.raises(UserError, match="no such directory to write to"):
         data.write_tsv(tmp_path / "missing" / "some.tsv", dataset)
 
 
@@ -362,7 +363,7 @@ def test_flat_text_and_either_line_ending_are_read(tmp_path, ending):
 def test_bad_lines_are_named(tmp_path, line, complaint):
     path = tmp_path / "some.tsv"
     path.write_text(f"3\t3\n{line}\n4\t4\n")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UserError) as caught:
         data.read_tsv(path)
     assert str(caught.value) == f"{path}, line 2: {complaint}"
 
@@ -375,7 +376,7 @@ def test_unreadable_files_are_named(tmp_path, content, complaint):
     path = tmp_path / "some.tsv"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UserError) as caught:
         data.read_tsv(path)
     assert str(caught.value) == f"{path}: {complaint}"
 
@@ -428,9 +429,9 @@ def test_load_reads_official_files(tmp_path, drawn):
 
 def test_missing_files_are_named(tmp_path, dataset):
     with pytest.raises(
-        DataError, match=r"nowhere: no such directory; it should hold train_d20s\.tsv and test_d20s"
+        UserError, match=r"nowhere: no such directory; it should hold train_d20s\.tsv and test_d20s"
     ):
         data.load(tmp_path / "nowhere", seed=0)
     data.write_tsv(tmp_path / data.TRAIN_FILE, dataset)
-    with pytest.raises(DataError, match=r": no test_d20s\.tsv in this directory"):
+    with pytest.raises(UserError, match=r": no test_d20s\.tsv in this directory"):
         data.load(tmp_path, seed=0)

@@ -7,7 +7,6 @@ import pytest
 from tasks.logic import download
 from tasks.logic.data import (
     PATTERNS,
-    DataError,
     Dataset,
     file_names,
     make_pair,
@@ -153,21 +152,21 @@ def test_files_come_back_as_they_were_written(tmp_path, groups):
 def test_a_bad_row_names_file_and_line(tmp_path, line, message):
     path = tmp_path / "train0"
     path.write_text(f"#\ta\tb\n{line}\n#\ta\tb\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"train0, line 2: ") as caught:
+    with pytest.raises(UserError, match=r"train0, line 2: ") as caught:
         read_file(path)
     assert message in str(caught.value)
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(UserError, match="no such file"):
         read_file(tmp_path / "none")
-    with pytest.raises(DataError, match="no such directory"):
+    with pytest.raises(UserError, match="no such directory"):
         read_directory(tmp_path / "none")
     (tmp_path / "train0").write_text("")
-    with pytest.raises(DataError, match="no train1, train2"):
+    with pytest.raises(UserError, match="no train1, train2"):
         read_directory(tmp_path)
     (tmp_path / "bad").write_bytes(b"\xff\t")
-    with pytest.raises(DataError, match="not UTF-8 text, at byte 0"):
+    with pytest.raises(UserError, match="not UTF-8 text, at byte 0"):
         read_file(tmp_path / "bad")
 
 

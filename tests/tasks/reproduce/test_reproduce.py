@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from tasks.reporting.summary import Published
-from tasks.reproduce.catalogue import TABLES
-from tasks.reproduce.commands import run_table
+from tasks.reproduce.commands import TABLES, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Workers

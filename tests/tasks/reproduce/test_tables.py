@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.reproduce.__main__ import main
-from tasks.reproduce.catalogue import TABLES
+from tasks.reproduce.commands import TABLES
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.layout import find
 from tasks.runs.command_line import parse

@@ -5,7 +5,7 @@ from collections import Counter
 import nltk
 import pytest
 
-from tasks.classifiers.files import DataError
+from tasks.runs.errors import UserError
 from tasks.sst.treebank import (
     OFFICIAL,
     RETOKENISED,
@@ -105,7 +105,7 @@ def test_a_tree_may_be_as_deep_as_its_sentence_is_long(tmp_path):
 def test_a_bad_line_is_named(tmp_path, line, message):
     path = tmp_path / "train.txt"
     path.write_text(f"(2 a)\n{line}\n(2 b)\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"train.txt, line 2: ") as caught:
+    with pytest.raises(UserError, match=r"train.txt, line 2: ") as caught:
         read_trees(path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -113,13 +113,13 @@ def test_a_bad_line_is_named(tmp_path, line, message):
 
 def test_files_that_hold_no_text(tmp_path):
     path = tmp_path / "train.txt"
-    with pytest.raises(DataError, match=r"train.txt: no such file"):
+    with pytest.raises(UserError, match=r"train.txt: no such file"):
         read_trees(path)
     path.write_bytes(b"\n")
-    with pytest.raises(DataError, match=r"train.txt: the file is empty"):
+    with pytest.raises(UserError, match=r"train.txt: the file is empty"):
         read_trees(path)
     path.write_bytes(b"(2 a)\n(2 caf\xe9)\n")
-    with pytest.raises(DataError, match=r"train.txt, line 2: not UTF-8 text"):
+    with pytest.raises(UserError, match=r"train.txt, line 2: not UTF-8 text"):
         read_trees(path)
 
 
@@ -148,22 +148,22 @@ def test_the_official_directory_is_known_by_its_counts(tmp_path):
 def test_other_editions_are_refused_by_name(tmp_path, name, count, message):
     write(tmp_path, **{file.removesuffix(".txt"): number for file, number in OFFICIAL.items()})
     write(tmp_path, **{name: count})
-    with pytest.raises(DataError, match=rf"{name}.txt: expected .* lines, got {count:,}: .*{message}"):
+    with pytest.raises(UserError, match=rf"{name}.txt: expected .* lines, got {count:,}: .*{message}"):
         read_directory(tmp_path)
 
 
 def test_an_edition_is_told_before_its_lines_are_read(tmp_path):
     write(tmp_path, train=8_543, dev=1_101)
     (tmp_path / "train.txt").write_text("(9 a)\n" * 8_527)
-    with pytest.raises(DataError, match="tokenised again"):
+    with pytest.raises(UserError, match="tokenised again"):
         read_directory(tmp_path)
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"none: no such directory; it should hold train.txt, dev.txt"):
+    with pytest.raises(UserError, match=r"none: no such directory; it should hold train.txt, dev.txt"):
         read_directory(tmp_path / "none")
     write(tmp_path, train=8_544)
-    with pytest.raises(DataError, match=r"dev.txt: no such file"):
+    with pytest.raises(UserError, match=r"dev.txt: no such file"):
         read_directory(tmp_path)
 
 

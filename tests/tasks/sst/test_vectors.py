@@ -11,7 +11,6 @@ import numpy as np
 import pooch
 import pytest
 
-from tasks.classifiers.files import DataError
 from tasks.runs.errors import UserError
 from tasks.sst import vector_files, vectors
 from tasks.sst.vectors import Vectors, coverage_text, load_vectors
@@ -192,7 +191,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch, cache
 
 
 def test_a_bad_file_leaves_nothing_in_the_cache(tmp_path, cache):
-    with pytest.raises(DataError):
+    with pytest.raises(UserError):
         values_of(write(tmp_path / "a.txt", line("a", 1, 2) + line("b", 1)), ["a"])
     assert list(cache.iterdir()) == []
 
@@ -224,34 +223,34 @@ def test_a_bad_file_leaves_nothing_in_the_cache(tmp_path, cache):
 )
 def test_a_bad_line_is_named(tmp_path, content, message):
     name = write(tmp_path / "a.txt", content)
-    with pytest.raises(DataError, match=re.escape(f"{name}{',' if 'line' in message else ':'} {message}")):
+    with pytest.raises(UserError, match=re.escape(f"{name}{',' if 'line' in message else ':'} {message}")):
         values_of(name, ["a"])
 
 
 def test_a_bad_line_is_named_far_into_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_files, "BLOCK", 64)
     name = write(tmp_path / "a.txt", made_up([f"w{number}" for number in range(100)], 3)[0] + "b 1 2 -\n")
-    with pytest.raises(DataError, match=r"a\.txt, line 101: expected finite numbers, got '-'"):
+    with pytest.raises(UserError, match=r"a\.txt, line 101: expected finite numbers, got '-'"):
         values_of(name, ["b"])
     name = write(tmp_path / "b.txt", "a 1\n" * 10 + "b" * 500)
     with pytest.raises(
-        DataError, match=r"b\.txt, line 11: expected a word and numbers, got 64 bytes or more"
+        UserError, match=r"b\.txt, line 11: expected a word and numbers, got 64 bytes or more"
     ):
         values_of(name, ["b"])
 
 
 def test_what_is_no_file_of_vectors_is_refused(tmp_path):
     missing = str(tmp_path / "a.txt")
-    with pytest.raises(DataError, match=re.escape(f"{missing}: no such file")):
+    with pytest.raises(UserError, match=re.escape(f"{missing}: no such file")):
         values_of(missing, ["a"])
-    with pytest.raises(DataError, match=r"b\.zip: no such file"):
+    with pytest.raises(UserError, match=r"b\.zip: no such file"):
         values_of(str(tmp_path / "b.zip:member.txt"), ["a"])
-    with pytest.raises(DataError, match="expected a file of vectors, got a directory"):
+    with pytest.raises(UserError, match="expected a file of vectors, got a directory"):
         values_of(str(tmp_path), ["a"])
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="pipe: expected a regular file of vectors"):
+    with pytest.raises(UserError, match="pipe: expected a regular file of vectors"):
         values_of(str(tmp_path / "pipe"), ["a"])
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(UserError, match="no such file"):
         values_of("a\0b", ["a"])
     with pytest.raises(UserError, match="expected at least one file of vectors, got none"):
         load_vectors([], ["a"], seed=1)
@@ -261,20 +260,20 @@ def test_damaged_and_unfit_archives_are_refused(tmp_path):
     text = made_up([f"w{number}" for number in range(500)], 9)[0]
     packed = gzip.compress(text.encode())
     for content in (b"no gzip", packed[:-20], packed[:100] + b"\0\0\0" + packed[103:]):
-        with pytest.raises(DataError, match=r"a\.gz: cannot be read \(.+\)"):
+        with pytest.raises(UserError, match=r"a\.gz: cannot be read \(.+\)"):
             values_of(write(tmp_path / "a.gz", content), ["w1"])
-    with pytest.raises(DataError, match=r"a\.zip: cannot be read \(File is not a zip file\)"):
+    with pytest.raises(UserError, match=r"a\.zip: cannot be read \(File is not a zip file\)"):
         values_of(write(tmp_path / "a.zip", text), ["w1"])
 
     name = write_zip(tmp_path / "none.zip", a=text, b=text)
-    with pytest.raises(DataError, match=r"none\.zip: expected one \.txt or \.vec file in it, found a, b$"):
+    with pytest.raises(UserError, match=r"none\.zip: expected one \.txt or \.vec file in it, found a, b$"):
         values_of(name, ["w1"])
-    with pytest.raises(DataError, match="found nothing"):
+    with pytest.raises(UserError, match="found nothing"):
         values_of(write_zip(tmp_path / "empty.zip"), ["w1"])
     name = write_zip(tmp_path / "two.zip", a__txt=text, b__txt=text)
-    with pytest.raises(DataError, match=r"found a\.txt, b\.txt; name one as .*two\.zip:a\.txt$"):
+    with pytest.raises(UserError, match=r"found a\.txt, b\.txt; name one as .*two\.zip:a\.txt$"):
         values_of(name, ["w1"])
-    with pytest.raises(DataError, match=r"two\.zip: expected c\.txt in it, found a\.txt, b\.txt"):
+    with pytest.raises(UserError, match=r"two\.zip: expected c\.txt in it, found a\.txt, b\.txt"):
         values_of(f"{name}:c.txt", ["w1"])
 
 
