@@ -1,4 +1,4 @@
-"""Cut a data set into batches of sequences of similar length.
+"""Cut a data set into batches of sequences of similar length, and pad them.
 
 Such batches have little padding, and a padded step costs as much as a real one.
 """
@@ -6,7 +6,9 @@ Such batches have little padding, and a padded step costs as much as a real one.
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Indices = NDArray[np.int64]
 
@@ -81,6 +83,38 @@ def evaluation_batches(
         batches.append(order[start : start + fitting])
         start += fitting
     return batches
+
+
+def gather(tokens: NDArray[np.uint8], starts: Indices, lengths: Indices) -> NDArray[np.uint8]:
+    """Concatenate sequences that are part of a longer array.
+
+    Args:
+        tokens: (N,).
+        starts, lengths: where each sequence starts, and its number of tokens, (B,).
+    Returns:
+        (sum of the lengths,).
+    """
+    shift = starts - (np.cumsum(lengths) - lengths)
+    gathered: NDArray[np.uint8] = tokens[np.arange(lengths.sum()) + np.repeat(shift, lengths)]
+    return gathered
+
+
+def pad(tokens: NDArray[np.uint8], lengths: Indices) -> Tensor:
+    """Make a padded batch of concatenated sequences.
+
+    Args:
+        tokens: of B sequences, (sum of the lengths,).
+        lengths: (B,).
+    Returns:
+        Padded with 0 on the right, (B, T) int64.
+    Example:
+        >>> pad(np.array([5, 6, 7], dtype=np.uint8), np.array([1, 2]))
+        tensor([[5, 0],
+                [6, 7]])
+    """
+    padded = np.zeros((len(lengths), lengths.max(initial=0)), dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = tokens
+    return torch.from_numpy(padded)
 
 
 def _check(lengths: Sequence[int] | NDArray[np.integer], batch_size: int) -> Indices:

@@ -118,6 +118,11 @@ class EncoderConfig(AdamConfig):
             )
 
     @property
+    def needs_trees(self) -> bool:
+        """Whether the encoder gets the true trees as input."""
+        return self.model in GOLD_TREE_MODELS
+
+    @property
     def model_name(self) -> str:
         """The model with its cell and direction, if they are not the default, for the name of a run."""
         cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""
@@ -239,6 +244,25 @@ def summary_size(config: EncoderConfig, input_size: int) -> int:
     if config.model == "mean":
         return input_size
     return config.slot_size * (2 if config.bidirectional else 1)
+
+
+def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Sequential:
+    """Build the classifier on top of an encoder: linear → ELU → linear, with dropout before each linear.
+
+    Args:
+        config: hidden size (`slot_size`) and `output_dropout`.
+        input_size: size of the input.
+        classes: C, number of classes.
+    Returns:
+        A module that maps (B, input_size) to logits (B, C).
+    """
+    return nn.Sequential(
+        nn.Dropout(config.output_dropout),
+        nn.Linear(input_size, config.slot_size),
+        nn.ELU(),
+        nn.Dropout(config.output_dropout),
+        nn.Linear(config.slot_size, classes),
+    )
 
 
 def encode(

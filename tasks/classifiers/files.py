@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tasks.runs.errors import UserError
+from tasks.runs.files import read_text
 
 Example = TypeVar("Example")
 
@@ -24,12 +25,7 @@ def read_lines(path: Path, parse: Callable[[str], Example], *, allow_empty: bool
         UserError: the file does not exist, is not UTF-8 text or is empty, or `parse` raises a ValueError; the
             message names the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").rstrip("\n").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+    lines = read_text(path).rstrip("\n").splitlines()
     if not lines and not allow_empty:
         raise UserError(f"{path}: the file is empty")
     examples = []

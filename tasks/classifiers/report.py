@@ -7,7 +7,7 @@ from typing import Any
 
 from ordered_memory.trees import depth
 from tasks.classifiers.classification import LabelledData
-from tasks.classifiers.encoders import GOLD_TREE_MODELS, EncoderConfig
+from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import CROSS, Evaluation
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.traces import example_traces
@@ -73,7 +73,7 @@ def write_run_report(
     chosen = choose_examples(data.sentence_lengths.max(1), depths_of(data), evaluation.correct)
     report = Report(
         title=title,
-        about=f"{about} {_supervision(config)}",
+        about=f"{about} It is {'given the true trees' if config.needs_trees else 'never shown a tree'}.",
         subtitle=(
             f"{results['part'].capitalize()} accuracy {results['accuracy']:.4f} on "
             f"{results['examples']:,} {results['unit']} {best_epoch(rows)}."
@@ -101,12 +101,6 @@ def depths_of(data: LabelledData) -> list[int]:
     return [
         max(depth(sentence.tree) for sentence in data.sentences(index)) for index in range(len(data.labels))
     ]
-
-
-def _supervision(config: EncoderConfig) -> str:
-    if config.model in GOLD_TREE_MODELS:
-        return "It is given the true trees."
-    return "It is never shown a tree."
 
 
 def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:

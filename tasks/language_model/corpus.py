@@ -13,6 +13,7 @@ from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.grammar import Sentence, generate_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
+from tasks.runs.files import read_text
 
 FILES = ("train.txt", "valid.txt", "test.txt")
 
@@ -87,13 +88,7 @@ def read_sentences(path: Path) -> list[list[str]]:
     Raises:
         UserError: the file does not exist, has no words or is not UTF-8.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    sentences = [line.split() for line in text.removesuffix("\n").split("\n")]
+    sentences = [line.split() for line in read_text(path).removesuffix("\n").split("\n")]
     if not any(sentences):
         raise UserError(f"{path}: has no words")
     return sentences

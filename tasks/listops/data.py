@@ -13,11 +13,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ordered_memory.trees import Tree
+from tasks.classifiers.batching import gather, pad
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
-from tasks.listops.expressions import DIGITS, IDS, PADDING, Parsed, decode, parse, to_official, tokenize
+from tasks.listops.expressions import DIGITS, IDS, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
@@ -180,17 +181,11 @@ class Dataset:
         """
         chosen = self._indices(indices)
         tokens, lengths = self._gather(chosen)
-        padded = np.full((chosen.size, lengths.max(initial=0)), PADDING, dtype=np.int64)
-        padded[np.arange(padded.shape[1]) < lengths[:, None]] = tokens
+        padded = pad(tokens, lengths)
         trees = None
         if self.include_trees:
             trees = batch_trees([self._nodes_of(index) for index in chosen.tolist()], padded.shape[1])
-        return Batch(
-            torch.from_numpy(padded),
-            torch.from_numpy(lengths),
-            torch.from_numpy(self.labels[chosen]),
-            trees,
-        )
+        return Batch(padded, torch.from_numpy(lengths), torch.from_numpy(self.labels[chosen]), trees)
 
     def _nodes_of(self, index: int) -> TreeNodes:
         """The tree of an expression as arrays, cached."""
@@ -209,8 +204,7 @@ class Dataset:
 
     def _gather(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         lengths = self.lengths[chosen]
-        shift = self.offsets[:-1][chosen] - (np.cumsum(lengths) - lengths)
-        return self.tokens[np.arange(lengths.sum()) + np.repeat(shift, lengths)], lengths
+        return gather(self.tokens, self.offsets[:-1][chosen], lengths), lengths
 
 
 class Splits(NamedTuple):

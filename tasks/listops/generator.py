@@ -5,7 +5,7 @@ has depth 1). An operator has 2 to ``max_args`` arguments. All choices are unifo
 generated twice. For speed, many expressions are drawn at once with NumPy, one depth after another.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -100,7 +100,6 @@ def generate(
     max_args: int = 5,
     min_length: int = 1,
     max_length: int | None = None,
-    exclude: Collection[bytes] | None = None,
 ) -> list[Expression]:
     """Generate distinct expressions in random order.
 
@@ -111,7 +110,6 @@ def generate(
         count: number of expressions.
         seed: a seed for ``numpy.random.SeedSequence``.
         max_depth, max_args, min_length, max_length: see ``Limits``.
-        exclude: tokens of expressions that must not be generated.
     Returns:
         ``count`` distinct expressions.
     Raises:
@@ -127,7 +125,7 @@ def generate(
     _check_arguments(count, limits)
     rng = np.random.Generator(np.random.PCG64(seed))
     block = _block_size(count, limits)
-    seen = set(exclude or ())
+    seen: set[bytes] = set()
     found: list[Expression] = []
     draws_without_new = 0
     while len(found) < count:
@@ -141,8 +139,8 @@ def generate(
         draws_without_new = 0 if len(found) > before else draws_without_new + block
         if draws_without_new >= PATIENCE:
             raise UserError(
-                f"count={count}: found only {len(found)} different expressions with {_describe(limits)}"
-                f" ({len(exclude or ())} excluded); the last {draws_without_new:,} draws gave no new one"
+                f"count={count}: found only {len(found)} different expressions with {_describe(limits)}; "
+                f"the last {draws_without_new:,} draws gave no new one"
             )
     # Short expressions are mostly at the start, since later draws repeat them: shuffle.
     return [found[index] for index in rng.permutation(count)]

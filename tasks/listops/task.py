@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 
 from tasks.classifiers.classification import LabelledData, Splits
-from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import CROSS, Masks, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
@@ -52,7 +51,7 @@ def _load_splits(config: ListOpsConfig) -> Splits:
 
 def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
     """Include the true trees if the model needs them."""
-    return dataset.with_trees() if config.model in GOLD_TREE_MODELS else dataset
+    return dataset.with_trees() if config.needs_trees else dataset
 
 
 def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:

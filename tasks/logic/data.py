@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
+from tasks.classifiers.batching import gather, pad
 from tasks.classifiers.classification import Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
@@ -171,13 +172,9 @@ class Dataset:
         chosen = np.asarray(indices, dtype=np.int64)
         clauses = np.concatenate([2 * chosen, 2 * chosen + 1])
         lengths = self.clause_lengths[clauses]
-        padded = np.full((len(clauses), lengths.max(initial=0)), PADDING, dtype=np.int64)
-        shift = self.starts[clauses] - (np.cumsum(lengths) - lengths)
-        padded[np.arange(padded.shape[1]) < lengths[:, None]] = self.tokens[
-            np.arange(lengths.sum()) + np.repeat(shift, lengths)
-        ]
+        padded = pad(gather(self.tokens, self.starts[clauses], lengths), lengths)
         return Batch(
-            torch.from_numpy(padded),
+            padded,
             torch.from_numpy(lengths),
             torch.from_numpy(self.labels[chosen]),
             None if self.nodes is None else batch_trees([self.nodes[i] for i in clauses], padded.shape[1]),

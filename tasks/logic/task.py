@@ -9,7 +9,6 @@ import numpy as np
 
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.classification import Splits as DataSplits
-from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import Masks
 from tasks.classifiers.task import ClassifierTask
 from tasks.logic.config import LogicConfig, presets_of
@@ -54,8 +53,8 @@ def _load_splits(config: LogicConfig) -> DataSplits:
     """Load the data sets of a run, with trees if the model needs them."""
     parts = load_pairs(config)
     tests = [pair for group in parts.tests for pair in group]
-    trees = config.model in GOLD_TREE_MODELS
-    return DataSplits(*(Dataset(part, trees=trees) for part in (parts.train, parts.validation, tests)))
+    chosen = (parts.train, parts.validation, tests)
+    return DataSplits(*(Dataset(part, trees=config.needs_trees) for part in chosen))
 
 
 def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
@@ -87,7 +86,7 @@ LEFT_OUT = "operations, pairs left out by {}"
 def _generate_test(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
     """Generate `size` pairs for each number of operations from 13 to 20."""
     pairs = [pair for operations in LONGER for pair in longer(operations, size, seed=seed)]
-    return Dataset(pairs, trees=config.model in GOLD_TREE_MODELS)
+    return Dataset(pairs, trees=config.needs_trees)
 
 
 LOGIC = ClassifierTask(
@@ -102,7 +101,7 @@ LOGIC = ClassifierTask(
     presets=presets_of,
     load_splits=_load_splits,
     accuracy_groups=_groups,
-    read_file=lambda config, path: Dataset(read_file(path), trees=config.model in GOLD_TREE_MODELS),
+    read_file=lambda config, path: Dataset(read_file(path), trees=config.needs_trees),
     generate_test=_generate_test,
     pretrained=PRETRAINED,
     punctuation="parentheses are removed from both trees; formulas of one word are left out",

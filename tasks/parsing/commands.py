@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
-from tqdm import tqdm
 
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
@@ -37,6 +36,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import check_writable_file, write_atomically
 from tasks.runs.options import check_at_least
+from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.run_directory import config_to_dict
 
@@ -152,7 +152,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     check_writable_file("--output", output)
     texts = [sentence.words for sentence in gold.sentences]
     places = [sentence.where for sentence in gold.sentences]
-    with tqdm(total=len(texts), unit=" sentences", disable=None, leave=False) as bar:
+    with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = compute_distances(trained, texts, places, bar.update)
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
     spelt = [spell(words, trained.vocabulary) for words in texts]

@@ -13,8 +13,8 @@ from markupsafe import Markup
 from ordered_memory.trace import Trace, to_json
 from ordered_memory.viewer import embed, script, style
 from tasks.reporting.curves import Curve, curve_svg
-from tasks.reporting.explanation import explanation
 from tasks.reporting.rendering import TEMPLATES
+from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
 
 MAX_TRACE_BYTES = 2_500_000

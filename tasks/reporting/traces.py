@@ -1,4 +1,4 @@
-"""Traces on the command line: summarised in the terminal, written as JSON and as an HTML page."""
+"""Traces: summarised in the terminal, written as JSON and as an HTML page, and explained to its readers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from pathlib import Path
 
 from ordered_memory.trace import Answer, Trace, to_json
 from ordered_memory.viewer import viewer_page
-from tasks.reporting.explanation import explanation
 from tasks.runs.files import check_writable_file, write_atomically
 
 STANDARD_OUTPUT = Path("-")
+ATTENTION = (
+    "pₜ is the attention of token t over the memory slots; slot 1 is the top of the stack. The subtrees down"
+    " to the slot with the most attention are joined into one, and the token is put on top. In this way a "
+    "tree grows while the model reads."
+)
+DISTANCES = (
+    "The distance of a word is large if a constituent ends before it. Trees are decoded from the distances "
+    "of each layer by three algorithms."
+)
 
 
 @dataclass
@@ -72,6 +80,16 @@ def summary_text(traces: Sequence[Trace]) -> str:
     """
     lines = [answer_text(trace["answer"]) for trace in traces[:1] if "answer" in trace]
     return "\n".join([*lines, *map(_line, traces)])
+
+
+def explanation(traces: Sequence[Trace]) -> str:
+    """Explain what traces show, in a few sentences.
+
+    Args:
+        traces: of any number of examples.
+    """
+    kinds = {key for trace in traces for key in trace}
+    return " ".join(text for key, text in (("memory", ATTENTION), ("layers", DISTANCES)) if key in kinds)
 
 
 def _line(trace: Trace) -> str:

@@ -14,7 +14,7 @@ from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
-from tasks.runs.run_directory import RunDirectory, changed_options, write_json
+from tasks.runs.run_directory import RunDirectory, changed_options, config_to_dict, write_json
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 
@@ -72,7 +72,8 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     trainer.restore()
     _check_changed_options(trainer)
     if fabric.is_global_zero:
-        run.write_config(config)  # only after the checkpoint was accepted: otherwise keep its options
+        # Only after the checkpoint was accepted: otherwise keep its options.
+        write_json(run.config, config_to_dict(config))
         parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {experiment.description}", flush=True)
     fabric.barrier()

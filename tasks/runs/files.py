@@ -1,4 +1,4 @@
-"""Atomic writes: a file is written completely or not at all."""
+"""Read text, and write atomically: a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -76,6 +76,22 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def read_text(path: Path) -> str:
+    """Read a text file in UTF-8, with or without a byte order mark.
+
+    Args:
+        path: the file.
+    Raises:
+        UserError: the file does not exist or is not UTF-8 text.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
 
 
 def check_writable_file(option: str, path: Path | None) -> None:

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from tasks.runs.config import COMPUTE_OPTIONS, TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.files import remove_leftovers, write_atomically
+from tasks.runs.files import read_text, remove_leftovers, write_atomically
 
 Config = TypeVar("Config")
 AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
@@ -85,14 +85,6 @@ class RunDirectory:
         finally:
             lock.release()
 
-    def write_config(self, config: Any) -> None:
-        """Write config.json.
-
-        Args:
-            config: a flat dataclass.
-        """
-        write_json(self.config, config_to_dict(config))
-
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Write the whole of metrics.jsonl, so that it always agrees with the checkpoint.
 
@@ -142,12 +134,9 @@ def read_json(path: Path) -> Any:
     Raises:
         UserError: the file does not exist or is not JSON; the message names the file and, if known, the line.
     """
+    text = read_text(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, or a number with too many digits

@@ -13,8 +13,7 @@ from torch.nn.functional import dropout
 from ordered_memory.baseline_trees import right_branching
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import Prediction, Sentence, iterate_batches
-from tasks.classifiers.encoders import MeanOfTokens, build_encoder, encode, summary_size
-from tasks.classifiers.head import build_head
+from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.pretrained import Classifier
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.classifiers.classification import LabelledData, Splits
-from tasks.classifiers.encoders import GOLD_TREE_MODELS
 from tasks.classifiers.evaluation import Evaluation, Masks, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.runs.errors import UserError
@@ -52,7 +51,7 @@ def _load_splits(config: SentimentConfig) -> Splits:
         learnt = sentences(treebank.train, config.classes)
     else:
         learnt = phrases(treebank.train, config.classes, merge=config.phrases == "distinct")
-    train = PhraseData(treebank.train, learnt, include_trees=config.model in GOLD_TREE_MODELS)
+    train = PhraseData(treebank.train, learnt, include_trees=config.needs_trees)
     if treebank.test is None:
         print("there is no test.txt: the final test is on the validation data, which also chose the epoch")
     validation = _sentences(config, treebank.validation, "validation")
@@ -63,7 +62,7 @@ def _load_splits(config: SentimentConfig) -> Splits:
 
 def _sentences(config: SentimentConfig, trees: Sequence[LabelledTree], split: str = "test") -> PhraseData:
     roots = sentences(trees, config.classes)
-    return PhraseData(trees, roots, include_trees=config.model in GOLD_TREE_MODELS, split=split)
+    return PhraseData(trees, roots, include_trees=config.needs_trees, split=split)
 
 
 def _initial_model(config: SentimentConfig, splits: Splits) -> SentimentModel:
@@ -141,9 +140,7 @@ def _node_accuracies(
 ) -> Accuracies:
     """Accuracy on all labelled nodes; equal phrases are evaluated once and weighted by their count."""
     trees = cast(PhraseData, data).trees
-    nodes = PhraseData(
-        trees, phrases(trees, config.classes, merge=True), include_trees=config.model in GOLD_TREE_MODELS
-    )
+    nodes = PhraseData(trees, phrases(trees, config.classes, merge=True), include_trees=config.needs_trees)
     correct = evaluate_on(nodes).correct
     masks: dict[str, NDArray[np.bool_]] = {"all": nodes.lengths > 0}
     for name, (low, high) in PHRASE_LENGTHS.items():

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from onlstm.language_model import LanguageModelBase
 from onlstm.parameters import State
+from tasks.runs.progress import progress_bar
 
 Indices = NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def log_probabilities(
     order = sorted(range(len(sentences)), key=lambda number: tuple(sentences[number]))
     totals = np.zeros(len(sentences))
     starts = range(0, len(order), block_size)
-    for start in tqdm(starts, desc="scoring", unit="block", leave=False, disable=None):
+    for start in progress_bar(starts, desc="scoring", unit="block"):
         block = order[start : start + block_size]
         predicted = [[*sentences[number], *([end] if include_end else [])] for number in block]
         totals[block] = _score_block(model, predicted, end, chunk_size)
