@@ -208,7 +208,7 @@ def _first_token(batch: Batch) -> Batch:
 
 def _load(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
     """Embeddings and layer of a trained model."""
-    model = ListOpsModel.load(checkpoint)
+    model = ListOpsModel.from_pretrained(checkpoint)
     if not isinstance(model.encoder, OrderedMemory):
         raise UserError(f"--checkpoint {checkpoint}: expected an Ordered Memory, got another encoder")
     return model.embedding.weight.detach(), model.encoder

@@ -117,7 +117,9 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     """
     config.check()
     config.set_up()
-    model = task.model_class.load(config.checkpoint or task.pretrained, config.occupancy_threshold)
+    model = task.model_class.from_pretrained(
+        config.checkpoint or task.pretrained, occupancy_threshold=config.occupancy_threshold
+    )
     trained = model.config
     if config.data_dir is not None:
         trained.data_dir = config.data_dir
@@ -152,7 +154,7 @@ def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:
     """
     config.check()
     checkpoint = config.checkpoint or task.pretrained
-    model = task.model_class.load(checkpoint)
+    model = task.model_class.from_pretrained(checkpoint)
     name = type(model).__module__.split(".")[1]
     values = model_card_values(name, checkpoint, model.config, task.presets, results_text)
     model.save_pretrained(config.directory, model_card_kwargs=values)
@@ -208,7 +210,7 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
 
 def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData) -> Classifier:
     """Load the model that the options name, and adapt it to the data."""
-    model = task.model_class.load(config.checkpoint or task.pretrained)
+    model = task.model_class.from_pretrained(config.checkpoint or task.pretrained)
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)
     return model

@@ -54,16 +54,16 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         self.config: Any = config
 
     @classmethod
-    def build(cls, config: Any, *description: Any) -> Self:
+    def build(cls, config: Any, description: Any) -> Self:
         """Build the model of a checkpoint; its weights are loaded later.
 
         Args:
             config: the training configuration.
-            description: the value of `metadata_key`, if there is one.
+            description: the value of `metadata_key`; None without one.
         Raises:
             UserError: the encoder does not accept an option.
         """
-        return cls(config, *description)
+        return cls(config)
 
     def forward(self, batch: Any, num_slots: int | None = None) -> Prediction:
         """Compute the logits of a batch.
@@ -115,40 +115,32 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
 
     @classmethod
-    def load(cls, path: Path, occupancy_threshold: float | None = None) -> Self:
-        """Load a model from a checkpoint, in evaluation mode.
-
-        Args:
-            path: a best.safetensors, an exported directory, or a name on the Hugging Face Hub.
-            occupancy_threshold: replaces the training value; None keeps it.
-        Raises:
-            UserError: the file does not exist or is not a checkpoint of this task.
-        """
-        path = find_checkpoint(path)
-        metadata = read_metadata(path)
-        key = cls.metadata_key
-        if key is not None and key not in metadata:
-            raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
-        description = () if key is None else (metadata.pop(key),)
-        config = read_config(cls.config_class, metadata, path)
-        if occupancy_threshold is not None:
-            config = replace(config, occupancy_threshold=occupancy_threshold)
-        model = cls.build(config, *description)
-        load_weights(path, model)
-        return model.eval()
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Self:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *, occupancy_threshold: float | None = None, **options: Any
+    ) -> Self:
         """Load a pretrained model, in evaluation mode.
 
         Args:
             pretrained_model_name_or_path: a directory that `save_pretrained` or the verb `export` wrote, a
                 run's best.safetensors, or the name of a model on the Hugging Face Hub, "owner/name".
+            occupancy_threshold: replaces the training value; None keeps it.
             options: passed to `huggingface_hub.snapshot_download`, such as `revision` and `token`.
         Raises:
             UserError: the model does not exist or belongs to another task.
         """
-        return cls.load(find_checkpoint(pretrained_model_name_or_path, **options))
+        path = find_checkpoint(pretrained_model_name_or_path, **options)
+        metadata = read_metadata(path)
+        key, description = cls.metadata_key, None
+        if key is not None:
+            if key not in metadata:
+                raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
+            description = metadata.pop(key)
+        config = read_config(cls.config_class, metadata, path)
+        if occupancy_threshold is not None:
+            config = replace(config, occupancy_threshold=occupancy_threshold)
+        model = cls.build(config, description)
+        load_weights(path, model)
+        return model.eval()
 
     def answer(self, *texts: str) -> Answer:
         """Predict the class of one example, on the CPU. The model is in evaluation mode afterwards.

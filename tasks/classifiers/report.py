@@ -7,7 +7,6 @@ from typing import Any
 
 from ordered_memory.trees import depth
 from tasks.classifiers.classification import LabelledData
-from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import CROSS, Evaluation
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.traces import example_traces
@@ -52,7 +51,6 @@ def write_run_report(
     run: RunDirectory,
     title: str,
     about: str,
-    config: EncoderConfig,
     results: Mapping[str, Any],
     evaluation: Evaluation,
     model: Classifier,
@@ -63,13 +61,12 @@ def write_run_report(
         run: the run directory.
         title: of the page.
         about: explains the task.
-        config: configuration of the run.
         results: from `ClassifierTask.summary`.
         evaluation: of the best weights on the test data.
         model: with these weights, on the CPU.
     """
     rows = run.read_metrics()
-    data = evaluation.data
+    data, config = evaluation.data, model.config
     chosen = choose_examples(data.sentence_lengths.max(1), depths_of(data), evaluation.correct)
     report = Report(
         title=title,

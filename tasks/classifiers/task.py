@@ -174,7 +174,8 @@ class ClassifierTask(Generic[Config]):
         self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
     ) -> dict[str, Any]:
         """Test the best weights and write the report."""
-        model = self.model_class.load(run.best)
+        model = self.model_class.from_pretrained(run.best)
+        model.config = config  # a resumed run may have other options than when these weights were saved
         evaluation, results = self.test(
             model.to(device),
             data,
@@ -182,5 +183,5 @@ class ClassifierTask(Generic[Config]):
             num_slots=config.test_num_slots,
             device=device,
         )
-        write_run_report(run, self.title(config), self.about, config, results, evaluation, model.to("cpu"))
+        write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
         return results

@@ -94,7 +94,7 @@ class ClassifierModel(Model):
 
     def __init__(self, name: str, task: str, checkpoint: Path) -> None:
         self.classifier = CLASSIFIERS[task]
-        self.model = self.classifier.model_class.load(checkpoint)
+        self.model = self.classifier.model_class.from_pretrained(checkpoint)
         config = self.model.config
         has_slots = config.model == "ordered-memory"
         super().__init__(name, task, (config.test_num_slots or config.num_slots) if has_slots else None)

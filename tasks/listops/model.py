@@ -16,7 +16,7 @@ from tasks.listops.expressions import DIGITS, PADDING, TOKENS
 NUM_VALUES = 10
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
-"""A trained model that comes with the project: `ListOpsModel.load(PRETRAINED)`."""
+"""A trained model that comes with the project: `ListOpsModel.from_pretrained(PRETRAINED)`."""
 
 
 class ListOpsModel(Classifier):

@@ -89,7 +89,9 @@ def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> lis
         return []
     first = next(iter(runs))
     data = Dataset([pair for group in load_pairs(configs[first]).tests for pair in group])
-    models = {name: LogicModel.load(RunDirectory(directory).best) for name, directory in runs.items()}
+    models = {
+        name: LogicModel.from_pretrained(RunDirectory(directory).best) for name, directory in runs.items()
+    }
     count = max(1, examples.NUM_EXAMPLES // len(models))
     chosen = examples.choose_examples(data.sentence_lengths.max(1), depths_of(data), count=count)
     examples_and_models = itertools.product(chosen, models.items())

@@ -23,7 +23,7 @@ from tasks.logic.formulas import (
 )
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
-"""A trained model that comes with the project: `LogicModel.load(PRETRAINED)`."""
+"""A trained model that comes with the project: `LogicModel.from_pretrained(PRETRAINED)`."""
 
 
 class LogicModel(Classifier):

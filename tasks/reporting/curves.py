@@ -126,24 +126,8 @@ def curve_svg(curve: Curve) -> Markup:
     whole = _round_numbers(places[0], places[-1], 6, steps=[1, 2, 5, 10], integer=True)
     names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in curve.series]
     corners = _legend(names, bottom + BOTTOM + LINE)
-    lines = []
-    for number, (name, points) in enumerate(zip(names, finite.values(), strict=True)):
-        drawn = {place: (x(place), y(value)) for place, value in points}
-        mark = MARKS[number % len(MARKS)]
-        lines.append(
-            _Line(
-                name=name,
-                path="M" + "L".join(f"{at:g},{height:g}" for at, height in drawn.values()),
-                marks="".join(f"M{at:g},{height:g}{mark}" for at, height in drawn.values())
-                if len(drawn) <= MOST_MARKS
-                else "",
-                colour=COLOURS[number % len(COLOURS)],
-                dash=DASHES[number % len(DASHES)],
-                mark=mark,
-                legend=corners[number],
-                ys=" ".join(f"{drawn[place][1]:g}" if place in drawn else "-" for place in places),
-            )
-        )
+    drawn = [{place: (x(place), y(value)) for place, value in points} for points in finite.values()]
+    lines = [_line(i, names[i], points, places, corners[i]) for i, points in enumerate(drawn)]
     return Markup(
         TEMPLATES.get_template("curve.svg").render(
             curve=curve,
@@ -160,6 +144,28 @@ def curve_svg(curve: Curve) -> Markup:
             xs=" ".join(f"{x(place):g}" for place in places),
             name_width=CHARACTER * len(curve.name) + 6,
         )
+    )
+
+
+def _line(
+    number: int,
+    name: str,
+    points: Mapping[float, tuple[float, float]],
+    places: Sequence[float],
+    legend: tuple[float, float],
+) -> _Line:
+    """A series, given where its points are drawn; `number` chooses colour, dashes and markers."""
+    mark = MARKS[number % len(MARKS)]
+    corners = [f"{x:g},{y:g}" for x, y in points.values()]
+    return _Line(
+        name=name,
+        path="M" + "L".join(corners),
+        marks="".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MOST_MARKS else "",
+        colour=COLOURS[number % len(COLOURS)],
+        dash=DASHES[number % len(DASHES)],
+        mark=mark,
+        legend=legend,
+        ys=" ".join(f"{points[place][1]:g}" if place in points else "-" for place in places),
     )
 
 

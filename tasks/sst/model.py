@@ -63,8 +63,8 @@ class SentimentModel(Classifier):
         return unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
 
     @classmethod
-    def build(cls, config: SentimentConfig, *description: Any) -> Self:
-        return cls(config, restore(config, *description))
+    def build(cls, config: SentimentConfig, description: Any) -> Self:
+        return cls(config, restore(config, description))
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}

@@ -31,7 +31,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
     directory.mkdir(parents=True, exist_ok=True)
     words: list[str] | None = None
     for classes, path in checkpoints.items():
-        model = SentimentModel.load(path)
+        model = SentimentModel.from_pretrained(path)
         embedding = model.embedding
         if not isinstance(embedding, WordEmbedding) or embedding.learned:
             raise UserError(f"{path}: its word vectors are not from files")

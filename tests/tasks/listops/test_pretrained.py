@@ -15,7 +15,7 @@ EXPRESSION = "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]"
 
 
 def test_it_loads_in_one_line_answers_and_parses():
-    model = ListOpsModel.load(PRETRAINED)
+    model = ListOpsModel.from_pretrained(PRETRAINED)
     tokens = tokenize(EXPRESSION)
     with torch.inference_mode():
         out = model(Dataset.from_texts([EXPRESSION]).batch([0]), model.config.num_slots)
@@ -25,7 +25,7 @@ def test_it_loads_in_one_line_answers_and_parses():
 
 def test_its_slots_hold_the_subtrees_that_a_trace_says():
     """A slot holds what the model makes of the tokens of its subtree when it reads them alone."""
-    model = ListOpsModel.load(PRETRAINED)
+    model = ListOpsModel.from_pretrained(PRETRAINED)
     direction = model.encoder.directions[0]
     maps = direction.recurrent_modules()
 
@@ -54,7 +54,7 @@ def test_its_slots_hold_the_subtrees_that_a_trace_says():
 
 
 def test_it_is_as_good_as_said_on_expressions_it_has_not_seen():
-    model = ListOpsModel.load(PRETRAINED)
+    model = ListOpsModel.from_pretrained(PRETRAINED)
     fresh = Dataset.from_expressions(generate(400, seed=987_654, max_length=100))
     found = evaluate(model, fresh, batch_size=100, num_slots=model.config.num_slots)
     assert found.correct.mean() >= 0.98

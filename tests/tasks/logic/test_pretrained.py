@@ -27,7 +27,7 @@ def test_it_answers_without_being_named(left, right, answer, capsys):
 
 
 def test_it_is_as_good_as_said_on_longer_formulas_than_it_has_seen():
-    model = LogicModel.load(PRETRAINED)
+    model = LogicModel.from_pretrained(PRETRAINED)
     pairs = [
         pair
         for operations in range(TRAIN_OPERATIONS + 1, TRAIN_OPERATIONS + 4)

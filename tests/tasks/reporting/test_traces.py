@@ -41,7 +41,7 @@ def test_the_tree_is_that_of_algorithm_2(small_runs, capsys):
     [expression] = WORDS["listops"]
     assert listops(["trace", expression, "--checkpoint", small_runs["listops"], "--json", "-"]) == 0
     [trace] = json.loads(capsys.readouterr().out)["traces"]
-    model = ListOpsModel.load(small_runs["listops"])
+    model = ListOpsModel.from_pretrained(small_runs["listops"])
     [attention] = predict_example(
         model, ListOpsModel.read_text(expression), 0, model.config.test_num_slots
     ).attention

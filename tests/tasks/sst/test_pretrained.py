@@ -44,8 +44,8 @@ def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
     drawn = generate(30, 9)
     batch = PhraseData(drawn, sentences(drawn, 5)).batch(range(30))
     for classes in (2, 5):
-        before = SentimentModel.load(runs[str(classes)])
-        after = SentimentModel.load(tmp_path / PRETRAINED[classes].name)
+        before = SentimentModel.from_pretrained(runs[str(classes)])
+        after = SentimentModel.from_pretrained(tmp_path / PRETRAINED[classes].name)
         assert after.config.vectors == ("glove.txt",)
         assert after.config.run_dir is None
         with torch.inference_mode():
