@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from tasks.benchmark.config import MeasurementConfig
-from tasks.benchmark.contender import ModuleContender
+from tasks.benchmark.contender import ModuleContender, as_in_training
 from tasks.benchmark.figures import contender_figures, tables
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
@@ -200,26 +199,17 @@ def _contender(
     of_model = config.model_config(name)
     torch.manual_seed(config.seed)
     model = config.build(of_model, data).to(config.device)
-    optimizer = PlateauAdam(model, of_model).optimizer
 
     def answer(batch: Any) -> Prediction:
         with torch.autocast(config.device.split(":")[0], torch.bfloat16, config.precision == "bf16-mixed"):
             prediction: Prediction = model(batch)
         return prediction._replace(logits=prediction.logits.float())
 
-    def loss(batch: Any) -> Tensor:
-        losses = compute_losses(answer(batch), batch.labels)
-        mean = losses.loss.mean()
-        return mean if losses.penalty is None else mean + losses.penalty
-
-    def finish() -> None:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), of_model.gradient_clip)
-        optimizer.step()
-
-    return ModuleContender(
+    return as_in_training(
         model,
         [to_device(data.batch(indices), config.device) for indices in batches],
-        loss=loss,
+        losses=lambda batch: compute_losses(answer(batch), batch.labels),
         forward=lambda batch: answer(batch).logits,
-        finish=finish,
+        optimizer=PlateauAdam(model, of_model).optimizer,
+        gradient_clip=of_model.gradient_clip,
     )

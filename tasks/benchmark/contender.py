@@ -11,6 +11,8 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tasks.runs.task import Losses
+
 FLOOR, FLOOR_BF16, LSTM, RELEASED = "floor", "floor, bfloat16", "nn.LSTM", "released"
 """Names of the contenders that others are compared with."""
 
@@ -84,3 +86,34 @@ class ModuleContender(Generic[Batch]):
                 self.forward(batch)
 
         return run
+
+
+def as_in_training(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    losses: Callable[[Batch], Losses],
+    forward: Callable[[Batch], object],
+    optimizer: torch.optim.Optimizer,
+    gradient_clip: float,
+) -> ModuleContender[Batch]:
+    """Make a contender whose training step includes gradient clipping and the optimizer.
+
+    Args:
+        model: on its device.
+        batches: its input, on the same device.
+        losses: computes the losses of a batch.
+        forward: computes only the forward pass.
+        optimizer: of the model.
+        gradient_clip: maximum gradient norm.
+    """
+
+    def loss(batch: Batch) -> Tensor:
+        found = losses(batch)
+        mean = found.loss.mean()
+        return mean if found.penalty is None else mean + found.penalty
+
+    def finish() -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), gradient_clip)
+        optimizer.step()
+
+    return ModuleContender(model, batches, loss, forward, finish=finish)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasks.benchmark.config import MeasurementConfig
-from tasks.benchmark.contender import LSTM, Contender, ModuleContender
+from tasks.benchmark.contender import LSTM, Contender, ModuleContender, as_in_training
 from tasks.benchmark.figures import contender_figures, tables
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
@@ -61,7 +62,7 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
         chosen: Any = model
         of_model = replace(options, model=chosen)
         network = build_model(of_model, config.vocabulary).to(config.device)
-        contenders[name] = _step(network, LanguageModelling(of_model, tokens, tokens), text, of_model)
+        contenders[name] = _step(network, of_model, text)
     contenders["of both: output layer, loss"] = _output_layer(
         options.embedding_size, config.vocabulary, targets, config.device
     )
@@ -76,24 +77,11 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
     config.write({**machine, "preset": config.preset, "contenders": figures})
 
 
-def _step(
-    model: nn.Module, task: LanguageModelling, text: TextBatch, config: Any
-) -> ModuleContender[TextBatch]:
+def _step(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:
     """A training step as in the task."""
+    losses = partial(LanguageModelling(config, text.tokens, text.tokens).losses, model)
     optimizer = AveragedSGD(model, config).optimizer
-
-    def loss(batch: TextBatch) -> Tensor:
-        found = task.losses(model, batch)
-        assert found.penalty is not None
-        return found.loss.mean() + found.penalty
-
-    def finish() -> None:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
-        optimizer.step()
-
-    return ModuleContender(
-        model, [text], loss=loss, forward=lambda batch: task.losses(model, batch), finish=finish
-    )
+    return as_in_training(model, [text], losses, losses, optimizer, config.gradient_clip)
 
 
 def _output_layer(size: int, vocabulary: int, targets: Tensor, device: str) -> ModuleContender[Tensor]:
