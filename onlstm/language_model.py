@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onlstm.layer import ONLSTM, Distances
 from onlstm.parameters import State
-from ordered_memory.checks import check_fraction, check_positive
+from ordered_memory.checks import check_fraction, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 
@@ -259,9 +259,11 @@ class LanguageModel(LanguageModelBase):
         Returns:
             A `LanguageModelOutput`.
         Raises:
+            TypeError: `tokens` is not a tensor.
             ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances`
                 is requested from an LSTM.
         """
+        check_tensor("tokens", tokens)
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
         if distances and self.recurrent != "onlstm":

@@ -17,7 +17,7 @@ from torch.nn.functional import hardtanh, pad
 
 from onlstm.language_model import LanguageModelBase, LanguageModelOutput
 from onlstm.parameters import State
-from ordered_memory.checks import check_fraction, check_positive
+from ordered_memory.checks import check_fraction, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 
 TEMPERATURE = 10.0
@@ -124,6 +124,7 @@ class PRPN(LanguageModelBase):
             H) each, and as its last pair the embeddings of the last L words, (L, B, E), and the last N - 1
             distances, (N - 1, B).
         Raises:
+            TypeError: `tokens` is not a tensor.
             ValueError: `tokens` does not have two axes, or `state` has another number of layers.
         """
         x = self._read_words(tokens)
@@ -160,6 +161,7 @@ class PRPN(LanguageModelBase):
 
     def _read_words(self, tokens: Tensor) -> Tensor:
         """Embeddings after dropout, (T, B, E)."""
+        check_tensor("tokens", tokens)
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
         return self._locked(self._embed(tokens), self.input_dropout)

@@ -176,6 +176,8 @@ def test_bad_arguments(options, message):
 
 def test_bad_calls():
     model = build(ON_LSTM)
+    with pytest.raises(TypeError, match="expected tokens to be a tensor, got list"):
+        model([[1, 2]])
     with pytest.raises(ValueError, match=r"\(T, B\)"):
         model(torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="2 layers, got 1"):
