@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from onlstm import ONLSTM
-from ordered_memory import OrderedMemory, trees
+from ordered_memory import OrderedMemory, cky, trees
 from ordered_memory import tree_recovery as recovery
 from tests.small_trees import all_trees, total
 
@@ -179,7 +179,7 @@ def test_batches_of_cky_change_nothing(monkeypatch):
     d = torch.randn(8, 31)
     expected = recovery.from_distances(d, RAGGED, decoding="cky", batch_first=True)
     for cells in (1, 31**3, 3 * 12**3):
-        monkeypatch.setattr(recovery, "CELLS_PER_CKY", cells)
+        monkeypatch.setattr(cky, "CELLS_PER_CKY", cells)
         assert recovery.from_distances(d, RAGGED, decoding="cky", batch_first=True) == expected
 
 

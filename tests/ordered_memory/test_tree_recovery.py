@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from ordered_memory import cky, trees
 from ordered_memory import tree_recovery as recovery
-from ordered_memory import trees
 from tests.small_trees import all_trees, total
 
 DEEP = 3000
@@ -249,7 +249,7 @@ def test_cky_leaves_a_tensor_that_requires_gradients_alone():
 
 def test_charts_are_those_of_tree_crf_padding_included():
     lengths = torch.arange(1, 7)
-    charts = recovery._TreeCRF(torch.randn(6, 6, 6, 1), lengths=lengths).argmax.squeeze(-1).bool()
+    charts = cky._TreeCRF(torch.randn(6, 6, 6, 1), lengths=lengths).argmax.squeeze(-1).bool()
     for chart, length in zip(charts, lengths.tolist(), strict=True):
         assert torch.equal(trees.to_chart(trees.from_chart(chart, length), 6), chart)
 

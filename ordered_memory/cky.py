@@ -1,0 +1,118 @@
+"""The trees with the highest total span score, and span scores of distances.
+
+B is the number of sentences, T the number of tokens of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch_struct
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ordered_memory.checks import check_tensor, sequence_lengths
+from ordered_memory.trees import Tree, from_chart
+
+SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
+"""Maximum batch of CKY: number of sentences, and number of sentences times T³ (about 200 MB)."""
+
+
+def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
+    """Span scores under which the tree with the highest total score is the most probable one given distances.
+
+    Let a tree be sampled top-down, where a span i..j (inclusive) is split before its token k, i < k ≤ j,
+    with probability softmax_k(d_k / τ) over d_{i+1..j}. Then
+
+        log P(tree) = Σ_{spans i..j split before k} (d_k / τ - logsumexp_{i<l≤j} d_l / τ).
+
+    A binary tree splits exactly once before each token but the first, so the first terms have the same sum in
+    all trees. What remains is a sum over the spans of the tree: score(i, j) = -logsumexp_{i<k≤j} d_k / τ.
+    As τ → 0, all probability goes to the tree of `greedy` with "unbiased".
+
+    Args:
+        distances: d, (B, T); values after the end of a sentence do not affect its spans.
+        temperature: τ > 0, in master-gate entries.
+    Returns:
+        (B, T, T) float64, the argument of `cky`: score(i, j) for i < j, else 0.
+    Raises:
+        ValueError: the temperature is not positive.
+    Example:
+        >>> span_scores(torch.tensor([[0.0, 1.0, 2.0]]))[0, 1].tolist()
+        [0.0, 0.0, -2.0]
+    """
+    if not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature}")
+    size = distances.shape[1]
+    above = torch.ones(size, size, dtype=torch.bool, device=distances.device).triu(1)
+    d = (distances.double() / temperature)[:, None, :].expand(-1, size, -1)
+    sums = d.masked_fill(~above, -torch.inf).logcumsumexp(-1)
+    return torch.where(above, -sums, 0.0)
+
+
+def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[Tree]:
+    """The binary trees with the highest total span score, by dynamic programming in torch-struct.
+
+    Args:
+        scores: (B, T, T), any real dtype: entry (i, j) is the score of the span i..j, both inclusive.
+            Entries below the diagonal or beyond a sentence's length are ignored.
+        lengths: number of tokens of each sentence, (B,), in 1..T; None if every sentence has T tokens.
+    Returns:
+        B binary trees. Ties are broken deterministically.
+    Raises:
+        TypeError: the scores are not a tensor.
+        ValueError: the scores have another shape or are not finite, or the lengths do not fit them.
+    Example:
+        >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))
+        [(0, (1, 2))]
+    """
+    check_tensor("scores", scores)
+    if scores.dim() != 3 or scores.shape[1] != scores.shape[2]:
+        raise ValueError(f"expected scores to be (B, T, T), got shape {tuple(scores.shape)}")
+    sizes = sequence_lengths(lengths, *scores.shape[:2])
+    if not sizes:
+        return []
+    # torch-struct computes the argmax as a gradient, and sets requires_grad on the tensor that it gets.
+    # It also makes tensors on the default device.
+    with torch.inference_mode(False), torch.enable_grad(), scores.device:
+        ends = torch.tensor(sizes, device=scores.device)
+        potentials = _within(scores.detach(), ends)
+        if not bool(potentials.isfinite().all()):
+            raise ValueError("expected scores to be finite, got NaN or infinity")
+        charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
+    return [from_chart(chart, size) for chart, size in zip(charts.squeeze(-1).cpu(), sizes, strict=True)]
+
+
+class _TreeCRF(torch_struct.TreeCRF):  # type: ignore[misc]
+    # torch.distributions warns about a class that does not define this.
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 - as in its base class
+
+
+def most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]:
+    """`cky` on the `span_scores` of sentences, in batches of similar lengths that limit memory use.
+
+    Args:
+        distances: those of each sentence, (T,).
+        temperature: see `span_scores`.
+    Returns:
+        A tree for each sentence.
+    """
+    order = sorted(range(len(distances)), key=lambda i: len(distances[i]), reverse=True)
+    found: dict[int, Tree] = {}
+    while order:
+        longest = len(distances[order[0]])
+        fitting = max(1, min(SENTENCES_PER_CKY, CELLS_PER_CKY // longest**3))
+        chosen, order = order[:fitting], order[fitting:]
+        padded = pad_sequence([distances[i] for i in chosen], batch_first=True)
+        trees = cky(span_scores(padded, temperature), [len(distances[i]) for i in chosen])
+        found.update(zip(chosen, trees, strict=True))
+    return [found[i] for i in range(len(distances))]
+
+
+def _within(scores: Tensor, ends: Tensor) -> Tensor:
+    """A copy of the scores, zero outside the spans of each sentence, in a dtype that autograd supports."""
+    inside = torch.arange(scores.shape[1], device=scores.device) < ends[:, None]
+    spans_inside = (inside[:, :, None] & inside[:, None, :]).triu()
+    return scores.to(torch.promote_types(scores.dtype, torch.float32)).where(spans_inside, 0)
