@@ -116,17 +116,23 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
 
     @classmethod
     def from_pretrained(
-        cls, pretrained_model_name_or_path: Any, *, occupancy_threshold: float | None = None, **options: Any
+        cls,
+        pretrained_model_name_or_path: Any,
+        *,
+        config: EncoderConfig | None = None,
+        occupancy_threshold: float | None = None,
+        **options: Any,
     ) -> Self:
         """Load a pretrained model, in evaluation mode.
 
         Args:
             pretrained_model_name_or_path: a directory that `save_pretrained` or the verb `export` wrote, a
                 run's best.safetensors, or the name of a model on the Hugging Face Hub, "owner/name".
-            occupancy_threshold: replaces the training value; None keeps it.
+            config: replaces the training configuration; its sizes must be those of the model. None keeps it.
+            occupancy_threshold: replaces the configured value; None keeps it.
             options: passed to `huggingface_hub.snapshot_download`, such as `revision` and `token`.
         Raises:
-            UserError: the model does not exist or belongs to another task.
+            UserError: the model does not exist, belongs to another task or does not fit `config`.
         """
         path = find_checkpoint(pretrained_model_name_or_path, **options)
         metadata = read_metadata(path)
@@ -135,7 +141,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             if key not in metadata:
                 raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
             description = metadata.pop(key)
-        config = read_config(cls.config_class, metadata, path)
+        config = config or read_config(cls.config_class, metadata, path)
         if occupancy_threshold is not None:
             config = replace(config, occupancy_threshold=occupancy_threshold)
         model = cls.build(config, description)

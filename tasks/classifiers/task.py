@@ -155,8 +155,7 @@ class ClassifierTask(Generic[Config]):
                 raise UserError(
                     f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                 )
-        build = self.build_initial_model
-        model = self.model_class(config) if build is None else build(config, splits)
+        model = self._initial_model(config, splits)
         train, validation, test = (f"{len(part.labels):,}" for part in splits)
         return Experiment(
             task=Classification(config, splits.train, splits.validation),
@@ -170,12 +169,23 @@ class ClassifierTask(Generic[Config]):
             metadata=model.metadata(),
         )
 
+    def _initial_model(self, config: Config, splits: Splits) -> Classifier:
+        """The model to train, with random weights or those of `initial_weights`."""
+        if config.initial_weights is None:
+            build = self.build_initial_model
+            return self.model_class(config) if build is None else build(config, splits)
+        model = self.model_class.from_pretrained(config.initial_weights, config=config)
+        if self.adapt_to_data is not None:
+            for part in splits:
+                self.adapt_to_data(model, part)
+        return model
+
     def _test(
         self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
     ) -> dict[str, Any]:
         """Test the best weights and write the report."""
-        model = self.model_class.from_pretrained(run.best)
-        model.config = config  # a resumed run may have other options than when these weights were saved
+        # A resumed run may have other options than when these weights were saved.
+        model = self.model_class.from_pretrained(run.best, config=config)
         evaluation, results = self.test(
             model.to(device),
             data,

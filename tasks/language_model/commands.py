@@ -54,7 +54,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         sentences = read_sentences(path)
         known, text = _known(sentences, vocabulary), encode_text(sentences, vocabulary, str(path))
     else:
-        corpus = load_corpus(trained)
+        corpus = load_corpus(trained, None if trained.initial_weights is None else vocabulary)
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         known, text = 1.0, corpus.test

@@ -22,7 +22,7 @@ class Corpus(NamedTuple):
     """A text corpus.
 
     Args:
-        vocabulary: the words of the training split.
+        vocabulary: the words of the training split, or those of the model that training starts from.
         train, validation, test: word ids of each split, (N,) int64; every sentence is followed by `<eos>`.
     """
 
@@ -32,20 +32,21 @@ class Corpus(NamedTuple):
     test: Tensor
 
 
-def load_corpus(config: LanguageModelConfig) -> Corpus:
+def load_corpus(config: LanguageModelConfig, vocabulary: Vocabulary | None = None) -> Corpus:
     """Read or generate the text of a run.
 
     Args:
         config: configuration of the run.
+        vocabulary: of the corpus; by default the words of the training split.
     Raises:
-        UserError: a file is missing or empty, or has words that are not in the training split, and that split
-            has no `<unk>`.
+        UserError: a file is missing or empty, or has words that are not in the vocabulary, and that has no
+            `<unk>`.
     """
     if config.data_dir is not None:
-        return read_corpus(config.data_dir)
+        return read_corpus(config.data_dir, vocabulary)
     parts = [[sentence.words for sentence in part] for part in generate_splits(config)]
     try:
-        return _encode(dict(zip(FILES, parts, strict=True)))
+        return _encode(dict(zip(FILES, parts, strict=True)), vocabulary)
     except UserError as error:
         raise UserError(f"--sentences {config.sentences} are too few: generated {error}") from None
 
@@ -63,20 +64,22 @@ def generate_splits(config: LanguageModelConfig) -> tuple[list[Sentence], list[S
     return sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]
 
 
-def read_corpus(directory: Path) -> Corpus:
+def read_corpus(directory: Path, vocabulary: Vocabulary | None = None) -> Corpus:
     """Read train.txt, valid.txt and test.txt.
 
     Args:
         directory: contains the three files, with one sentence per line.
+        vocabulary: as for `load_corpus`.
     Raises:
         UserError: see `load_corpus`.
     """
-    return _encode({f"{directory / name}": read_sentences(directory / name) for name in FILES})
+    return _encode({f"{directory / name}": read_sentences(directory / name) for name in FILES}, vocabulary)
 
 
-def _encode(parts: dict[str, list[list[str]]]) -> Corpus:
+def _encode(parts: dict[str, list[list[str]]], vocabulary: Vocabulary | None) -> Corpus:
     """Encode the splits, given by name, the training split first."""
-    vocabulary = Vocabulary.from_sentences(next(iter(parts.values())))
+    if vocabulary is None:
+        vocabulary = Vocabulary.from_sentences(next(iter(parts.values())))
     return Corpus(vocabulary, *(encode_text(text, vocabulary, name) for name, text in parts.items()))
 
 

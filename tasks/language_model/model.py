@@ -83,14 +83,15 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageMo
         raise UserError(str(error)) from None
 
 
-def load_model(path: Path) -> Trained:
+def load_model(path: Path, config: LanguageModelConfig | None = None) -> Trained:
     """Load a model from a checkpoint, onto the GPU if there is one.
 
     Args:
         path: a run's best.safetensors, a directory that `Trained.save_pretrained` wrote, or the name of a
             model on the Hugging Face Hub.
+        config: replaces the training configuration; its sizes must be those of the model. None keeps it.
     Raises:
-        UserError: the file does not exist or is not a checkpoint of a language model.
+        UserError: the file does not exist, is not a checkpoint of a language model or does not fit `config`.
     """
     path = find_checkpoint(path)
     metadata = read_metadata(path)
@@ -105,7 +106,7 @@ def load_model(path: Path) -> Trained:
         )
     for name in _ARGUMENTS:
         metadata.pop(name, None)
-    config = read_config(LanguageModelConfig, metadata, path)
+    config = config or read_config(LanguageModelConfig, metadata, path)
     vocabulary = Vocabulary(words)
     model = build_model(config, len(vocabulary))
     load_weights(path, model)

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from onlstm.parameters import State
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import Corpus, load_corpus
-from tasks.language_model.model import Trained, build_model
+from tasks.language_model.model import Trained, build_model, load_model
 from tasks.language_model.optimization import build_optimization
 from tasks.language_model.report import results_text, write_run_report
 from tasks.language_model.vocabulary import EOS_ID
@@ -215,8 +215,13 @@ def prepare(config: LanguageModelConfig) -> Experiment:
     Raises:
         UserError: bad text or options.
     """
-    corpus = load_corpus(config)
-    model = build_model(config, len(corpus.vocabulary))
+    if config.initial_weights is None:
+        corpus = load_corpus(config)
+        model = build_model(config, len(corpus.vocabulary))
+    else:
+        trained = load_model(config.initial_weights, config)
+        model, vocabulary = trained.model.cpu(), trained.vocabulary
+        corpus = load_corpus(config, vocabulary)
     return Experiment(
         task=LanguageModelling(config, corpus.train, corpus.validation),
         model=model,

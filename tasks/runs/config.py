@@ -61,6 +61,10 @@ class RunConfig:
 class TrainingConfig(RunConfig):
     """Training loop."""
 
+    initial_weights: Path | None = None
+    """Start from the weights of this trained model in place of random ones: a run's best.safetensors, a
+    directory that `export` wrote, or the name of a model on the Hugging Face Hub. Its sizes must be those of
+    the other options; dropout, data and optimizer may differ."""
     epochs: int = 50
     """Passes over the training data."""
     max_minutes: float | None = None

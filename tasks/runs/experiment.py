@@ -79,6 +79,8 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     fabric.barrier()
     if not trainer.progress.finished and trainer.progress.step and fabric.is_global_zero:
         print(f"resuming from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
+    if trainer.saved_step is None and config.initial_weights is not None and fabric.is_global_zero:
+        print(f"starting from the weights of {config.initial_weights}", flush=True)
     progress = trainer.fit()
     if fabric.is_global_zero:
         print(finished_text(progress, config), flush=True)
@@ -105,10 +107,10 @@ def _check_changed_options(trainer: Trainer) -> None:
                 f"{flag(name)} {now}: {run.path} is already finished, with {before}; use more --epochs or "
                 "--max-minutes to train it further, or another --run-dir to start a new run"
             )
-        if name in trainer.optimization.restored_options:
+        if name in ("initial_weights", *trainer.optimization.restored_options):
             raise UserError(
-                f"{flag(name)} {now}: {run.path} resumes with the optimizer state of its checkpoint, which "
-                f"started with {before}; use another --run-dir to start a new run"
+                f"{flag(name)} {now}: {run.path} resumes with the weights and the optimizer state of its "
+                f"checkpoint, which started with {before}; use another --run-dir to start a new run"
             )
 
 

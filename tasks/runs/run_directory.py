@@ -204,7 +204,7 @@ def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyCo
 def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
     """List the options that differ from those of the run in the directory.
 
-    `COMPUTE_OPTIONS` are ignored, and so are paths, as files may have moved.
+    `COMPUTE_OPTIONS` are ignored, and so is one path in place of another, as files may have moved.
 
     Args:
         run: the run directory.
@@ -220,7 +220,9 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
     return [
         (name, saved[name], now)
         for name, now in vars(config).items()
-        if name not in COMPUTE_OPTIONS and now != saved[name] and not isinstance(now, Path)
+        if name not in COMPUTE_OPTIONS
+        and now != saved[name]
+        and not (isinstance(now, Path) and isinstance(saved[name], Path))
     ]
 
 

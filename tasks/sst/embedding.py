@@ -87,6 +87,11 @@ class WordEmbedding(nn.Module):
         self.vocabulary += words
         self.weight = torch.cat([self.weight, vectors.to(self.weight)])
 
+    def save_vectors(self) -> None:
+        """Include frozen vectors in the state dict from now on, if they are not."""
+        if not self.learned:
+            self.register_buffer("weight", self.weight)
+
     def _vectors(self, words: list[str]) -> Tensor:
         """The vectors of n words in lower case, (n, E)."""
         table, ids = self.weight, self._ids
@@ -132,6 +137,8 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
             )
         return contextual
     if description == SHARED:
+        if config.learns_embeddings:
+            raise UserError("--vectors none: the word vectors of this model are not learned but from files")
         return _shared()
     match description:
         case {"vocabulary": [str(), *_] as words, "size": int(size)} if size > 0:

@@ -66,14 +66,15 @@ class SentimentModel(Classifier):
     def build(cls, config: SentimentConfig, description: Any) -> Self:
         return cls(config, restore(config, description))
 
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Self:
+        model = super().from_pretrained(pretrained_model_name_or_path, **options)
+        if isinstance(model.embedding, WordEmbedding):
+            model.embedding.save_vectors()
+        return model
+
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}
-
-    def weights(self) -> dict[str, Tensor]:
-        if not isinstance(self.embedding, WordEmbedding):
-            return super().weights()
-        # The state dicts of the models that come with the project lack the shared word vectors.
-        return super().weights() | {f"{EMBEDDING}.weight": self.embedding.weight}
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         embedded, sentences = self._embed(batch.words)

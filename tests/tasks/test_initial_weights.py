@@ -1,0 +1,113 @@
+"""`--initial-weights`: training starts from the weights of a trained model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tasks.language_model.model import load_model
+from tasks.runs.checkpoints import read_checkpoint
+from tasks.sst.model import SentimentModel
+from tasks.sst.task import PRETRAINED
+from tests.hostile_files import MAIN, TINY
+
+STAND_STILL = ["--learning-rate", "1e-30", "--weight-decay", "0"]
+
+
+def train(task, directory, *options):
+    return MAIN[task](["train", *TINY[task].split(), "--run-dir", str(directory), *map(str, options)])
+
+
+def weights(path):
+    return read_checkpoint(Path(path))[0]
+
+
+def assert_equal_weights(found, expected):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-20)
+
+
+@pytest.mark.parametrize("task", MAIN)
+def test_training_starts_from_the_weights_of_a_run_and_of_an_exported_model(task, small_runs, tmp_path):
+    assert MAIN[task](["export", str(tmp_path / "exported"), "--checkpoint", small_runs[task]]) == 0
+    for number, start in enumerate([small_runs[task], tmp_path / "exported"]):
+        run = tmp_path / str(number)
+        assert train(task, run, "--initial-weights", start, "--seed", "2", *STAND_STILL) == 0
+        assert_equal_weights(weights(run / "best.safetensors"), weights(small_runs[task]))
+        assert json.loads((run / "config.json").read_text())["initial_weights"] == str(start)
+
+
+def test_a_resumed_run_keeps_what_it_has_learned(small_runs, tmp_path, capsys):
+    start = ("--initial-weights", small_runs["listops"])
+    assert train("listops", tmp_path / "whole", *start, "--epochs", "2") == 0
+    assert "starting from the weights of" in capsys.readouterr().out
+    assert train("listops", tmp_path / "part", *start, "--epochs", "1") == 0
+    capsys.readouterr()
+    assert train("listops", tmp_path / "part", "--epochs", "2", "--resume") == 0
+    assert "starting from the weights of" not in capsys.readouterr().out
+    assert_equal_weights(
+        weights(tmp_path / "part" / "best.safetensors"), weights(tmp_path / "whole" / "best.safetensors")
+    )
+
+
+def test_a_run_that_has_begun_cannot_start_from_other_weights(small_runs, tmp_path, capsys):
+    assert train("listops", tmp_path) == 0
+    capsys.readouterr()
+    start = ("--initial-weights", small_runs["listops"])
+    assert train("listops", tmp_path, "--resume", "--epochs", "2", *start) == 2
+    message = capsys.readouterr().err
+    assert f"--initial-weights {start[1]}: {tmp_path} resumes with the weights" in message
+    assert train("listops", tmp_path, "--resume", *start) == 2
+    assert "is already finished" in capsys.readouterr().err
+
+
+def test_weights_of_another_size_are_an_error(small_runs, tmp_path, capsys):
+    assert train("listops", tmp_path, "--initial-weights", small_runs["listops"], "--slot-size", "8") == 2
+    message = capsys.readouterr().err
+    assert small_runs["listops"] in message
+    assert "does not fit the model" in message
+    assert train("logic", tmp_path, "--initial-weights", tmp_path / "none.safetensors") == 2
+    assert "none.safetensors: no such checkpoint" in capsys.readouterr().err
+
+
+def test_a_language_model_keeps_its_vocabulary_on_another_text(small_runs, tmp_path, capsys):
+    words = load_model(Path(small_runs["language_model"])).vocabulary.words
+    text = " ".join(reversed(words[1:9])) + "\n"
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text(text * 60)
+    options = ["--initial-weights", small_runs["language_model"], "--data-dir", tmp_path]
+    assert train("language_model", tmp_path / "run", *options) == 0
+    best = tmp_path / "run" / "best.safetensors"
+    assert load_model(best).vocabulary.words == words
+    assert MAIN["language_model"](["evaluate", "--checkpoint", str(best)]) == 0
+    (tmp_path / "valid.txt").write_text("xylophone\n")
+    capsys.readouterr()
+    assert train("language_model", tmp_path / "other", *options) == 2
+    assert "'xylophone' is not in the vocabulary" in capsys.readouterr().err
+
+
+def test_a_language_model_is_evaluated_on_sentences_of_its_own_run(small_runs, tmp_path):
+    options = ["--initial-weights", small_runs["language_model"], "--seed", "3"]
+    assert train("language_model", tmp_path, *options) == 0
+    assert MAIN["language_model"](["evaluate", "--checkpoint", str(tmp_path / "best.safetensors")]) == 0
+
+
+def test_a_shipped_sentiment_model_is_trained_further_on_other_words(tmp_path, capsys):
+    start = PRETRAINED[5]
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text(f"reporter {' '.join(['0.5'] * 150)}\n")
+    options = ["--preset", "small", "--classes", "5", "--generated", "60", "--epochs", "1", *STAND_STILL]
+    run = ["train", *options, "--initial-weights", str(start), "--vectors", str(vectors)]
+    assert MAIN["sst"]([*run, "--run-dir", str(tmp_path / "run")]) == 0
+    before = SentimentModel.from_pretrained(start)
+    after = SentimentModel.from_pretrained(tmp_path / "run" / "best.safetensors")
+    vocabulary = after.embedding.vocabulary
+    assert "reporter" not in before.embedding.vocabulary
+    assert after.embedding.weight[vocabulary.index("reporter")].tolist() == [0.5] * 150
+    expected, found = before.answer("neither bad nor dull"), after.answer("neither bad nor dull")
+    assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+    capsys.readouterr()
+    assert MAIN["sst"]([*run[:-1], "none", "--run-dir", str(tmp_path / "learned")]) == 2
+    assert "--vectors none" in capsys.readouterr().err
