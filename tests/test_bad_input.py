@@ -177,6 +177,12 @@ train --seed 99999999999999999999 -> --seed
 train --devices 1000000 -> --devices
 train --run-dir {text} -> {text}
 train --preset huge -> --preset
+train --initial-weights {missing} -> {missing}
+train --initial-weights {text} -> {text}
+train --initial-weights {directory} -> {directory}
+train --initial-weights {nan} -> {nan}
+train --initial-weights {listops_last} -> {listops_last}
+train --initial-weights '' -> .
 train --no-such-option 1 ->
 fly -> 'fly'
 """
@@ -263,6 +269,8 @@ train --slot-size 99999999992 --model lstm ->
 train --slot-size 99999999992 --model onlstm ->
 train --slot-size 99999999992 --model transformer ->
 train --split D ->
+train --initial-weights {listops} -> {listops}
+train --initial-weights {logic} --model lstm -> {logic}
 predict ->
 predict a ->
 predict a b c ->
@@ -361,6 +369,7 @@ train --num-layers 0 -> --num-layers
 train --num-layers 99999999999 ->
 train --chunk-size 0 -> --chunk-size
 train --bptt 0 -> --bptt
+train --initial-weights {logic} -> {logic}
 train --weight-dropout nan -> --weight-dropout
 train --activation-regularization nan -> --activation-regularization
 train --data-dir {missing} -> {missing}
