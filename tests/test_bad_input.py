@@ -239,6 +239,7 @@ evaluate --checkpoint {listops} --occupancy-threshold 2 -> --occupancy-threshold
 evaluate --checkpoint {listops} --occupancy-threshold nan -> --occupancy-threshold
 evaluate --checkpoint {listops} --batch-size 0 -> --batch-size
 evaluate --checkpoint {listops} --json {directory} -> {directory}
+evaluate --checkpoint {listops} --predictions {directory} -> --predictions {directory}
 evaluate --checkpoint {listops} --json {under_file} -> {text}
 evaluate --checkpoint {listops} --json '' -> --json .: is a directory
 generate ->
@@ -300,6 +301,7 @@ evaluate --checkpoint {logic} --occupancy-threshold 2 -> --occupancy-threshold
 evaluate --checkpoint {logic} --batch-size 0 -> --batch-size
 evaluate --checkpoint {logic} --json '' -> --json .: is a directory
 evaluate --checkpoint {logic} --json {directory} -> {directory}
+evaluate --checkpoint {logic} --predictions {directory} -> --predictions {directory}
 stats --split D ->
 stats --generated -1 ->
 stats --generated 5 --seed -1 -> seed
@@ -350,6 +352,7 @@ evaluate --checkpoint {sst} --file {binary} -> {binary}
 evaluate --checkpoint {sst} --file {text} -> {text}, line 1
 evaluate --checkpoint {sst} --data-dir {missing} -> {missing}
 evaluate --checkpoint {sst} --json {directory} -> {directory}
+evaluate --checkpoint {sst} --predictions {directory} -> --predictions {directory}
 predict good --checkpoint {sst} --heat-map {directory} -> {directory}
 predict '' --checkpoint {sst} -> sentence
 trace '' --checkpoint {sst} -> sentence
@@ -388,6 +391,7 @@ evaluate --checkpoint {language_model} --data-dir {missing} -> {missing}
 evaluate --checkpoint {language_model} --columns 0 -> --columns
 evaluate --checkpoint {language_model} --json '' -> --json .: is a directory
 evaluate --checkpoint {language_model} --json {directory} -> {directory}
+evaluate --checkpoint {language_model} --predictions {directory} -> --predictions {directory}
 """
 
 PARSING = """
@@ -608,6 +612,7 @@ def test_configurations_that_are_none(files, capsys, tmp_path, content):
 
 ON = ["--checkpoint", "{language_model}"]
 WRITERS = {
+    "logic evaluate": ["logic", "evaluate", "--checkpoint", "{logic}", "--predictions"],
     "listops parse": ["listops", "parse", "3", "--heat-map"],
     "listops generate": ["listops", "generate", "--size", "40"],
     "language_model evaluate": ["language_model", "evaluate", *ON, "--json"],

@@ -20,7 +20,7 @@ from tasks.classifiers.traces import answer_of, example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig, answer_text
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_fraction, check_only_one
 
@@ -41,7 +41,7 @@ class CheckpointConfig:
 
 
 @dataclass
-class EvaluateConfig(CheckpointConfig, ResultsConfig):
+class EvaluateConfig(CheckpointConfig, PredictionsConfig):
     """Test data and evaluation."""
 
     file: Path | None = None
@@ -107,7 +107,7 @@ class TraceConfig(InputConfig, FilesConfig):
 
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
-    """Evaluate a trained model on test data; print the results and, with `--json`, write them.
+    """Evaluate a trained model on test data, and print the results.
 
     Args:
         task: the task of the model.
@@ -132,7 +132,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    _, results = task.test(
+    evaluation, results = task.test(
         model.to(device),
         data,
         batch_size=config.batch_size,
@@ -141,6 +141,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     )
     print(results_text(results))
     config.write(results)
+    config.write_predictions(evaluation.rows(model.classes))
 
 
 def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Sentence, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
@@ -51,13 +53,19 @@ class Evaluation:
 
     Args:
         data: n examples.
-        predicted: the predicted class of each example, (n,) int64.
+        probabilities: of the C classes for each example, (n, C) float64.
         trees: the induced trees of the sentences of each example; None for a model that induces none.
     """
 
     data: LabelledData
-    predicted: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
     trees: list[tuple[Tree, ...]] | None
+
+    @cached_property
+    def predicted(self) -> NDArray[np.int64]:
+        """The most probable class of each example, (n,)."""
+        best: NDArray[np.int64] = self.probabilities.argmax(-1)
+        return best
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -121,6 +129,30 @@ class Evaluation:
         valid = [valid_spans(sentence) for sentence, _ in scored]
         return valid_fractions([tree for _, tree in scored], valid)
 
+    def rows(self, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """What the model predicts for each example, as JSON values.
+
+        Args:
+            classes: names of the classes, in the order of the labels.
+        Yields:
+            The texts of the example, its label, the prediction, the probability of each class, the true trees
+            and, if the model induces trees, the induced ones, in brackets.
+        """
+        for index, (label, predicted) in enumerate(zip(self.data.labels, self.predicted, strict=True)):
+            sentences = self.data.sentences(index)
+            probabilities = [round(float(value), 6) for value in self.probabilities[index]]
+            row: dict[str, Any] = {
+                "texts": [" ".join(sentence.tokens) for sentence in sentences],
+                "label": classes[label],
+                "prediction": classes[predicted],
+                "probabilities": dict(zip(classes, probabilities, strict=True)),
+                "true_trees": [to_brackets(sentence.tree, sentence.words) for sentence in sentences],
+            }
+            if self.trees is not None:
+                pairs = zip(self.trees[index], sentences, strict=True)
+                row["trees"] = [to_brackets(tree, sentence.words) for tree, sentence in pairs]
+            yield row
+
     def _scored_trees(self, min_words: int) -> list[tuple[Sentence, Tree]]:
         """The sentences with at least `min_words` words, each with its induced tree."""
         return [
@@ -168,12 +200,13 @@ def evaluate(
         Predictions and trees in the order of the data.
     """
     model.eval()
-    predicted = np.zeros(len(data.labels), dtype=np.int64)
+    probabilities: dict[int, NDArray[np.float64]] = {}
     trees: dict[int, tuple[Tree, ...]] = {}
-    with progress_bar(total=len(predicted), desc="evaluating", unit="example") as bar:
+    with progress_bar(total=len(data.labels), desc="evaluating", unit="example") as bar:
         for indices, batch in iterate_batches(data, batch_size):
             prediction = model(to_device(batch, device), num_slots)
-            predicted[indices] = prediction.logits.argmax(-1).cpu().numpy()
+            found = prediction.logits.double().softmax(-1).cpu().numpy()
+            probabilities.update(zip(indices.tolist(), found, strict=True))
             induced = read_trees(prediction, batch.lengths)
             if induced is not None:
                 of_words = data.word_trees(induced, batch)
@@ -181,7 +214,10 @@ def evaluate(
                 by_place = (of_words[start : start + len(indices)] for start in starts)
                 trees.update(zip(indices.tolist(), zip(*by_place, strict=True), strict=True))
             bar.update(len(indices))
-    return Evaluation(data, predicted, [trees[i] for i in range(len(predicted))] if trees else None)
+    order = range(len(data.labels))
+    return Evaluation(
+        data, np.stack([probabilities[i] for i in order]), [trees[i] for i in order] if trees else None
+    )
 
 
 @torch.inference_mode()

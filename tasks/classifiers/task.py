@@ -113,7 +113,7 @@ class ClassifierTask(Generic[Config]):
         return {
             "part": evaluation.data.split,
             "unit": self.unit,
-            "examples": len(evaluation.predicted),
+            "examples": len(evaluation.data.labels),
             "accuracy": float(evaluation.correct.mean()),
             "accuracy_by": {
                 title: evaluation.accuracy_by(masks)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
 from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.report import results_text
-from tasks.language_model.task import evaluate, perplexity
+from tasks.language_model.task import perplexity, word_losses
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one
 
 
 @dataclass
-class EvaluateConfig(ResultsConfig):
+class EvaluateConfig(PredictionsConfig):
     """Compute the perplexity of a trained model on a text."""
 
     checkpoint: Path = DEMO_CHECKPOINT
@@ -58,7 +62,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         known, text = 1.0, corpus.test
-    loss = evaluate(model, text, trained, config.columns)
+    losses = word_losses(model, text, trained, config.columns)
+    loss = float(losses.mean())
     results = {
         "words": len(text),
         "loss": loss,
@@ -69,6 +74,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words", end="")
     print(f", {known:.2%} of them in the vocabulary")
     config.write(results)
+    config.write_predictions(_rows(text, losses, vocabulary))
 
 
 def run_export(config: ExportConfig) -> None:
@@ -92,3 +98,12 @@ def _known(sentences: list[list[str]], vocabulary: Vocabulary) -> float:
     """The fraction of words that are in the vocabulary."""
     counts = Counter(word for sentence in sentences for word in sentence)
     return sum(count for word, count in counts.items() if word in vocabulary) / counts.total()
+
+
+def _rows(text: Tensor, losses: Tensor, vocabulary: Vocabulary) -> Iterator[dict[str, Any]]:
+    """For each sentence its words as the model reads them, and their log-probabilities, as JSON values."""
+    ends = (text == vocabulary.end).nonzero().flatten() + 1
+    for ids, found in zip(text.tensor_split(ends), losses.tensor_split(ends), strict=True):
+        if len(ids):
+            words = [vocabulary.words[i] for i in ids.tolist()]
+            yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in found.tolist()]}

@@ -167,8 +167,8 @@ def bptt_segments(text: Tensor, columns: int, length: int, doing: str = "reading
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, columns: int) -> float:
-    """Compute the mean loss on a text in nats per word, in this process alone.
+def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, columns: int) -> Tensor:
+    """Compute the loss of every word of a text, in this process alone.
 
     Args:
         model: on any device.
@@ -176,13 +176,26 @@ def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, column
         config: configuration of the model.
         columns: number of columns that are read in parallel. More are faster, but the context of each column
             except the first is a single word at its start; use 1 for the exact loss.
+    Returns:
+        -log P(word | all words before) in nats, (N,) float64 on the CPU.
     """
     device = next(model.eval().parameters()).device
     task = LanguageModelling(config, text, text)
-    total = 0.0
+    rows = []
     for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
-        total += float(task.losses(model, to_device(part, device)).loss.double().sum())
-    return total / len(text)
+        row = torch.zeros(part.targets.shape, dtype=torch.float64)
+        row[part.targets != IGNORE_INDEX] = task.losses(model, to_device(part, device)).loss.double().cpu()
+        rows.append(row)
+    return torch.cat(rows).t().flatten()[: len(text)]
+
+
+def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, columns: int) -> float:
+    """Compute the mean loss on a text in nats per word; see `word_losses`.
+
+    Args:
+        model, text, config, columns: as for `word_losses`.
+    """
+    return float(word_losses(model, text, config, columns).mean())
 
 
 def perplexity(loss: float) -> float:

@@ -33,7 +33,7 @@ from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.files import check_writable_file, write_atomically
 from tasks.runs.options import check_at_least
 from tasks.runs.progress import progress_bar
@@ -70,7 +70,7 @@ class ModelConfig:
 
 
 @dataclass
-class EvaluateConfig(ModelConfig, ResultsConfig):
+class EvaluateConfig(ModelConfig, PredictionsConfig):
     """Evaluate the trees of all layers of a language model: span F1, recall by label, depth; baselines."""
 
     treebank: Path | None = None
@@ -169,6 +169,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
     print(f"\nreport: {output}")
     config.write(results)
+    config.write_predictions(evaluation.rows())
 
 
 def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:

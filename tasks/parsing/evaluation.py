@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ordered_memory.brackets import to_brackets
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, baselines, span_f1
 from ordered_memory.tree_recovery import DECODINGS, VARIANTS, Decoding, from_distances, to_distances
 from ordered_memory.trees import Tree, depth, spans
@@ -53,6 +54,20 @@ class Evaluation:
         everything = list(range(len(self.sentences)))
         short = [i for i in everything if len(self.sentences[i].words) <= SHORT]
         return {"all": everything, "short": short} if short else {"all": everything}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """For each sentence its words, true tree, distances and the trees of the model, as JSON values."""
+        of_model = {source: trees for source, trees in self.trees.items() if source.layer is not None}
+        for i, sentence in enumerate(self.sentences):
+            yield {
+                "where": sentence.where,
+                "words": sentence.words,
+                "true_tree": to_brackets(sentence.tree, sentence.words),
+                "distances": [[round(d, 6) for d in row] for row in self.distances[i].tolist()],
+                "trees": {
+                    source.name: to_brackets(trees[i], sentence.words) for source, trees in of_model.items()
+                },
+            }
 
     def summary(self) -> dict[str, Any]:
         """All results as JSON values: the groups, and one row for each source."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.runs.files import check_writable_file
+from tasks.runs.files import atomic_path, check_writable_file
 from tasks.runs.run_directory import write_json
 from tasks.runs.threads import use_threads
 
@@ -37,3 +39,25 @@ class ResultsConfig:
         """
         if self.json is not None:
             write_json(self.json, results)
+
+
+@dataclass
+class PredictionsConfig(ResultsConfig):
+    """Threads and output files."""
+
+    predictions: Path | None = None
+    """Also write what the model predicts for each example to this file, one JSON object per line."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        check_writable_file("--predictions", self.predictions)
+
+    def write_predictions(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Write the file of `--predictions`, if it is given.
+
+        Args:
+            rows: JSON values of each example; not computed without the option.
+        """
+        if self.predictions is not None:
+            with atomic_path(self.predictions) as path, path.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

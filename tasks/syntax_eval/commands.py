@@ -15,10 +15,10 @@ from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.options import check_at_least, check_text
 from tasks.runs.run_directory import config_to_dict
-from tasks.syntax_eval.evaluation import Unknown, compare
+from tasks.syntax_eval.evaluation import Unknown, count_right, score_pairs
 from tasks.syntax_eval.normalize import is_normalized, normalize
 from tasks.syntax_eval.pairs import Pair, Split, read_pairs, spread
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS
@@ -35,7 +35,7 @@ from tasks.syntax_eval.scoring import word_log_probabilities
 
 
 @dataclass
-class EvaluateConfig(ResultsConfig):
+class EvaluateConfig(PredictionsConfig):
     """Compute the accuracy on minimal pairs, such as Marvin and Linzen's or BLiMP.
 
     A model is right if the grammatical sentence is the more probable one.
@@ -101,9 +101,9 @@ def run_evaluate(config: EvaluateConfig) -> None:
     pairs = _get_pairs(config, list(models.values()))
     chosen = spread(pairs, config.limit)
     start = time.perf_counter()
-    tallies = compare(list(models.values()), chosen, unknown=config.unknown, include_end=config.end)
+    scored = score_pairs(list(models.values()), chosen, unknown=config.unknown, include_end=config.end)
     seconds = time.perf_counter() - start
-    names = list(models)
+    tallies, names = count_right(scored, len(models)), list(models)
     lines = lines_of(tallies, names)
     results: dict[str, Any] = {
         "models": {name: str(path) for name, path in zip(names, config.checkpoint, strict=True)},
@@ -115,6 +115,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     results["notes"] = _notes(config, list(models.values()), lines, len(pairs), len(chosen), seconds)
     print(results_text(results))
     config.write(results)
+    config.write_predictions(one.row(names) for one in scored)
     if config.output is not None:
         write_page(config.output, results)
         print(f"page: {config.output}")

@@ -14,9 +14,8 @@ So all models are compared on the same pairs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -73,14 +72,52 @@ class Comparison(NamedTuple):
     worse: Sentence
 
 
-def compare(
+class Scored(NamedTuple):
+    """A comparison and the log-probabilities of its sentences.
+
+    Args:
+        comparison: the two sentences.
+        covered: whether all of their words are in the vocabularies of all models.
+        log_probabilities: for each model those of the better and the worse sentence, in nats; None if the
+            comparison is not scored.
+    """
+
+    comparison: Comparison
+    covered: bool
+    log_probabilities: tuple[tuple[float, float], ...] | None
+
+    def row(self, models: Sequence[str]) -> dict[str, Any]:
+        """The comparison as JSON values.
+
+        Args:
+            models: their names.
+        """
+        (construction, kind, group), better, worse = self.comparison
+        scores = None
+        if self.log_probabilities is not None:
+            scores = {
+                name: {"good": round(good, 6), "bad": round(bad, 6), "right": good > bad}
+                for name, (good, bad) in zip(models, self.log_probabilities, strict=True)
+            }
+        return {
+            "construction": construction,
+            "kind": kind,
+            "group": group,
+            "good": " ".join(better),
+            "bad": " ".join(worse),
+            "covered": self.covered,
+            "log_probabilities": scores,
+        }
+
+
+def score_pairs(
     models: Sequence[Trained],
     pairs: Sequence[Pair],
     *,
     unknown: Unknown = "skip",
     include_end: bool = True,
-) -> dict[Key, Tally]:
-    """Count the pairs that models get right.
+) -> list[Scored]:
+    """Compute the log-probabilities of the sentences of pairs.
 
     Args:
         models: one or more.
@@ -88,7 +125,7 @@ def compare(
         unknown: "skip" pairs with unknown words, or "score" unknown words as `<unk>`.
         include_end: whether the end of a sentence counts as a word.
     Returns:
-        The counts of each key, in the order of the keys' first pairs.
+        The comparisons in the order of the pairs, scored or not.
     Raises:
         UserError: a model's log-probabilities are not finite, or a vocabulary without `<unk>` lacks a word.
     """
@@ -96,22 +133,42 @@ def compare(
     sentences = {sentence for _, better, worse in comparisons for sentence in (better, worse)}
     words = {word for sentence in sentences for word in sentence}
     known = {word for word in words if all(word in trained.vocabulary for trained in models)}
-    covered = {sentence for sentence in sentences if known.issuperset(sentence)}
+    covered = [known.issuperset(one.better) and known.issuperset(one.worse) for one in comparisons]
     candidates = [
-        one for one in comparisons if unknown == "score" or (one.better in covered and one.worse in covered)
+        one for one, all_known in zip(comparisons, covered, strict=True) if all_known or unknown == "score"
     ]
     encoded = [_encode(trained, candidates) for trained in models]
     scored = [one for one in candidates if all(table[one.better] != table[one.worse] for table in encoded)]
-    right = [
-        _right(trained, table, scored, include_end) for trained, table in zip(models, encoded, strict=True)
+    sentences_to_score = dict.fromkeys(sentence for one in scored for sentence in (one.better, one.worse))
+    found = [
+        _log_probabilities(trained, table, list(sentences_to_score), include_end)
+        for trained, table in zip(models, encoded, strict=True)
     ]
-    count_all = Counter(one.key for one in comparisons)
-    count_covered = Counter(one.key for one in comparisons if one.better in covered and one.worse in covered)
-    count_scored = Counter(one.key for one in scored)
-    return {
-        key: Tally(count, count_covered[key], count_scored[key], tuple(counts[key] for counts in right))
-        for key, count in count_all.items()
-    }
+    results = {one: tuple((table[one.better], table[one.worse]) for table in found) for one in scored}
+    return [
+        Scored(one, all_known, results.get(one)) for one, all_known in zip(comparisons, covered, strict=True)
+    ]
+
+
+def count_right(scored: Sequence[Scored], models: int) -> dict[Key, Tally]:
+    """Count the pairs that models get right.
+
+    Args:
+        scored: returned by `score_pairs`.
+        models: number of models.
+    Returns:
+        The counts of each key, in the order of the keys' first pairs.
+    """
+    by_key: dict[Key, list[Scored]] = {}
+    for one in scored:
+        by_key.setdefault(one.comparison.key, []).append(one)
+    tallies = {}
+    for key, group in by_key.items():
+        counted = [one.log_probabilities for one in group if one.log_probabilities is not None]
+        right = [sum(found[model][0] > found[model][1] for found in counted) for model in range(models)]
+        covered = sum(one.covered for one in group)
+        tallies[key] = Tally(len(group), covered, len(counted), tuple(right))
+    return tallies
 
 
 def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
@@ -142,21 +199,19 @@ def _encode(trained: Trained, comparisons: Sequence[Comparison]) -> dict[Sentenc
     }
 
 
-def _right(
+def _log_probabilities(
     trained: Trained,
     encoded: Mapping[Sentence, list[int]],
-    scored: Sequence[Comparison],
+    sentences: Sequence[Sentence],
     include_end: bool,
-) -> Counter[Key]:
-    """The number of pairs of each key that a model gets right."""
-    numbers = {sentence: i for i, sentence in enumerate(dict.fromkeys(s for one in scored for s in one[1:]))}
-    totals = log_probabilities(
+) -> dict[Sentence, float]:
+    """The log-probability of each sentence."""
+    values = log_probabilities(
         trained.model,
-        [encoded[sentence] for sentence in numbers],
+        [encoded[sentence] for sentence in sentences],
         trained.vocabulary.end,
         include_end=include_end,
     )
-    if not np.isfinite(totals).all():
+    if not np.isfinite(values).all():
         raise UserError("the model's log-probabilities are not finite: its training has diverged")
-    values = totals.tolist()
-    return Counter(one.key for one in scored if values[numbers[one.better]] > values[numbers[one.worse]])
+    return dict(zip(sentences, values.tolist(), strict=True))

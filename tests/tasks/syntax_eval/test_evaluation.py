@@ -7,7 +7,7 @@ import torch
 
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.syntax_eval.evaluation import Key, Tally, compare
+from tasks.syntax_eval.evaluation import Key, Tally, count_right, score_pairs
 from tasks.syntax_eval.pairs import Pair
 from tasks.syntax_eval.paper_table import KINDS, PAPER_ROWS, PUBLISHED_MODELS, rows_for
 from tasks.syntax_eval.report import lines_of, results_text
@@ -28,6 +28,10 @@ MARVIN_LINZEN = {
     **{f"{place}_{noun}": 3 for place in ("simple_npi", "npi_across") for noun in ("anim", "inanim")},
 }
 """All 22 cases, with the number of comparisons in each."""
+
+
+def compare(models, pairs, **options):
+    return count_right(score_pairs(models, pairs, **options), len(models))
 
 
 def by_hand(trained, better, worse):
