@@ -404,6 +404,17 @@ parse 'the cat' --checkpoint {language_model} --temperature nan -> --temperature
 parse 'the cat' --checkpoint {language_model} --temperature 0 -> --temperature
 parse 'the' --checkpoint {language_model} --plot '' -> --plot .: is a directory
 parse 'the' --checkpoint {language_model} --plot {directory} -> {directory}
+trees ->
+trees {missing} --checkpoint {language_model} -> {missing}
+trees {empty} --checkpoint {language_model} -> {empty}
+trees {binary} --checkpoint {language_model} -> {binary}
+trees {text} --checkpoint {language_model} -> {text}, line 1
+trees {text} --checkpoint {listops} -> {listops}
+trees {text} --checkpoint {language_model} --layer 0 -> --layer
+trees {text} --checkpoint {language_model} --layer 3 -> --layer
+trees {text} --checkpoint {language_model} --threads 0 -> --threads
+trees {text} --checkpoint {language_model} --output {directory} -> {directory}
+trees {text} --checkpoint {language_model} --output {under_file} -> {text}
 trace '' --checkpoint {language_model} -> words
 trace 'the cat' --checkpoint {language_model} --layer 3 -> --layer
 trace 'the cat' --checkpoint {language_model} --temperature nan -> --temperature

@@ -110,6 +110,8 @@ CLASSIFIER = "--epochs 1 --embedding-size 6 --slot-size 6 --num-slots 3 --test-n
 LANGUAGE_MODEL = "--epochs 1 --embedding-size 8 --hidden-size 8 --num-layers 2 --chunk-size 2 --batch-size 2"
 SHORTER = {
     "tasks.listops --preset": f"{CLASSIFIER} --expressions 300 --validation-size 40 --max-train-length 12",
+    "tasks.listops --max-train-length": f"{CLASSIFIER} --expressions 300 --validation-size 40",
+    "tasks.listops --initial-weights": f"{CLASSIFIER} --expressions 300 --validation-size 40",
     "tasks.listops evaluate": "--size 2",
     "tasks.listops parse": "",
     "tasks.listops trace": "",
@@ -123,6 +125,7 @@ SHORTER = {
     "tasks.parsing --treebank": "",
     "tasks.parsing --checkpoint": "",
     "tasks.parsing parse": "",
+    "tasks.parsing trees": "",
     "tasks.syntax_eval --pairs": "",
     "tasks.syntax_eval --checkpoint": "",
     "tasks.syntax_eval score": "",
@@ -138,6 +141,7 @@ def write_what_the_commands_read(directory):
     (directory / "PTB").mkdir()
     for name in ("train", "valid", "test"):
         (directory / "PTB" / f"{name}.txt").write_text("\n".join(sentences) + "\n")
+    (directory / "text.txt").write_text("the cat sees the dogs\n")
     tree = "( (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NNS dogs)))) )\n"
     with zipfile.ZipFile(directory / "wsj.zip", "w") as archive:
         archive.writestr("treebank/combined/wsj_0001.mrg", tree * 3)

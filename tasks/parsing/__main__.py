@@ -7,15 +7,18 @@ from tasks.parsing.commands import (
     EvaluateConfig,
     ParseConfig,
     TraceConfig,
+    TreesConfig,
     run_evaluate,
     run_parse,
     run_trace,
+    run_trees,
 )
 from tasks.runs.command_line import Verb, run
 
 VERBS = {
     "evaluate": Verb(EvaluateConfig, run_evaluate),
     "parse": Verb(ParseConfig, run_parse),
+    "trees": Verb(TreesConfig, run_trees),
     "trace": Verb(TraceConfig, run_trace),
 }
 

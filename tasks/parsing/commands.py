@@ -1,4 +1,4 @@
-"""The verbs of the parsing task: evaluate, parse, trace."""
+"""The verbs of the parsing task: evaluate, parse, trees, trace."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from ordered_memory.brackets import to_brackets
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
-from tasks.language_model.corpus import generate_splits
+from tasks.language_model.corpus import generate_splits, read_sentences
 from tasks.language_model.model import Trained
 from tasks.language_model.ptb_spelling import coverage, spell
 from tasks.language_model.reading import (
@@ -39,6 +40,7 @@ from tasks.runs.options import check_at_least
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.run_directory import config_to_dict
+from tasks.runs.threads import use_threads
 
 TEMPERATURES = (1e-6, 1e6)
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
@@ -102,6 +104,27 @@ class ParseConfig(SentenceConfig):
     """Use only this algorithm to decode distances; by default all algorithms, and prpn for the plot."""
     plot: Path | None = None
     """Also plot distances and trees to this PNG file."""
+
+
+@dataclass(kw_only=True)
+class TreesConfig(ModelConfig):
+    """Parse a text: print the tree of each sentence in brackets, one per line."""
+
+    text: Annotated[Path, tyro.conf.Positional]
+    """A file with one sentence per line, words separated by spaces, without punctuation."""
+    layer: int | None = None
+    """The layer whose distances are decoded, counted from 1; by default the middle one (2 of 3), as in the
+    paper."""
+    decoding: Decoding = DECODINGS[0]
+    """The algorithm that decodes distances."""
+    output: Path | None = None
+    """Write the trees to this file; by default they are printed."""
+    threads: int | None = None
+    """CPU threads; by default PyTorch chooses. Use 1 if other programs keep the cores busy."""
+
+    def check(self) -> None:
+        super().check()
+        check_writable_file("--output", self.output)
 
 
 @dataclass(kw_only=True)
@@ -246,6 +269,36 @@ def run_parse(config: ParseConfig) -> None:
         print(f"\nplot: {config.plot}")
 
 
+def run_trees(config: TreesConfig) -> None:
+    """Print or write the tree of each sentence of a text.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or text.
+    """
+    config.check()
+    use_threads(config)
+    trained = load_with_distances(config.checkpoint)
+    layers = layers_of(trained)
+    (layer,) = _layers(layers[len(layers) // 2] if config.layer is None else config.layer, trained)
+    lines = read_sentences(config.text)
+    numbers = [number for number, words in enumerate(lines) if words]  # an empty line has no tree
+    texts = [lines[number] for number in numbers]
+    places = [f"{config.text}, line {number + 1}" for number in numbers]
+    with progress_bar(total=len(texts), unit=" sentences") as bar:
+        distances = compute_distances(trained, texts, places, bar.update)
+    written = [""] * len(lines)
+    for number, words, d in zip(numbers, texts, distances, strict=True):
+        (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)
+        written[number] = to_brackets(tree, [_escape(word) for word in words])
+    content = "\n".join(written) + "\n"
+    if config.output is None:
+        print(content, end="")
+    else:
+        write_atomically(config.output, content)
+
+
 def run_trace(config: TraceConfig) -> None:
     """Show what a model does with one sentence.
 
@@ -266,6 +319,11 @@ def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, 
     words = split_sentence(config.sentence, longest)
     trained = load_with_distances(config.checkpoint)
     return words, trained, _layers(config.layer, trained)
+
+
+def _escape(word: str) -> str:
+    """A word as in the Penn Treebank, where parentheses are brackets of the tree."""
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def _layers(layer: int | None, trained: Trained) -> list[int]:

@@ -7,9 +7,12 @@ import re
 import pytest
 import torch
 
+from ordered_memory.brackets import from_brackets
+from ordered_memory.tree_recovery import from_distances
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import load_corpus
 from tasks.language_model.model import build_model, load_model
+from tasks.language_model.reading import compute_distances
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
@@ -212,3 +215,29 @@ def test_help_documents_every_option(capsys):
     text = capsys.readouterr().out
     for fact in ("--treebank", "--keep-punctuation", "--temperature", "--max-words", "bracket"):
         assert fact in text
+
+
+def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
+    text, output = tmp_path / "text.txt", tmp_path / "trees.txt"
+    text.write_text("the cat sees the dog\n\ndog\nthe (cat) sees\n")
+    options = ["--checkpoint", str(directory / "text.safetensors"), "--decoding", "cky"]
+    assert main(["trees", str(text), *options]) == 0
+    trees = capsys.readouterr().out.split("\n")
+    assert trees[1:3] == ["", "dog"]
+    assert trees[4:] == [""]
+    assert "-LRB-cat-RRB-" in trees[3]
+    assert main(["trees", str(text), *options, "--output", str(output), "--layer", "2"]) == 0
+    assert output.read_text().split("\n") == trees  # the second of two layers is the default
+    tree, words = from_brackets(trees[0])
+    assert words == ["the", "cat", "sees", "the", "dog"]
+    trained = load_model(directory / "text.safetensors")
+    (distances,) = compute_distances(trained, [words], ["here"])
+    assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
+
+
+def test_the_trees_of_prpn_have_its_only_layer(directory, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("the cat\n")
+    assert (
+        main(["trees", str(tmp_path / "text.txt"), "--checkpoint", str(directory / "prpn.safetensors")]) == 0
+    )
+    assert capsys.readouterr().out == "( the cat )\n"
