@@ -167,7 +167,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fly"], "unknown verb 'fly': expected one of evaluate, parse, trace"),
+        (["fly"], "unknown verb 'fly': expected one of evaluate, parse, trees, trace"),
         (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
         (["--checkpoint", "lstm.safetensors"], "lstm.safetensors: an LSTM has no distances"),
         (["--checkpoint", "trees.mrg"], "trees.mrg: not a checkpoint of this project"),
