@@ -12,13 +12,16 @@ from tasks.runs.files import read_text
 Example = TypeVar("Example")
 
 
-def read_lines(path: Path, parse: Callable[[str], Example], *, allow_empty: bool = False) -> list[Example]:
+def read_lines(
+    path: Path, parse: Callable[[str], Example], *, allow_empty: bool = False, header: str | None = None
+) -> list[Example]:
     """Read a text file with one example per line; blank lines at the end are ignored.
 
     Args:
         path: of the file.
         parse: parses a line, or raises a ValueError.
         allow_empty: whether the file may have no lines.
+        header: a first line that is skipped, if the file has it.
     Returns:
         The examples in order.
     Raises:
@@ -26,12 +29,14 @@ def read_lines(path: Path, parse: Callable[[str], Example], *, allow_empty: bool
             message names the line.
     """
     lines = read_text(path).rstrip("\n").splitlines()
-    if not lines and not allow_empty:
-        raise UserError(f"{path}: the file is empty")
     examples = []
     for number, line in enumerate(lines, start=1):
+        if number == 1 and line == header:
+            continue
         try:
             examples.append(parse(line))
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
+    if not examples and not allow_empty:
+        raise UserError(f"{path}: the file is empty")
     return examples

@@ -16,11 +16,12 @@ class DataConfig:
     """Data."""
 
     data_dir: Path | None = None
-    """Directory with the official train_d20s.tsv and test_d20s.tsv; None to generate expressions."""
+    """Directory with the official train_d20s.tsv and test_d20s.tsv, or with Long Range Arena's
+    basic_train.tsv, basic_val.tsv and basic_test.tsv; None to generate expressions."""
     expressions: int = 100_000
     """Number of expressions to generate; one tenth is test data."""
     validation_size: int = 5_000
-    """Number of expressions to hold out for validation."""
+    """Number of expressions to hold out for validation, where no file has them."""
     train_size: int | None = None
     """Use only the first expressions of the training data, this many; None for all."""
     max_train_length: int = 100

@@ -25,6 +25,8 @@ from tasks.runs.files import atomic_path
 
 TRAIN_FILE = "train_d20s.tsv"
 TEST_FILE = "test_d20s.tsv"
+LONG_RANGE_ARENA = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
+LONG_RANGE_ARENA_HEADER = "Source\tTarget"
 
 
 class Batch(NamedTuple):
@@ -226,10 +228,11 @@ def load(
     """Generate the standard task, or read the official files.
 
     Args:
-        data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`; None to generate the data.
+        data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`, or with the three files of Long Range
+            Arena; None to generate the data.
         seed: determines the generated data, or which lines of the training file are validation data.
         count: number of expressions to generate, one tenth of them for testing; ignored for files.
-        validation: number of expressions to hold out for validation.
+        validation: number of expressions to hold out for validation; ignored for Long Range Arena.
         max_train_length: maximum number of tokens of a training expression; None for no limit. Validation and
             test data keep all lengths.
     Returns:
@@ -247,24 +250,32 @@ def load(
         return Splits(*(Dataset.from_expressions(part) for part in drawn))
     if not data_dir.is_dir():
         raise UserError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
-    missing = [name for name in (TRAIN_FILE, TEST_FILE) if not (data_dir / name).is_file()]
+    has_long_range_arena = any((data_dir / name).is_file() for name in LONG_RANGE_ARENA)
+    names = LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
+    missing = [name for name in names if not (data_dir / name).is_file()]
     if missing:
         raise UserError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
-    rest, test = read_tsv(data_dir / TRAIN_FILE), read_tsv(data_dir / TEST_FILE)
+    rest, *parts = (read_tsv(data_dir / name) for name in names)
+    if has_long_range_arena:
+        return Splits(_at_most(rest, max_train_length), *parts)
     if not 0 <= validation < len(rest):
         raise UserError(
             f"--validation-size must be in 0..{len(rest) - 1}, got {validation}: {TRAIN_FILE} has "
             f"{len(rest)} lines"
         )
     order = np.random.default_rng(seed).permutation(len(rest))
-    train = rest.select(np.sort(order[validation:]))
-    if max_train_length is not None:
-        train = train.select(train.lengths <= max_train_length)
-    return Splits(train, rest.select(np.sort(order[:validation])), test)
+    train, held_out = (rest.select(np.sort(part)) for part in (order[validation:], order[:validation]))
+    return Splits(_at_most(train, max_train_length), held_out, *parts)
+
+
+def _at_most(dataset: Dataset, max_length: int | None) -> Dataset:
+    return dataset if max_length is None else dataset.select(dataset.lengths <= max_length)
 
 
 def read_tsv(path: Path) -> Dataset:
     """Read and check a file with lines of the form `label TAB expression`.
+
+    In files of Long Range Arena the label comes second, and the first line names the columns.
 
     Args:
         path: the file. Expressions may have the parentheses of the official files or not.
@@ -274,7 +285,7 @@ def read_tsv(path: Path) -> Dataset:
         UserError: the file is missing, empty or not UTF-8 text; or a line does not have two columns, its
             expression is malformed, or its label is not the expression's value. The message names the line.
     """
-    return Dataset.from_expressions(read_lines(path, _parse_line))
+    return Dataset.from_expressions(read_lines(path, _parse_line, header=LONG_RANGE_ARENA_HEADER))
 
 
 def write_tsv(path: Path, dataset: Dataset) -> None:
@@ -297,7 +308,7 @@ def _parse_line(line: str) -> Expression:
     columns = line.split("\t")
     if len(columns) != 2:
         raise UserError(f"expected 2 columns, label TAB expression, not {len(columns)}")
-    label, text = columns
+    label, text = reversed(columns) if columns[0].startswith(("(", "[")) else columns
     if label not in DIGITS:
         raise UserError(f"the label must be one of 0..9, not {label!r}")
     tokens = tokenize(text)

@@ -338,6 +338,32 @@ def test_flat_text_and_either_line_ending_are_read(tmp_path, ending):
     assert data.read_tsv(path).labels.tolist() == [9, 3]
 
 
+def write_long_range_arena(path, dataset):
+    rows = [
+        f"{expressions.to_official(dataset.tokens_of(i))}\t{dataset.labels[i]}\r\n"
+        for i in range(len(dataset))
+    ]
+    path.write_bytes("".join(["Source\tTarget\r\n", *rows]).encode())
+
+
+def test_files_of_long_range_arena_are_read(tmp_path, drawn):
+    chosen = [one for one in drawn if len(one.tokens) > 1][:120]
+    parts = [Dataset.from_expressions(chosen[i : i + 40]) for i in (0, 40, 80)]
+    for name, part in zip(data.LONG_RANGE_ARENA, parts, strict=True):
+        write_long_range_arena(tmp_path / name, part)
+        assert equal(data.read_tsv(tmp_path / name), part)
+    splits = data.load(tmp_path, seed=1, max_train_length=None)
+    assert all(equal(ours, part) for ours, part in zip(splits, parts, strict=True))
+    short = data.load(tmp_path, seed=1, max_train_length=20).train
+    assert 0 < len(short) == (parts[0].lengths <= 20).sum() < 40
+    (tmp_path / "basic_val.tsv").unlink()
+    with pytest.raises(UserError, match=r": no basic_val\.tsv in this directory"):
+        data.load(tmp_path, seed=1)
+    write_long_range_arena(tmp_path / "basic_val.tsv", parts[1].select([]))
+    with pytest.raises(UserError, match=r"basic_val\.tsv: the file is empty"):
+        data.load(tmp_path, seed=1)
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -350,6 +376,7 @@ def test_flat_text_and_either_line_ending_are_read(tmp_path, ending):
         ("3\t[MAX 3 1", "operator '[MAX' at position 0 has no closing ']'"),
         ("3\t( [MAX 3 1 ]", "unbalanced parentheses: 1 '(' but 0 ')'"),
         ("3\t", "the expression is empty"),
+        ("[MAX 5 1 ]\tfive", "the label must be one of 0..9, not 'five'"),
         ("3\t[MAX 5 1 ]", "the label is 3 but the expression evaluates to 5"),
     ],
 )
