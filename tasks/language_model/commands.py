@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
-from tasks.language_model.corpus import encode_text, load_corpus, read_sentences
+from tasks.language_model.corpus import encode_text, load_corpus, read_sentences, split_text
 from tasks.language_model.model import load_model
 from tasks.language_model.report import results_text
 from tasks.language_model.task import perplexity, word_losses
@@ -62,6 +62,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         known, text = 1.0, corpus.test
+        sentences = split_text(text, vocabulary)
     losses = word_losses(model, text, trained, config.columns)
     loss = float(losses.mean())
     results = {
@@ -74,7 +75,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words", end="")
     print(f", {known:.2%} of them in the vocabulary")
     config.write(results)
-    config.write_predictions(_rows(text, losses, vocabulary))
+    config.write_predictions(_rows(sentences, text, losses, vocabulary))
 
 
 def run_export(config: ExportConfig) -> None:
@@ -100,10 +101,11 @@ def _known(sentences: list[list[str]], vocabulary: Vocabulary) -> float:
     return sum(count for word, count in counts.items() if word in vocabulary) / counts.total()
 
 
-def _rows(text: Tensor, losses: Tensor, vocabulary: Vocabulary) -> Iterator[dict[str, Any]]:
+def _rows(
+    sentences: Sequence[Sequence[str]], text: Tensor, losses: Tensor, vocabulary: Vocabulary
+) -> Iterator[dict[str, Any]]:
     """For each sentence its words as the model reads them, and their log-probabilities, as JSON values."""
-    ends = (text == vocabulary.end).nonzero().flatten() + 1
-    for ids, found in zip(text.tensor_split(ends), losses.tensor_split(ends), strict=True):
-        if len(ids):
-            words = [vocabulary.words[i] for i in ids.tolist()]
-            yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in found.tolist()]}
+    lengths = [len(sentence) + 1 for sentence in sentences]  # with <eos>
+    for ids, found in zip(text.split(lengths), losses.split(lengths), strict=True):
+        words = [vocabulary.words[i] for i in ids.tolist()]
+        yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in found.tolist()]}
