@@ -118,6 +118,16 @@ class EncoderConfig(AdamConfig):
             )
 
     @property
+    def architecture(self) -> dict[str, Any]:
+        used = {
+            "ordered-memory": ("score", "cell"),
+            "onlstm": ("chunk_size",),
+            **dict.fromkeys(TRANSFORMERS, ("layers", "heads")),
+        }
+        names = ("model", "bidirectional", "slot_size", *used.get(self.model, ()))
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def needs_trees(self) -> bool:
         """Whether the encoder gets the true trees as input."""
         return self.model in GOLD_TREE_MODELS

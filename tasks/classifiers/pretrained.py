@@ -18,7 +18,7 @@ from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.runs.run_directory import config_to_dict, read_config
+from tasks.runs.run_directory import check_architecture, config_to_dict, read_config
 
 
 class Answer(NamedTuple):
@@ -128,7 +128,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Args:
             pretrained_model_name_or_path: a directory that `save_pretrained` or the verb `export` wrote, a
                 run's best.safetensors, or the name of a model on the Hugging Face Hub, "owner/name".
-            config: replaces the training configuration; its sizes must be those of the model. None keeps it.
+            config: replaces the training configuration; of the same architecture. None keeps it.
             occupancy_threshold: replaces the configured value; None keeps it.
             options: passed to `huggingface_hub.snapshot_download`, such as `revision` and `token`.
         Raises:
@@ -141,12 +141,24 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             if key not in metadata:
                 raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
             description = metadata.pop(key)
-        config = config or read_config(cls.config_class, metadata, path)
+        saved = read_config(cls.config_class, metadata, path)
+        config = config or saved
+        check_architecture(saved, config, path)
         if occupancy_threshold is not None:
             config = replace(config, occupancy_threshold=occupancy_threshold)
         model = cls.build(config, description)
-        load_weights(path, model)
+        model.load(path)
         return model.eval()
+
+    def load(self, path: Path) -> None:
+        """Load the weights of a checkpoint.
+
+        Args:
+            path: a best.safetensors or an exported directory.
+        Raises:
+            UserError: the weights do not fit.
+        """
+        load_weights(path, self)
 
     def answer(self, *texts: str) -> Answer:
         """Predict the class of one example, on the CPU. The model is in evaluation mode afterwards.

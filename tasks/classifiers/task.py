@@ -17,7 +17,7 @@ from tasks.classifiers.seeds import ClassifierConfig, train_seeds
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
 from tasks.runs.optimization import PlateauAdam
-from tasks.runs.run_directory import RunDirectory
+from tasks.runs.run_directory import RunDirectory, initial_checkpoint
 from tasks.runs.task import Experiment
 
 Config = TypeVar("Config", bound=ClassifierConfig)
@@ -171,10 +171,11 @@ class ClassifierTask(Generic[Config]):
 
     def _initial_model(self, config: Config, splits: Splits) -> Classifier:
         """The model to train, with random weights or those of `initial_weights`."""
-        if config.initial_weights is None:
+        start = initial_checkpoint(config)
+        if start is None:
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
-        model = self.model_class.from_pretrained(config.initial_weights, config=config)
+        model = self.model_class.from_pretrained(start, config=config)
         if self.adapt_to_data is not None:
             for part in splits:
                 self.adapt_to_data(model, part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
@@ -92,6 +92,12 @@ class LanguageModelConfig(TrainingConfig):
                         f"{flag(name)} {getattr(self, name)} must be divisible by "
                         f"--chunk-size {self.chunk_size}"
                     )
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        used = {"onlstm": ("chunk_size",), "prpn": ("look_back",)}
+        names = ("model", "embedding_size", "hidden_size", "num_layers", "tied", *used.get(self.model, ()))
+        return {name: getattr(self, name) for name in names}
 
     @property
     def directory(self) -> Path:

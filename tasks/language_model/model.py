@@ -14,7 +14,7 @@ from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.runs.run_directory import config_to_dict, read_config
+from tasks.runs.run_directory import check_architecture, config_to_dict, read_config
 
 _ARGUMENTS = ("vocabulary_size", "recurrent", "recurrent_dropout")
 """Arguments of the models that a config.json contains but that are not options of the task."""
@@ -89,7 +89,7 @@ def load_model(path: Path, config: LanguageModelConfig | None = None) -> Trained
     Args:
         path: a run's best.safetensors, a directory that `Trained.save_pretrained` wrote, or the name of a
             model on the Hugging Face Hub.
-        config: replaces the training configuration; its sizes must be those of the model. None keeps it.
+        config: replaces the training configuration; of the same architecture. None keeps it.
     Raises:
         UserError: the file does not exist, is not a checkpoint of a language model or does not fit `config`.
     """
@@ -106,7 +106,9 @@ def load_model(path: Path, config: LanguageModelConfig | None = None) -> Trained
         )
     for name in _ARGUMENTS:
         metadata.pop(name, None)
-    config = config or read_config(LanguageModelConfig, metadata, path)
+    saved = read_config(LanguageModelConfig, metadata, path)
+    config = config or saved
+    check_architecture(saved, config, path)
     vocabulary = Vocabulary(words)
     model = build_model(config, len(vocabulary))
     load_weights(path, model)

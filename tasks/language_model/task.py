@@ -24,7 +24,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
-from tasks.runs.run_directory import RunDirectory
+from tasks.runs.run_directory import RunDirectory, initial_checkpoint
 from tasks.runs.task import Experiment, Losses, Scores, Shard, digest
 
 SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
@@ -228,11 +228,12 @@ def prepare(config: LanguageModelConfig) -> Experiment:
     Raises:
         UserError: bad text or options.
     """
-    if config.initial_weights is None:
+    start = initial_checkpoint(config)
+    if start is None:
         corpus = load_corpus(config)
         model = build_model(config, len(corpus.vocabulary))
     else:
-        trained = load_model(config.initial_weights, config)
+        trained = load_model(start, config)
         model, vocabulary = trained.model.cpu(), trained.vocabulary
         corpus = load_corpus(config, vocabulary)
     return Experiment(

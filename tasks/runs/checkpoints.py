@@ -82,17 +82,18 @@ def read_metadata(path: Path) -> dict[str, Any]:
     return metadata
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
+def load_weights(path: Path, model: nn.Module, defaults: Mapping[str, Tensor] | None = None) -> None:
     """Load the weights that `save_weights` or `write_directory` wrote into a model.
 
     Args:
         path: a run's best.safetensors, or an exported directory.
         model: its parameters are overwritten; their names and shapes must be those of the file.
+        defaults: values, by name, of parameters that the file may lack.
     Raises:
         UserError: the file does not exist or is not a checkpoint, a parameter is missing or has another
             shape, or a value is not finite.
     """
-    tensors, _ = read_checkpoint(path)
+    tensors = {**(defaults or {}), **read_checkpoint(path)[0]}
     check_weights(path, tensors, model)
     model.load_state_dict(tensors)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tasks.runs.options import check_at_least, check_below_one, check_positive, check_text
 
@@ -63,8 +63,8 @@ class TrainingConfig(RunConfig):
 
     initial_weights: Path | None = None
     """Start from the weights of this trained model in place of random ones: a run's best.safetensors, a
-    directory that `export` wrote, or the name of a model on the Hugging Face Hub. Its sizes must be those of
-    the other options; dropout, data and optimizer may differ."""
+    directory that `export` wrote, or the name of a model on the Hugging Face Hub. The architecture must be
+    the same: give the options of its sizes again. Dropout, data and optimizer may differ."""
     epochs: int = 50
     """Passes over the training data."""
     max_minutes: float | None = None
@@ -85,6 +85,11 @@ class TrainingConfig(RunConfig):
         check_at_least(1, self, "epochs", "batch_size", "evaluation_batch_size")
         check_positive(self, "learning_rate", "gradient_clip", "max_minutes")
         check_at_least(0, self, "weight_decay")
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """The options, by name, without which trained weights do not fit or compute something else."""
+        return {}
 
 
 @dataclass

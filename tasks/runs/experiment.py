@@ -107,6 +107,11 @@ def _check_changed_options(trainer: Trainer) -> None:
                 f"{flag(name)} {now}: {run.path} is already finished, with {before}; use more --epochs or "
                 "--max-minutes to train it further, or another --run-dir to start a new run"
             )
+        if name in config.architecture:
+            raise UserError(
+                f"{flag(name)} {now}: {run.path} resumes a model with {flag(name)} {before}; use another "
+                "--run-dir to start a new run"
+            )
         if name in ("initial_weights", *trainer.optimization.restored_options):
             raise UserError(
                 f"{flag(name)} {now}: {run.path} resumes with the weights and the optimizer state of its "

@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 from tasks.runs.config import COMPUTE_OPTIONS, TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_text, remove_leftovers, write_atomically
+from tasks.runs.options import flag
 
 Config = TypeVar("Config")
 AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
@@ -199,6 +200,39 @@ def read_config(config_class: type[AnyConfig], values: Any, path: Path) -> AnyCo
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return config
+
+
+def check_architecture(saved: TrainingConfig, config: TrainingConfig, path: Path) -> None:
+    """Check that trained weights can be used with other options.
+
+    Args:
+        saved: the configuration that the weights were trained with.
+        config: the configuration to use them with.
+        path: their file, for error messages.
+    Raises:
+        UserError: an option of the model's architecture differs; the message names it.
+    """
+    for name in saved.architecture | config.architecture:
+        before, now = getattr(saved, name), getattr(config, name)
+        if before != now:
+            raise UserError(f"{flag(name)} {_shown(now)}: {path} was trained with {_shown(before)}")
+
+
+def _shown(value: Any) -> str:
+    """The value of an option as on the command line."""
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def initial_checkpoint(config: TrainingConfig) -> Path | None:
+    """The checkpoint that the model of a run is built from; None for random weights.
+
+    Args:
+        config: of the run. A resumed run needs the file of `initial_weights` no longer: its own checkpoint of
+            the best epoch describes the same model. (`Trainer.restore` then loads the weights of the last
+            step.)
+    """
+    best = RunDirectory(config.directory).best
+    return best if config.resume and config.initial_weights and best.exists() else config.initial_weights
 
 
 def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:

@@ -68,6 +68,15 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
             raise UserError("--vectors must name a file, glove-6b-50d or none, got nothing")
 
     @property
+    def architecture(self) -> dict[str, Any]:
+        found = super().architecture | {"classes": self.classes}
+        if self.encoder is None:
+            found["encoder"] = None
+        if self.learns_embeddings:
+            found["vectors"] = self.vectors
+        return found
+
+    @property
     def learns_embeddings(self) -> bool:
         """Whether the word embeddings are learned."""
         return self.encoder is None and self.vectors == ("none",)

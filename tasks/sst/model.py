@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,10 +16,12 @@ from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import Prediction, Sentence, iterate_batches
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.pretrained import Classifier
+from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.options import check_text
 from tasks.sst.config import SentimentConfig
+from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
 from tasks.sst.embedding import EMBEDDING, Embedding, WordEmbedding, describe, restore
 
@@ -72,6 +75,13 @@ class SentimentModel(Classifier):
         if isinstance(model.embedding, WordEmbedding):
             model.embedding.save_vectors()
         return model
+
+    def load(self, path: Path) -> None:
+        # A checkpoint does not contain a frozen encoder, and --fine-tune may begin with that.
+        defaults = {}
+        if isinstance(self.embedding, ContextualEmbedding):
+            defaults = {f"embedding.{name}": tensor for name, tensor in self.embedding.state_dict().items()}
+        load_weights(path, self, defaults)
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}

@@ -63,11 +63,50 @@ def test_a_run_that_has_begun_cannot_start_from_other_weights(small_runs, tmp_pa
     assert "is already finished" in capsys.readouterr().err
 
 
-def test_weights_of_another_size_are_an_error(small_runs, tmp_path, capsys):
-    assert train("listops", tmp_path, "--initial-weights", small_runs["listops"], "--slot-size", "8") == 2
-    message = capsys.readouterr().err
-    assert small_runs["listops"] in message
-    assert "does not fit the model" in message
+@pytest.mark.parametrize("task", ["sst", "language_model"])
+def test_a_run_is_resumed_without_the_file_that_it_started_from(task, small_runs, tmp_path):
+    start = tmp_path / "start.safetensors"
+    start.write_bytes(Path(small_runs[task]).read_bytes())
+    options = ("--initial-weights", start, "--seed", "2")
+    assert train(task, tmp_path / "whole", *options, "--epochs", "2") == 0
+    assert train(task, tmp_path / "part", *options, "--epochs", "1") == 0
+    start.unlink()
+    assert train(task, tmp_path / "part", *options, "--epochs", "2", "--resume") == 0
+    part, whole = (tmp_path / name / "best.safetensors" for name in ("part", "whole"))
+    assert_equal_weights(weights(part), weights(whole))
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("listops", "--slot-size 8", "--slot-size 8: {} was trained with 6"),
+        ("logic", "--bidirectional", "--bidirectional True: {} was trained with False"),
+        ("logic", "--model onlstm", "--model onlstm: {} was trained with ordered-memory"),
+        ("sst", "--classes 5", "--classes 5: {} was trained with 2"),
+        ("sst", "--vectors glove-6b-50d", "--vectors glove-6b-50d: {} was trained with none"),
+        ("sst", "--encoder no-encoder", "--encoder no-encoder: {} was trained with None"),
+        ("language_model", "--no-tied", "--tied False: {} was trained with True"),
+    ],
+)
+def test_weights_of_another_architecture_are_an_error(task, options, message, small_runs, tmp_path, capsys):
+    assert train(task, tmp_path, "--initial-weights", small_runs[task], *options.split()) == 2
+    assert message.format(small_runs[task]) in capsys.readouterr().err
+
+
+def test_weights_that_fit_but_would_compute_something_else_are_an_error(tmp_path, capsys):
+    transformer = ["--model", "transformer", "--layers", "1"]
+    assert train("listops", tmp_path / "first", *transformer, "--heads", "2") == 0
+    best = tmp_path / "first" / "best.safetensors"
+    start = ["--initial-weights", best, *transformer, "--heads", "3"]
+    assert train("listops", tmp_path / "second", *start) == 2
+    assert f"--heads 3: {best} was trained with 2" in capsys.readouterr().err
+    assert train("listops", tmp_path / "first", "--resume", "--epochs", "2", *start[2:]) == 2
+    assert "resumes a model with --heads 2" in capsys.readouterr().err
+
+
+def test_weights_of_another_task_or_none_are_an_error(small_runs, tmp_path, capsys):
+    assert train("listops", tmp_path, "--initial-weights", small_runs["logic"]) == 2
+    assert "from another task or a newer version" in capsys.readouterr().err
     assert train("logic", tmp_path, "--initial-weights", tmp_path / "none.safetensors") == 2
     assert "none.safetensors: no such checkpoint" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from tasks.classifiers.classification import Classification
 from tasks.sst.__main__ import main
-from tasks.sst.model import CLASSES
+from tasks.sst.model import CLASSES, SentimentModel
 from tests.tasks.reporting.pages import embedded
 from tests.tasks.sst import test_contextual
 
@@ -218,3 +218,21 @@ def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
     test_contextual.write_encoder(encoder, seed=1)
     assert main(["predict", "a film", *checkpoint]) == 2
     assert "has changed since training" in capsys.readouterr().err
+
+
+def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(test_contextual, "LONGEST", 200)
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
+    test_contextual.write_encoder(encoder)
+    options = ["--encoder", str(encoder), "--phrases", "sentences"]
+    assert train(tmp_path / "frozen", *options) == 0
+    frozen = tmp_path / "frozen" / "best.safetensors"
+    still = ["--learning-rate", "1e-30", "--encoder-learning-rate", "1e-30", "--weight-decay", "0"]
+    tuned = [*options, "--fine-tune", "--initial-weights", str(frozen), *still]
+    assert train(tmp_path / "tuned", *tuned) == 0
+    best = tmp_path / "tuned" / "best.safetensors"
+    before, after = (SentimentModel.from_pretrained(path).answer("a film") for path in (frozen, best))
+    assert after.probabilities == pytest.approx(before.probabilities, abs=1e-5)
+    assert train(tmp_path / "words", "--initial-weights", str(frozen)) == 2
+    assert "--encoder None: " in capsys.readouterr().err
