@@ -13,12 +13,14 @@ from tasks.parsing.commands import (
     run_trace,
     run_trees,
 )
+from tasks.parsing.score import ScoreConfig, run_score
 from tasks.runs.command_line import Verb, run
 
 VERBS = {
     "evaluate": Verb(EvaluateConfig, run_evaluate),
     "parse": Verb(ParseConfig, run_parse),
     "trees": Verb(TreesConfig, run_trees),
+    "score": Verb(ScoreConfig, run_score),
     "trace": Verb(TraceConfig, run_trace),
 }
 

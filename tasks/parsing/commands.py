@@ -11,7 +11,6 @@ import tyro
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.draw import distances_figure, distances_text, tree_text
-from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.corpus import generate_splits, read_sentences
@@ -29,7 +28,7 @@ from tasks.language_model.reading import (
     trace_sentence,
 )
 from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.report import results_text, write_page
+from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.traces import FilesConfig
@@ -183,7 +182,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "model": NAMES[trained.config.model],
         "unit": UNITS[trained.config.model],
         **{name: value for name, value in gold._asdict().items() if name != "sentences"},
-        "conventions": {"f1_corpus": str(CORPUS_LEVEL), "f1_sentence": str(SENTENCE_LEVEL)},
+        "conventions": CONVENTION_NAMES,
         "coverage": coverage(spelt, trained.vocabulary),
         "config": config_to_dict(config),
         **evaluation.summary(),

@@ -26,8 +26,9 @@ class Source(NamedTuple):
 
     Args:
         name: shown in tables.
-        layer: layer of the model, counted from 1; None for a baseline or upper bound.
-        decoding: how distances were decoded, the name of the baseline, or "ceiling" for an upper bound.
+        layer: layer of the model, counted from 1; None for a baseline, an upper bound or a file.
+        decoding: how distances were decoded, the name of the baseline, "ceiling" for an upper bound or "file"
+            for the trees of a file.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Evaluation:
     Args:
         sentences: with the true trees.
         trees: for each source one tree per sentence.
-        distances: syntactic distances of each sentence, (L, words).
+        distances: syntactic distances of each sentence, (L, words); empty if the trees are from a file.
     """
 
     sentences: Sequence[Sentence]
@@ -106,9 +107,19 @@ def evaluate(
     ideal = [to_distances(sentence.tree) for sentence in sentences]
     for variant in VARIANTS:
         trees[Source(f"true tree, {variant}", None, "ceiling")] = decode(ideal, variant)
-    for name, of_baseline in baselines([len(sentence.words) for sentence in sentences]).items():
-        trees[Source(name, None, name)] = of_baseline
-    return Evaluation(sentences, trees, distances)
+    return Evaluation(sentences, trees | baseline_trees(sentences), distances)
+
+
+def baseline_trees(sentences: Sequence[Sentence]) -> dict[Source, list[Tree]]:
+    """The baselines.
+
+    Args:
+        sentences: whose lengths they have.
+    Returns:
+        For each baseline one tree per sentence.
+    """
+    found = baselines([len(sentence.words) for sentence in sentences])
+    return {Source(name, None, name): trees for name, trees in found.items()}
 
 
 def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float = 1.0) -> list[Tree]:

@@ -21,6 +21,7 @@ ABOUT = (
     "distances that it computes between words indicate where constituents end. The trees that are decoded "
     "from them are compared with the true trees."
 )
+CONVENTION_NAMES = {"f1_corpus": str(CORPUS_LEVEL), "f1_sentence": str(SENTENCE_LEVEL)}
 FACTS = ("Sentences", "Punctuation", "Vocabulary", "Distances")
 TEXT_WIDTH = 110
 
@@ -61,7 +62,7 @@ def results_text(results: dict[str, Any]) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
-        results: from `commands.run_evaluate`.
+        results: from `commands.run_evaluate` or `score.run_score`.
     Returns:
         Several lines.
     """
@@ -109,11 +110,16 @@ def _facts(results: dict[str, Any]) -> list[str]:
     """The data and settings, in sentences."""
     group = results["groups"]["all"]
     mean = group["words"] / group["sentences"]
-    return [
+    facts = [
         f"{group['sentences']:,} sentences of {results['source']}, {group['words']:,} words ({mean:.1f} a "
         f"sentence), {group['of_one_word']:,} sentences of one word; left out: {results['empty']:,} without "
         f"words, {results['too_long']:,} of too many words.",
         f"{results['punctuation']}{_unknown_tags(results['unknown_tags'])}.",
+    ]
+    if "model" not in results:  # trees from a file
+        return facts
+    return [
+        *facts,
         f"{results['coverage']:.2%} of the words are in the model's vocabulary.",
         f"Distances of {results['model']} are {results['unit']}; CKY with temperature "
         f"{results['config']['temperature']:g}.",
@@ -138,7 +144,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
         )
         for name in groups
     ]
-    tables[-1].note = f"{CONVENTIONS} {CEILINGS}"
+    tables[-1].note = f"{CONVENTIONS} {CEILINGS}" if "model" in results else CONVENTIONS
     if results["published"]:
         published = [[name, f"{value:.3f}"] for name, value in PUBLISHED.items()]
         tables.append(Table("Published", ["trees", "F1 sentence"], published, PUBLISHED_NOTE))

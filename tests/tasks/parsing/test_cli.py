@@ -167,7 +167,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fly"], "unknown verb 'fly': expected one of evaluate, parse, trees, trace"),
+        (["fly"], "unknown verb 'fly': expected one of evaluate, parse, trees, score, trace"),
         (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
         (["--checkpoint", "lstm.safetensors"], "lstm.safetensors: an LSTM has no distances"),
         (["--checkpoint", "trees.mrg"], "trees.mrg: not a checkpoint of this project"),
@@ -241,3 +241,40 @@ def test_the_trees_of_prpn_have_its_only_layer(directory, tmp_path, capsys):
         main(["trees", str(tmp_path / "text.txt"), "--checkpoint", str(directory / "prpn.safetensors")]) == 0
     )
     assert capsys.readouterr().out == "( the cat )\n"
+
+
+def test_trees_of_a_file_have_the_scores_of_the_model_that_wrote_them(directory, tmp_path, capsys):
+    treebank, predicted = str(directory / "trees.mrg"), tmp_path / "trees.txt"
+    results, rows = tmp_path / "results.json", tmp_path / "rows.jsonl"
+    outputs = ["--json", str(results), "--predictions", str(rows), "--output", str(tmp_path / "page.html")]
+    evaluating = ["--checkpoint", str(directory / "text.safetensors"), "--treebank", treebank, *outputs]
+    assert main(["evaluate", *evaluating]) == 0
+    by_name = {row["name"]: row for row in json.loads(results.read_text())["rows"]}
+    trees = [json.loads(line)["trees"]["layer 2, prpn"] for line in rows.read_text().splitlines()]
+    predicted.write_text("\n\n".join(trees))
+    capsys.readouterr()
+    assert main(["score", str(predicted), "--treebank", treebank, "--json", str(results)]) == 0
+    assert "True tree" not in capsys.readouterr().out
+    found = {row["name"]: row for row in json.loads(results.read_text())["rows"]}
+    assert list(found) == ["trees.txt", "left-branching", "right-branching", "balanced", "random"]
+    for name, row in found.items():
+        expected = by_name["layer 2, prpn" if name == "trees.txt" else name]
+        assert (row["all"], row["short"]) == (expected["all"], expected["short"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["( a b )"], "line 1: expected a tree over the 5 words of "),
+        (["( a ( b"], "line 1: expected matching parentheses"),
+        (["( a b c d e )"], "expected 3 trees, got 1"),
+        (
+            [*["( a b c d e )", "( a b c d )", "( a b c d e f g h i j k l m )"], "a"],
+            "expected 3 trees, got 4",
+        ),
+    ],
+)
+def test_trees_that_are_not_of_the_treebank_are_an_error(directory, tmp_path, capsys, lines, message):
+    (tmp_path / "trees.txt").write_text("\n".join(lines))
+    error = fails(capsys, "score", tmp_path / "trees.txt", "--treebank", directory / "trees.mrg")
+    assert message in error

@@ -1,0 +1,91 @@
+"""The verb score: trees of any parser, from a file, against a treebank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ordered_memory.brackets import from_brackets
+from ordered_memory.trees import Tree
+from tasks.parsing.commands import DROPPED, KEPT
+from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
+from tasks.parsing.report import CONVENTION_NAMES, results_text
+from tasks.parsing.treebank import Sentence, read_treebank
+from tasks.runs.errors import UserError
+from tasks.runs.evaluation import ResultsConfig
+from tasks.runs.files import read_text
+
+
+@dataclass(kw_only=True)
+class ScoreConfig(ResultsConfig):
+    """Score the trees of any parser against a treebank, beside those of the baselines."""
+
+    trees: Annotated[Path, tyro.conf.Positional]
+    """A file with one tree per line, such as "( ( the cat ) sleeps )", for each sentence of the treebank in
+    its order; empty lines are skipped. Only the number of words is compared, since parsers spell them
+    differently."""
+    treebank: Path
+    """True trees, as for evaluate."""
+    keep_punctuation: bool = False
+    """Keep the words of all tags; the trees of the file must have them, too."""
+
+
+def run_score(config: ScoreConfig) -> None:
+    """Print the scores of the trees in a file.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: a file is bad, or the trees are not over the sentences of the treebank.
+    """
+    config.set_up()
+    treebank = read_treebank(config.treebank, config.keep_punctuation)
+    sentences = treebank.sentences
+    trees = {Source(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
+    results: dict[str, Any] = {
+        "source": f"{config.treebank}",
+        "punctuation": KEPT if config.keep_punctuation else DROPPED,
+        "empty": treebank.empty,
+        "too_long": 0,
+        "dropped_tags": dict(treebank.dropped.most_common()),
+        "unknown_tags": treebank.unknown,
+        "published": True,
+        "conventions": CONVENTION_NAMES,
+        **Evaluation(sentences, trees | baseline_trees(sentences), []).summary(),
+    }
+    print(results_text(results))
+    config.write(results)
+
+
+def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
+    """Read one tree in brackets for each sentence.
+
+    Args:
+        path: of a file with one tree per line; empty lines are skipped.
+        sentences: of the treebank.
+    Returns:
+        A tree for each sentence.
+    Raises:
+        UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
+            names the line.
+    """
+    lines = [(n, line) for n, line in enumerate(read_text(path).split("\n"), start=1) if line.strip()]
+    trees = []
+    for (number, line), sentence in zip(lines, sentences, strict=False):
+        try:
+            tree, words = from_brackets(line)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number}: {error}") from None
+        if len(words) != len(sentence.words):
+            raise UserError(
+                f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
+                f"{sentence.where}, got {len(words)} words"
+            )
+        trees.append(tree)
+    if len(lines) != len(sentences):
+        raise UserError(f"{path}: expected {len(sentences):,} trees, got {len(lines):,}")
+    return trees
