@@ -392,6 +392,14 @@ evaluate --checkpoint {language_model} --columns 0 -> --columns
 evaluate --checkpoint {language_model} --json '' -> --json .: is a directory
 evaluate --checkpoint {language_model} --json {directory} -> {directory}
 evaluate --checkpoint {language_model} --predictions {directory} -> --predictions {directory}
+generate --checkpoint {listops} -> {listops}
+generate --checkpoint {language_model} --count 0 -> --count
+generate --checkpoint {language_model} --max-words 0 -> --max-words
+generate --checkpoint {language_model} --seed -1 -> --seed
+generate --checkpoint {language_model} --temperature nan -> --temperature
+generate --checkpoint {language_model} --temperature inf -> --temperature
+generate --checkpoint {language_model} --start zebra -> 'zebra'
+generate --checkpoint {language_model} --output {directory} -> {directory}
 """
 
 PARSING = """
@@ -415,6 +423,12 @@ trees {text} --checkpoint {language_model} --layer 3 -> --layer
 trees {text} --checkpoint {language_model} --threads 0 -> --threads
 trees {text} --checkpoint {language_model} --output {directory} -> {directory}
 trees {text} --checkpoint {language_model} --output {under_file} -> {text}
+score {missing} --treebank {one_mrg} -> {missing}
+score {binary} --treebank {one_mrg} -> {binary}
+score {empty} --treebank {one_mrg} -> {empty}
+score {text} --treebank {one_mrg} -> {text}, line 1
+score {open_mrg} --treebank {one_mrg} -> {open_mrg}, line 1
+score {text} --treebank {text} -> {text}
 trace '' --checkpoint {language_model} -> words
 trace 'the cat' --checkpoint {language_model} --layer 3 -> --layer
 trace 'the cat' --checkpoint {language_model} --temperature nan -> --temperature

@@ -122,10 +122,12 @@ SHORTER = {
     "tasks.sst --preset": f"{CLASSIFIER} --generated 60 --vectors none",
     "tasks.sst predict": "",
     "tasks.language_model --preset": f"{LANGUAGE_MODEL} --evaluation-batch-size 2",
+    "tasks.language_model generate": "",
     "tasks.parsing --treebank": "",
     "tasks.parsing --checkpoint": "",
     "tasks.parsing parse": "",
     "tasks.parsing trees": "",
+    "tasks.parsing score": "",
     "tasks.syntax_eval --pairs": "",
     "tasks.syntax_eval --checkpoint": "",
     "tasks.syntax_eval score": "",
@@ -141,7 +143,7 @@ def write_what_the_commands_read(directory):
     (directory / "PTB").mkdir()
     for name in ("train", "valid", "test"):
         (directory / "PTB" / f"{name}.txt").write_text("\n".join(sentences) + "\n")
-    (directory / "text.txt").write_text("the cat sees the dogs\n")
+    (directory / "text.txt").write_text("the cat sees the dogs\n" * 3)
     tree = "( (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NNS dogs)))) )\n"
     with zipfile.ZipFile(directory / "wsj.zip", "w") as archive:
         archive.writestr("treebank/combined/wsj_0001.mrg", tree * 3)

@@ -3,7 +3,13 @@
 import sys
 from functools import partial
 
-from tasks.language_model.commands import EvaluateConfig, run_evaluate, run_export
+from tasks.language_model.commands import (
+    EvaluateConfig,
+    GenerateConfig,
+    run_evaluate,
+    run_export,
+    run_generate,
+)
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.task import train
 from tasks.runs.command_line import Verb, run
@@ -12,6 +18,7 @@ from tasks.runs.hub import ExportConfig
 VERBS = {
     "train": Verb(LanguageModelConfig, train, presets_of),
     "evaluate": Verb(EvaluateConfig, run_evaluate),
+    "generate": Verb(GenerateConfig, run_generate),
     "export": Verb(ExportConfig, run_export),
 }
 

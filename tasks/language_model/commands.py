@@ -1,4 +1,4 @@
-"""The verbs of language modelling except train: evaluate, export."""
+"""The verbs of language modelling except train: evaluate, generate, export."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
 from tasks.language_model.corpus import encode_text, load_corpus, read_sentences, split_text
 from tasks.language_model.model import load_model
 from tasks.language_model.report import results_text
+from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import perplexity, word_losses
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
+from tasks.runs.files import check_writable_file, write_atomically
 from tasks.runs.hub import ExportConfig, model_card_values
-from tasks.runs.options import check_at_least, check_only_one
+from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
 
 
 @dataclass
@@ -36,6 +38,35 @@ class EvaluateConfig(PredictionsConfig):
     columns: int = 1
     """Split the text into this many parts and evaluate them in one batch. This is faster, but all parts
     except the first start without context."""
+
+
+@dataclass
+class GenerateConfig:
+    """Generate sentences: sample them word by word from a trained model."""
+
+    checkpoint: Path = DEMO_CHECKPOINT
+    """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
+    Hub."""
+    count: int = COUNT
+    """Number of sentences."""
+    start: str = ""
+    """Words that every sentence begins with, separated by spaces."""
+    temperature: float = 1.0
+    """Divide the logits by this. Below 1, probable words become more probable."""
+    max_words: int = LONGEST
+    """Maximum number of words to generate for a sentence. A sentence that is cut off ends with "…"."""
+    seed: int = 1
+    """Random seed."""
+    output: Path | None = None
+    """Write the sentences to this file, one per line; by default they are printed."""
+
+    def check(self) -> None:
+        """Raise a UserError if an option is out of range; the message names the option."""
+        check_at_least(1, self, "count", "max_words")
+        check_at_least(0, self, "seed")
+        check_positive(self, "temperature")
+        check_text(self.start, "--start")
+        check_writable_file("--output", self.output)
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
@@ -76,6 +107,30 @@ def run_evaluate(config: EvaluateConfig) -> None:
     print(f", {known:.2%} of them in the vocabulary")
     config.write(results)
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
+
+
+def run_generate(config: GenerateConfig) -> None:
+    """Print or write generated sentences.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: bad options or checkpoint.
+    """
+    config.check()
+    sentences = sample_sentences(
+        load_model(config.checkpoint),
+        config.seed,
+        count=config.count,
+        max_words=config.max_words,
+        temperature=config.temperature,
+        start=config.start.split(),
+    )
+    content = "".join(" ".join(words) + "\n" for words in sentences)
+    if config.output is None:
+        print(content, end="")
+    else:
+        write_atomically(config.output, content)
 
 
 def run_export(config: ExportConfig) -> None:

@@ -11,7 +11,7 @@ from ordered_memory.trees import depth
 from tasks.language_model.corpus import generate_splits, split_text
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import ABOUT, UNITS, layers_of, trace_sentence
-from tasks.language_model.samples import sample_sentences
+from tasks.language_model.samples import EMPTY, sample_sentences
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import table
@@ -63,7 +63,7 @@ def write_run_report(
             )
         ],
         traces=_traces(trained, validation),
-        samples=sample_sentences(trained),
+        samples=[" ".join(words) or EMPTY for words in sample_sentences(trained)],
         facts=run_facts(run),
         config=config_to_dict(config),
     )

@@ -2,41 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from tasks.language_model.model import Trained
+from tasks.language_model.vocabulary import END
 
 COUNT, LONGEST = 12, 40
-"""Number of sentences, and the maximum number of words of a sentence."""
+"""Defaults: number of sentences, and the maximum number of words of a sentence."""
 EMPTY = "(a sentence without words)"
+BATCH_SIZE = 128
 
 
 @torch.inference_mode()
-def sample_sentences(trained: Trained, seed: int = 1) -> list[str]:
+def sample_sentences(
+    trained: Trained,
+    seed: int = 1,
+    *,
+    count: int = COUNT,
+    max_words: int = LONGEST,
+    temperature: float = 1.0,
+    start: Sequence[str] = (),
+) -> list[list[str]]:
     """Sample sentences word by word from the model's distribution.
 
     Args:
         trained: the model, on any device, and its vocabulary.
         seed: random seed.
+        count: number of sentences.
+        max_words: maximum number of words that are sampled.
+        temperature: by which the logits are divided, above 0; below 1, probable words become more probable.
+        start: words that every sentence begins with.
     Returns:
-        Sentences of at most `LONGEST` words; a truncated sentence ends with "…".
+        The words of each sentence; a truncated sentence ends with "…".
+    Raises:
+        UserError: a word of `start` is unknown and the vocabulary has no `<unk>`.
     """
     model, vocabulary = trained.model.eval(), trained.vocabulary
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
-    tokens, state = torch.full((1, COUNT), vocabulary.end), None
-    drawn = []
-    for _ in range(LONGEST + 1):
-        out = model(tokens.to(device), state)
-        state = out.state
-        probabilities = out.logits[-1].float().softmax(-1).cpu()
-        tokens = torch.multinomial(probabilities, 1, generator=generator).T
-        drawn.append(tokens[0])
-    return [_sentence(ids, trained) for ids in torch.stack(drawn, dim=1).tolist()]
+    first = torch.tensor(vocabulary.encode([END, *start], "the start"))
+    sentences: list[list[str]] = []
+    while len(sentences) < count:
+        size = min(BATCH_SIZE, count - len(sentences))
+        tokens, state, drawn = first.unsqueeze(1).expand(-1, size), None, []
+        for _ in range(max_words + 1):
+            out = model(tokens.to(device), state)
+            state, logits = out.state, out.logits[-1].double().cpu()
+            probabilities = ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
+            tokens = torch.multinomial(probabilities, 1, generator=generator).T
+            drawn.append(tokens[0])
+        sentences += [[*start, *_words(ids, trained)] for ids in torch.stack(drawn, dim=1).tolist()]
+    return sentences
 
 
-def _sentence(ids: list[int], trained: Trained) -> str:
+def _words(ids: list[int], trained: Trained) -> list[str]:
+    """The words before `<eos>`, or all except the last and "…"."""
     vocabulary = trained.vocabulary
     ended = vocabulary.end in ids
-    words = [vocabulary.words[i] for i in ids[: ids.index(vocabulary.end) if ended else LONGEST]]
-    return " ".join(words if ended else [*words, "…"]) or EMPTY
+    words = [vocabulary.words[i] for i in ids[: ids.index(vocabulary.end) if ended else -1]]
+    return words if ended else [*words, "…"]

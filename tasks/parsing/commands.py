@@ -1,4 +1,4 @@
-"""The verbs of the parsing task: evaluate, parse, trees, trace."""
+"""The verbs of the parsing task except score: evaluate, parse, trees, trace."""
 
 from __future__ import annotations
 

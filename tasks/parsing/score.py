@@ -25,7 +25,7 @@ class ScoreConfig(ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
-    """A file with one tree per line, such as "( ( the cat ) sleeps )", for each sentence of the treebank in
+    """A file with one tree without labels per line, such as "( ( the cat ) sleeps )", for each sentence of the treebank in
     its order; empty lines are skipped. Only the number of words is compared, since parsers spell them
     differently."""
     treebank: Path
@@ -87,5 +87,5 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
             )
         trees.append(tree)
     if len(lines) != len(sentences):
-        raise UserError(f"{path}: expected {len(sentences):,} trees, got {len(lines):,}")
+        raise UserError(f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(lines):,}")
     return trees

@@ -21,7 +21,7 @@ from tasks.language_model.corpus import encode_text, generate_splits, read_corpu
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, generate_pairs, generate_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
-from tasks.language_model.samples import EMPTY, LONGEST, sample_sentences
+from tasks.language_model.samples import LONGEST, sample_sentences
 from tasks.language_model.task import IGNORE_INDEX, LanguageModelling, TextBatch, bptt_segments, perplexity
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
@@ -557,14 +557,48 @@ def test_samples_are_drawn_with_the_probabilities_of_the_model(small_runs):
     trained = load_model(Path(small_runs["language_model"]))
     drawn = sample_sentences(trained, seed=3)
     assert drawn == sample_sentences(trained, seed=3) != sample_sentences(trained, seed=4)
-    words = {word for sentence in drawn if sentence != EMPTY for word in sentence.split()}
+    words = {word for sentence in drawn for word in sentence}
     assert words <= {*trained.vocabulary.words, "…"}
     never = trained.vocabulary.words.index("the")
     always = trained.vocabulary.words.index("dog")
     with torch.no_grad():
         trained.model.output_bias[always] = 1e4
         trained.model.output_bias[never] = -1e4
-    assert set(sample_sentences(trained)) == {" ".join(["dog"] * LONGEST + ["…"])}
+    assert sample_sentences(trained) == [["dog"] * LONGEST + ["…"]] * 12
+
+
+def test_sampled_words_have_the_probabilities_of_the_model_after_the_start(small_runs):
+    trained = load_model(Path(small_runs["language_model"]))
+    start, temperature, count = trained.vocabulary.words[3:5], 0.5, 4_000
+    drawn = sample_sentences(trained, count=count, max_words=1, temperature=temperature, start=start)
+    assert all(sentence[:2] == start and len(sentence) <= 4 for sentence in drawn)
+    ids = torch.tensor([0, *trained.vocabulary.encode(start, "")]).unsqueeze(1)
+    with torch.no_grad():
+        expected = (trained.model(ids).logits[-1, 0].double() / temperature).softmax(-1)
+    third = [sentence[2] if len(sentence) > 2 else "<eos>" for sentence in drawn]
+    found = torch.tensor([third.count(word) / count for word in trained.vocabulary.words])
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.03)
+
+
+def test_a_temperature_near_zero_takes_the_most_probable_word(small_runs):
+    trained = load_model(Path(small_runs["language_model"]))
+    sentences = sample_sentences(trained, count=3, max_words=5, temperature=1e-300)
+    assert sentences == [sentences[0]] * 3
+    with torch.no_grad():
+        best = trained.model(torch.zeros(1, 1, dtype=torch.long)).logits.argmax().item()
+    assert (sentences[0] or ["<eos>"])[0] == trained.vocabulary.words[best]
+
+
+def test_generated_sentences_are_printed_or_written(small_runs, tmp_path, capsys):
+    options = ["generate", "--checkpoint", small_runs["language_model"], "--count", "130", "--seed", "2"]
+    assert main(options) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 130
+    assert main([*options, "--output", str(tmp_path / "text.txt")]) == 0
+    assert (tmp_path / "text.txt").read_text() == printed
+    for bad in (["--temperature", "0"], ["--count", "0"], ["--start", "zebra"], ["--output", "no/file"]):
+        assert main([*options, *bad]) == 2
+    assert "'zebra' is not in the vocabulary" in capsys.readouterr().err
 
 
 def test_the_report_has_trees_of_validation_sentences_and_the_true_ones(small_runs):

@@ -267,10 +267,10 @@ def test_trees_of_a_file_have_the_scores_of_the_model_that_wrote_them(directory,
     [
         (["( a b )"], "line 1: expected a tree over the 5 words of "),
         (["( a ( b"], "line 1: expected matching parentheses"),
-        (["( a b c d e )"], "expected 3 trees, got 1"),
+        (["( a b c d e )"], "expected a tree for each of 3 sentences, got 1"),
         (
             [*["( a b c d e )", "( a b c d )", "( a b c d e f g h i j k l m )"], "a"],
-            "expected 3 trees, got 4",
+            "expected a tree for each of 3 sentences, got 4",
         ),
     ],
 )
