@@ -25,8 +25,8 @@ class ScoreConfig(ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
-    """A file with one tree without labels per line, such as "( ( the cat ) sleeps )", for each sentence of the treebank in
-    its order; empty lines are skipped. Only the number of words is compared, since parsers spell them
+    """A file with a line for each sentence of the treebank: its tree without labels, such as "( ( the cat )
+    sleeps )". Empty lines are skipped. Only the number of words is compared, since parsers spell them
     differently."""
     treebank: Path
     """True trees, as for evaluate."""
@@ -87,5 +87,7 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
             )
         trees.append(tree)
     if len(lines) != len(sentences):
-        raise UserError(f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(lines):,}")
+        raise UserError(
+            f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(lines):,}"
+        )
     return trees
