@@ -45,7 +45,7 @@ class EvaluateConfig(CheckpointConfig, PredictionsConfig):
     """Test data and evaluation."""
 
     file: Path | None = None
-    """Evaluate on this file, in the official format."""
+    """Evaluate on this file, in the format of the files of --data-dir."""
     data_dir: Path | None = None
     """Directory with the official files, if it has moved since training."""
     occupancy_threshold: float | None = None

@@ -103,8 +103,10 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "known_words": known,
         "columns": config.columns,
     }
-    print(f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words", end="")
-    print(f", {known:.2%} of them in the vocabulary")
+    print(
+        f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words and ends "
+        f"of sentences; {known:.2%} of the words are in the vocabulary"
+    )
     config.write(results)
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
 
