@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,8 +26,8 @@ class ScoreConfig(ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
-    """A file with a line for each sentence of the treebank: its tree without labels, such as "( ( the cat )
-    sleeps )". Empty lines are skipped. Only the number of words is compared, since parsers spell them
+    """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )", with
+    or without labels. Empty lines are skipped. Only the number of words is compared, since parsers spell them
     differently."""
     treebank: Path
     """True trees, as for evaluate."""
@@ -77,7 +78,7 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
     trees = []
     for (number, line), sentence in zip(lines, sentences, strict=False):
         try:
-            tree, words = from_brackets(line)
+            tree, words = _read_tree(line)
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
         if len(words) != len(sentence.words):
@@ -91,3 +92,13 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
             f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(lines):,}"
         )
     return trees
+
+
+def _read_tree(line: str) -> tuple[Tree, list[str]]:
+    """Read a tree with or without labels; raises a ValueError if it is neither."""
+    try:
+        return from_brackets(line)
+    except ValueError:
+        with suppress(ValueError):
+            return from_brackets(line, labels=True)
+        raise

@@ -262,6 +262,19 @@ def test_trees_of_a_file_have_the_scores_of_the_model_that_wrote_them(directory,
         assert (row["all"], row["short"]) == (expected["all"], expected["short"])
 
 
+def test_trees_of_a_file_may_have_labels(directory, tmp_path):
+    predicted, results = tmp_path / "trees.txt", tmp_path / "results.json"
+    trees = ["((a b) (c (d e)))", "((a b) (c d))", "(a (b (c (d (e (f (g (h (i (j (k (l m))))))))))))"]
+    words = [re.sub(r"(\w)", r"(X \1)", tree) for tree in trees]
+    found = []
+    for text in (trees, [re.sub(r"\((?=\()", "(S ", tree) for tree in words]):
+        predicted.write_text("\n".join(text))
+        options = ["--treebank", str(directory / "trees.mrg"), "--json", str(results)]
+        assert main(["score", str(predicted), *options]) == 0
+        found.append(json.loads(results.read_text())["rows"])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
