@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -26,9 +26,9 @@ class ScoreConfig(ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
-    """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )", with
-    or without labels. Empty lines are skipped. Only the number of words is compared, since parsers spell them
-    differently."""
+    """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )". Either
+    all trees have labels or none. Empty lines are skipped. Only the number of words is compared, since parsers
+    spell them differently."""
     treebank: Path
     """True trees, as for evaluate."""
     keep_punctuation: bool = False
@@ -74,31 +74,48 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
         UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
             names the line.
     """
-    lines = [(n, line) for n, line in enumerate(read_text(path).split("\n"), start=1) if line.strip()]
     trees = []
-    for (number, line), sentence in zip(lines, sentences, strict=False):
-        try:
-            tree, words = _read_tree(line)
-        except ValueError as error:
-            raise UserError(f"{path}, line {number}: {error}") from None
-        if len(words) != len(sentence.words):
+    read = _read_trees(path)
+    for (number, tree, words), sentence in zip(read, sentences, strict=False):
+        if words != len(sentence.words):
             raise UserError(
                 f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
-                f"{sentence.where}, got {len(words)} words"
+                f"{sentence.where}, got {words} words"
             )
         trees.append(tree)
-    if len(lines) != len(sentences):
+    if len(read) != len(sentences):
         raise UserError(
-            f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(lines):,}"
+            f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(read):,}"
         )
     return trees
 
 
-def _read_tree(line: str) -> tuple[Tree, list[str]]:
-    """Read a tree with or without labels; raises a ValueError if it is neither."""
+class _Line(NamedTuple):
+    """The number of a line, its tree, and the number of its words."""
+
+    number: int
+    tree: Tree
+    words: int
+
+
+def _read_trees(path: Path) -> list[_Line]:
+    """Read the trees of a file; if one of them has labels, all have."""
     try:
-        return from_brackets(line)
-    except ValueError:
-        with suppress(ValueError):
-            return from_brackets(line, labels=True)
-        raise
+        return _parse_lines(path, labels=None)
+    except UserError as error:
+        with suppress(UserError):
+            return _parse_lines(path, labels=True)
+        raise error from None
+
+
+def _parse_lines(path: Path, labels: bool | None) -> list[_Line]:
+    found = []
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            tree, words = from_brackets(line, labels)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number}: {error}") from None
+        found.append(_Line(number, tree, len(words)))
+    return found
