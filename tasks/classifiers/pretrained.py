@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
@@ -147,14 +147,15 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         if occupancy_threshold is not None:
             config = replace(config, occupancy_threshold=occupancy_threshold)
         model = cls.build(config, description)
-        model.load(path)
+        model.load(path, saved)
         return model.eval()
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, saved: Any) -> None:
         """Load the weights of a checkpoint.
 
         Args:
             path: a best.safetensors or an exported directory.
+            saved: the configuration that the weights were trained with.
         Raises:
             UserError: the weights do not fit.
         """
@@ -177,9 +178,5 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """The content of config.json in an exported directory."""
         return config_to_dict(self.config)
 
-    def weights(self) -> dict[str, Tensor]:
-        """The content of model.safetensors in an exported directory."""
-        return self.state_dict()
-
     def _save_pretrained(self, save_directory: Path) -> None:
-        write_directory(save_directory, self.weights(), self.metadata())
+        write_directory(save_directory, self.state_dict(), self.metadata())

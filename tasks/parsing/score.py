@@ -26,9 +26,9 @@ class ScoreConfig(ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
-    """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )". Either
-    all trees have labels or none. Empty lines are skipped. Only the number of words is compared, since parsers
-    spell them differently."""
+    """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )".
+    Either all trees have labels or none. Empty lines are skipped. Only the number of words is compared, since
+    parsers spell them differently."""
     treebank: Path
     """True trees, as for evaluate."""
     keep_punctuation: bool = False

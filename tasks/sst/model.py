@@ -76,10 +76,10 @@ class SentimentModel(Classifier):
             model.embedding.save_vectors()
         return model
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, saved: SentimentConfig) -> None:
         # A checkpoint does not contain a frozen encoder, and --fine-tune may begin with that.
         defaults = {}
-        if isinstance(self.embedding, ContextualEmbedding):
+        if isinstance(self.embedding, ContextualEmbedding) and not saved.fine_tune:
             defaults = {f"embedding.{name}": tensor for name, tensor in self.embedding.state_dict().items()}
         load_weights(path, self, defaults)
 

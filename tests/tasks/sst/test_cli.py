@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from tasks.classifiers.classification import Classification
+from tasks.runs.checkpoints import read_metadata, save_tensors
+from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
 from tasks.sst.model import CLASSES, SentimentModel
 from tests.tasks.reporting.pages import embedded
@@ -236,3 +238,8 @@ def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys, monkeypat
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-5)
     assert train(tmp_path / "words", "--initial-weights", str(frozen)) == 2
     assert "--encoder None: " in capsys.readouterr().err
+    metadata = read_metadata(best)
+    lacking = {name: tensor for name, tensor in load_file(best).items() if not name.startswith("embedding.")}
+    save_tensors(best, lacking, metadata)  # a trained encoder must be in its checkpoint
+    with pytest.raises(UserError, match="does not fit the model: embedding"):
+        SentimentModel.from_pretrained(best)
