@@ -200,13 +200,14 @@ def evaluate(
         Predictions and trees in the order of the data.
     """
     model.eval()
-    probabilities: dict[int, NDArray[np.float64]] = {}
+    order: list[NDArray[np.int64]] = []
+    probabilities: list[NDArray[np.float64]] = []
     trees: dict[int, tuple[Tree, ...]] = {}
     with progress_bar(total=len(data.labels), desc="evaluating", unit="example") as bar:
         for indices, batch in iterate_batches(data, batch_size):
             prediction = model(to_device(batch, device), num_slots)
-            found = prediction.logits.double().softmax(-1).cpu().numpy()
-            probabilities.update(zip(indices.tolist(), found, strict=True))
+            order.append(indices)
+            probabilities.append(prediction.logits.double().softmax(-1).cpu().numpy())
             induced = read_trees(prediction, batch.lengths)
             if induced is not None:
                 of_words = data.word_trees(induced, batch)
@@ -214,10 +215,8 @@ def evaluate(
                 by_place = (of_words[start : start + len(indices)] for start in starts)
                 trees.update(zip(indices.tolist(), zip(*by_place, strict=True), strict=True))
             bar.update(len(indices))
-    order = range(len(data.labels))
-    return Evaluation(
-        data, np.stack([probabilities[i] for i in order]), [trees[i] for i in order] if trees else None
-    )
+    in_order = np.concatenate(probabilities)[np.argsort(np.concatenate(order))]
+    return Evaluation(data, in_order, [trees[i] for i in range(len(data.labels))] if trees else None)
 
 
 @torch.inference_mode()

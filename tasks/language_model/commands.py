@@ -19,7 +19,7 @@ from tasks.language_model.task import perplexity, word_losses
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
-from tasks.runs.files import check_writable_file, write_atomically
+from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
 
@@ -129,10 +129,7 @@ def run_generate(config: GenerateConfig) -> None:
         start=config.start.split(),
     )
     content = "".join(" ".join(words) + "\n" for words in sentences)
-    if config.output is None:
-        print(content, end="")
-    else:
-        write_atomically(config.output, content)
+    write_or_print(config.output, content)
 
 
 def run_export(config: ExportConfig) -> None:

@@ -48,6 +48,8 @@ def load_corpus(config: LanguageModelConfig, vocabulary: Vocabulary | None = Non
     try:
         return _encode(dict(zip(FILES, parts, strict=True)), vocabulary)
     except UserError as error:
+        if vocabulary is not None:
+            raise UserError(f"generated {error}; --data-dir names another text") from None
         raise UserError(f"--sentences {config.sentences} are too few: generated {error}") from None
 
 

@@ -189,15 +189,6 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     return torch.cat(rows).t().flatten()[: len(text)]
 
 
-def evaluate(model: nn.Module, text: Tensor, config: LanguageModelConfig, columns: int) -> float:
-    """Compute the mean loss on a text in nats per word; see `word_losses`.
-
-    Args:
-        model, text, config, columns: as for `word_losses`.
-    """
-    return float(word_losses(model, text, config, columns).mean())
-
-
 def perplexity(loss: float) -> float:
     """Compute exp(loss), clipped so that it is finite.
 
@@ -258,7 +249,7 @@ def _test(
     load_weights(run.best, model)
     model.to(device)
     parts = {"validation": corpus.validation, "test": corpus.test}
-    losses = {name: evaluate(model, text, config, 1) for name, text in parts.items()}
+    losses = {name: float(word_losses(model, text, config, 1).mean()) for name, text in parts.items()}
     results = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **{f"{name}_loss": loss for name, loss in losses.items()},

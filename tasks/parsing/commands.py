@@ -34,7 +34,7 @@ from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
-from tasks.runs.files import check_writable_file, write_atomically
+from tasks.runs.files import check_writable_file, write_atomically, write_or_print
 from tasks.runs.options import check_at_least
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
@@ -292,10 +292,7 @@ def run_trees(config: TreesConfig) -> None:
         (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)
         written[number] = to_brackets(tree, [_escape(word) for word in words])
     content = "\n".join(written) + "\n"
-    if config.output is None:
-        print(content, end="")
-    else:
-        write_atomically(config.output, content)
+    write_or_print(config.output, content)
 
 
 def run_trace(config: TraceConfig) -> None:

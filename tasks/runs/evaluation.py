@@ -43,7 +43,7 @@ class ResultsConfig:
 
 @dataclass
 class PredictionsConfig(ResultsConfig):
-    """Threads and output files."""
+    """Predictions of each example."""
 
     predictions: Path | None = None
     """Also write what the model predicts for each example to this file, one JSON object per line."""

@@ -78,6 +78,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def write_or_print(path: Path | None, content: str) -> None:
+    """Write a text atomically or, without a path, print it.
+
+    Args:
+        path: the file, in a directory that exists; None to print.
+        content: whole lines.
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if path is None:
+        print(content, end="")
+    else:
+        write_atomically(path, content)
+
+
 def read_text(path: Path) -> str:
     """Read a text file in UTF-8, with or without a byte order mark.
 

@@ -127,6 +127,17 @@ def test_a_language_model_keeps_its_vocabulary_on_another_text(small_runs, tmp_p
     assert "'xylophone' is not in the vocabulary" in capsys.readouterr().err
 
 
+def test_generated_sentences_with_words_that_a_model_does_not_know_are_said_to_be_such(tmp_path, capsys):
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text("xylophone\n" * 60)
+    assert train("language_model", tmp_path / "first", "--data-dir", tmp_path) == 0
+    best = tmp_path / "first" / "best.safetensors"
+    assert train("language_model", tmp_path / "second", "--initial-weights", best) == 2
+    error = capsys.readouterr().err
+    assert "generated train.txt, line 1" in error
+    assert "--data-dir names another text" in error
+
+
 def test_a_language_model_is_evaluated_on_sentences_of_its_own_run(small_runs, tmp_path):
     options = ["--initial-weights", small_runs["language_model"], "--seed", "3"]
     assert train("language_model", tmp_path, *options) == 0
