@@ -18,7 +18,7 @@ from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.runs.run_directory import check_architecture, config_to_dict, read_config
+from tasks.runs.saved_config import check_architecture, config_to_dict, read_config
 
 
 class Answer(NamedTuple):

@@ -16,7 +16,8 @@ from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import number, table
 from tasks.runs.record import run_facts
-from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_to_dict
 
 CONFUSION = "true class (rows) and predicted class (columns)"
 """The title of a confusion matrix."""

@@ -11,9 +11,11 @@ from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
 from tasks.runs.errors import UserError
+from tasks.runs.files import read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
-from tasks.runs.run_directory import RunDirectory, changed_options, read_json, write_json
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import changed_options
 
 
 @dataclass

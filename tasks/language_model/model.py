@@ -14,7 +14,7 @@ from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.runs.run_directory import check_architecture, config_to_dict, read_config
+from tasks.runs.saved_config import check_architecture, config_to_dict, read_config
 
 _ARGUMENTS = ("vocabulary_size", "recurrent", "recurrent_dropout")
 """Arguments of the models that a config.json contains but that are not options of the task."""

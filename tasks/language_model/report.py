@@ -16,7 +16,8 @@ from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.reporting.tables import table
 from tasks.runs.record import run_facts
-from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_to_dict
 
 COLUMNS = ["text", "perplexity", "nats per word", "words"]
 

@@ -22,8 +22,10 @@ from tasks.reporting.summary import Published
 from tasks.reporting.tables import number
 from tasks.reporting.tables import table as plain_table
 from tasks.runs.errors import UserError
+from tasks.runs.files import read_json
 from tasks.runs.record import run_facts
-from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_from_dict
 
 DIFFERENT_TESTS = "The models were tested on different pairs."
 

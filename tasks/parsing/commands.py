@@ -38,7 +38,7 @@ from tasks.runs.files import check_writable_file, write_atomically, write_or_pri
 from tasks.runs.options import check_at_least
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.saved_config import config_to_dict
 from tasks.runs.threads import use_threads
 
 TEMPERATURES = (1e-6, 1e6)

@@ -20,7 +20,8 @@ from tasks.logic.task import LOGIC
 from tasks.reproduce.runs import Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_to_dict
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 from tasks.sst.task import SST

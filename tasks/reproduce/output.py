@@ -9,8 +9,7 @@ from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.tables import markdown, number
 from tasks.reporting.tables import table as plain
 from tasks.reproduce.results import Line, Results, Summary
-from tasks.runs.files import write_atomically
-from tasks.runs.run_directory import write_json
+from tasks.runs.files import write_atomically, write_json
 
 Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 

@@ -9,7 +9,7 @@ from typing import Any
 from tasks.reporting.summary import Published, mean_and_deviation
 from tasks.reproduce.layout import Cell, Table, find
 from tasks.reproduce.runs import Run
-from tasks.runs.run_directory import read_json
+from tasks.runs.files import read_json
 
 TESTED = ("trained", "finished")
 

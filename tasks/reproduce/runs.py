@@ -14,7 +14,9 @@ from tasks.reproduce.layout import Evaluation, Training
 from tasks.runs.command_line import parse_run
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
-from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
+from tasks.runs.files import read_json
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_from_dict
 
 Kind = Literal["missing", "unfinished", "diverged", "trained", "finished"]
 

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from ordered_memory.hub import CONFIG, WEIGHTS
 from tasks.runs.errors import UserError
-from tasks.runs.files import write_atomically
-from tasks.runs.run_directory import read_json, write_json
+from tasks.runs.files import read_json, write_atomically, write_json
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:

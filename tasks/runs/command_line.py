@@ -21,8 +21,10 @@ import tyro
 
 from ordered_memory.backends.registry import BackendError
 from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
+from tasks.runs.files import read_json
 from tasks.runs.processes import is_lost_process, is_main_process
-from tasks.runs.run_directory import RunDirectory, config_from_dict, read_json
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_from_dict
 
 Config = TypeVar("Config")
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.runs.files import atomic_path, check_writable_file
-from tasks.runs.run_directory import write_json
+from tasks.runs.files import atomic_path, check_writable_file, write_json
 from tasks.runs.threads import use_threads
 
 

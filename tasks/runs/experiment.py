@@ -11,10 +11,12 @@ import torch
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Interrupted, UserError
+from tasks.runs.files import write_json
 from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
-from tasks.runs.run_directory import RunDirectory, changed_options, config_to_dict, write_json
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import changed_options, config_to_dict
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 

@@ -1,8 +1,9 @@
-"""Read text, and write atomically: a file is written completely or not at all."""
+"""Read text and JSON, and write them atomically: a file is written completely or not at all."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tasks.runs.errors import UserError
 
@@ -107,6 +109,35 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON atomically.
+
+    Args:
+        path: the file, in a directory that exists.
+        value: anything that `json.dumps` takes.
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write_atomically(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+    Raises:
+        UserError: the file does not exist or is not JSON; the message names the file and, if known, the line.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number with too many digits
+        raise UserError(f"{path}: not JSON that can be read ({error})") from None
 
 
 def check_writable_file(option: str, path: Path | None) -> None:

@@ -16,7 +16,8 @@ from huggingface_hub import snapshot_download
 from ordered_memory.hub import CONFIG, WEIGHTS
 from tasks.runs.errors import UserError
 from tasks.runs.options import flag
-from tasks.runs.run_directory import RunDirectory, config_to_dict
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_to_dict
 
 _HUB_NAME = re.compile(r"[\w.-]+/(?!.*\.safetensors$)[\w.-]+")
 """A model name on the Hub, "owner/name". A missing .safetensors file is not looked for on the Hub."""

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from tasks.runs.errors import UserError
+from tasks.runs.files import read_json, write_json
 from tasks.runs.machine import commit, device_name
-from tasks.runs.run_directory import RunDirectory, read_json, write_json
+from tasks.runs.run_directory import RunDirectory
 
 STARTS, END = "starts", "end"
 UNKNOWN: dict[str, str] = {}

@@ -21,11 +21,13 @@ from tasks.runs.config import TrainingConfig
 from tasks.runs.curves import Curves, tensorboard_curves
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO
+from tasks.runs.files import write_json
 from tasks.runs.interruption import Interruption
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
-from tasks.runs.run_directory import RunDirectory, config_from_dict, config_to_dict, write_json
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_from_dict, config_to_dict
 from tasks.runs.task import Experiment, Scores, Task
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.saved_config import config_to_dict
 from tasks.sst.embedding import EMBEDDING, SHARED, WORDS, WordEmbedding
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED

@@ -17,7 +17,7 @@ from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.options import check_at_least, check_text
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.saved_config import config_to_dict
 from tasks.syntax_eval.evaluation import Unknown, count_right, score_pairs
 from tasks.syntax_eval.normalize import is_normalized, normalize
 from tasks.syntax_eval.pairs import Pair, Split, read_pairs, spread

@@ -46,7 +46,7 @@ from tasks.logic.formulas import decode as decode_formula
 from tasks.logic.formulas import parse
 from tasks.runs.checkpoints import save_weights
 from tasks.runs.errors import UserError
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.saved_config import config_to_dict
 
 SIZES = Sizes(slot_size=6, num_slots=4, cell_dropout=0.2, attention_dropout=0.2, input_size=5, vocabulary=9)
 

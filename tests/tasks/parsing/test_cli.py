@@ -16,7 +16,7 @@ from tasks.language_model.reading import compute_distances
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.saved_config import config_to_dict
 from tests.tasks.reporting.pages import Page, embedded
 
 TREES = """

@@ -10,7 +10,7 @@ from tasks.reproduce.commands import TABLES
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.layout import find
 from tasks.runs.command_line import parse
-from tasks.runs.run_directory import read_json
+from tasks.runs.files import read_json
 from tests.hostile_files import MAIN
 
 DATA = {"text_data": Path("text"), "treebank": Path("wsj.zip"), "pairs": Path("pairs.jsonl")}

@@ -6,7 +6,7 @@ from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.model import Trained, build_model
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.checkpoints import save_weights
-from tasks.runs.run_directory import config_to_dict
+from tasks.runs.saved_config import config_to_dict
 
 WORDS = ["<eos>", "<unk>", "the", "author", "authors", "laughs", "laugh", "that", "like", "likes", "N", "no"]
 VOCABULARY = Vocabulary(WORDS)
