@@ -429,7 +429,7 @@ def outcome(directory):
     return rows, json.loads((directory / "results.json").read_text())
 
 
-@pytest.mark.parametrize("model", ["onlstm", "lstm", "prpn"])
+@pytest.mark.parametrize("model", ["onlstm", pytest.param("lstm", marks=pytest.mark.slow), "prpn"])
 def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     tmp_path, monkeypatch, capsys, model
 ):

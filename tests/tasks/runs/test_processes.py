@@ -66,6 +66,7 @@ def uninterrupted(tmp_path_factory):
     return outcome(directory)
 
 
+@pytest.mark.slow
 def test_an_error_that_all_processes_find_is_told_once(tmp_path):
     result = train(tmp_path / "run", "--learning-rate", "1e30")
     assert result.returncode == 2, result.stderr
