@@ -107,9 +107,11 @@ class ONLSTMCell(nn.Module):
         elif not batched:
             hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
         check_state(hx, expected, tokens)
-        gates = F.linear(tokens, self.weight_ih, getattr(self, "bias_ih", None))
+        dtype = self.weight_ih.dtype  # of all that is no product, also under autocast
+        gates = F.linear(tokens, self.weight_ih, getattr(self, "bias_ih", None)).to(dtype)
         gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
-        hidden, cell, _ = step(gates, hx[1], self.chunk_size)
+        hidden, cell, _ = step(gates, hx[1].to(dtype), self.chunk_size)
+        hidden, cell = hidden.to(hx[0].dtype), cell.to(hx[1].dtype)
         return (hidden, cell) if batched else (hidden.squeeze(0), cell.squeeze(0))
 
     def __prepare_scriptable__(self) -> NoReturn:

@@ -162,7 +162,8 @@ def run_recurrence(
         >>> result.output.shape, result.cell.shape
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
-    gates = F.linear(tokens, weights.input, weights.bias)
+    # Products have autocast's dtype; all else keeps that of the state.
+    gates = F.linear(tokens, weights.input, weights.bias).to(cell.dtype)
     outputs: list[Tensor] = []
     distances: list[tuple[Tensor, Tensor]] = []
     ended: list[tuple[Tensor, Tensor]] = []

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ordered_memory.tracing import constant
+
 INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 
@@ -126,17 +128,23 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     """Whether a `torch.func` transform is active or a tensor carries a forward-mode derivative.
 
     Args:
-        *tensors: the inputs of a computation.
-    Returns:
-        Always False during tracing by `torch.compile`, where this cannot be determined.
+        *tensors: the inputs of a computation. While `torch.compile` traces it, they are not looked at: then
+            every tensor counts as carrying a forward-mode derivative where one could.
     """
-    if torch.compiler.is_compiling():
-        return False
-    if torch._C._are_functorch_transforms_active():
-        return True
-    if forward_ad._current_level < 0:
-        return False
+    transforms, forward_mode = _active_transforms()
+    if transforms or not forward_mode or torch.compiler.is_compiling():
+        return transforms or forward_mode
     return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
+@constant
+def _active_transforms() -> tuple[bool, bool]:
+    """Whether transforms of `torch.func` are active, and whether forward-mode derivatives are.
+
+    A constant of a captured graph: the compiler enters the transforms while it traces, and compiles again
+    where others are active.
+    """
+    return bool(torch._C._are_functorch_transforms_active()), forward_ad._current_level >= 0
 
 
 def is_jit_tracing() -> bool:

@@ -10,6 +10,7 @@ from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import RunRecurrence, select_backend
 from ordered_memory.backends.contract import DropoutSampler, MemoryRecurrence, Modules, OrderedMemoryState
 from ordered_memory.cells import CELLS
+from ordered_memory.checks import is_transformed
 from ordered_memory.memory import initial_state
 
 
@@ -87,7 +88,8 @@ class Direction(nn.Module):
         # Only the definition handles an empty batch.
         run = select_backend("reference" if projected.shape[1] == 0 else backend, projected, modules)
         masks = self.dropout_sampler(projected[0], num_slots)
-        if recompute_every is not None and torch.is_grad_enabled():
+        # Nothing is recomputed under transforms, which do not support it.
+        if recompute_every is not None and torch.is_grad_enabled() and not is_transformed(projected):
             result = _run_checkpointed(run, recompute_every, projected, state, modules, lengths, masks)
         else:
             result = run(projected, state, modules, lengths, masks)

@@ -235,6 +235,8 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         if lengths is not None:
             raise ValueError("lengths must be None for a PackedSequence, which carries its own")
+        if x.data.dim() != 2:
+            raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
         time = 1 if self.batch_first else 0
         position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])

@@ -61,7 +61,7 @@ def _measure(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> flo
 def _start_of_peak() -> int:
     """Reset the peak, where the system allows it, and return it in bytes."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     return _peak()
 
 
@@ -71,7 +71,7 @@ def _peak() -> int:
     On Linux it is read from /proc, since a child inherits its parent's peak in getrusage.
     """
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -28,7 +28,7 @@ def fetch(cache: Path | None = None) -> Path:
         UserError: see `tasks.classifiers.downloads.download`.
     """
     directory = cache or cache_directory("logic")
-    for line in CHECKSUMS.read_text().splitlines():
+    for line in CHECKSUMS.read_text(encoding="utf-8").splitlines():
         name, checksum = line.split()
         download(HOME + name, checksum, directory, ALTERNATIVE)
     return directory

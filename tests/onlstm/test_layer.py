@@ -499,6 +499,28 @@ def test_autocast_gives_the_dtypes_of_nn_lstm(backend, state, dtype):
     assert distances.forget.dtype == torch.float32
 
 
+@pytest.mark.parametrize("backend", NAMES)
+def test_autocast_rounds_products_alone(backend):
+    layer, x = ONLSTM(16, 64, chunk_size=2, backend=backend), torch.randn(9, 4, 16)
+    _, _, expected = layer(x, distances=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, _, found = layer(x, distances=True)
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).abs().max() < 0.01
+        assert not torch.equal(one, one.bfloat16().float())
+
+
+def test_autocast_rounds_products_alone_in_a_cell():
+    cell, x = ONLSTMCell(16, 64, chunk_size=2), torch.randn(4, 16)
+    expected = cell(x, cell(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = cell(x, cell(x))
+        assert [one.dtype for one in cell(x.bfloat16())] == [torch.bfloat16] * 2  # as nn.LSTMCell
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).abs().max() < 0.002
+        assert not torch.equal(one, one.bfloat16().float())
+
+
 def test_autocast_leaves_float64_alone():
     layer, x = ONLSTM(5, 6, dtype=torch.float64), torch.randn(4, 3, 5, dtype=torch.float64)
     expected, _ = layer(x)

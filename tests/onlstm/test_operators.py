@@ -280,6 +280,28 @@ def test_transforms_take_the_definition_or_are_refused():
             transform(by_name)
 
 
+@pytest.mark.filterwarnings(r"ignore:The \.grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.parametrize("backend", ["auto", "sequence"])
+@pytest.mark.parametrize("transform", ["jvp", "vmap", "grad"])
+def test_a_compiled_transform_takes_the_definition_or_is_refused(backend, transform):
+    layer, x = ONLSTM(3, 4, chunk_size=2, backend=backend), torch.randn(3, 2, 3)
+
+    def run(x):
+        if transform == "jvp":
+            return torch.func.jvp(lambda x: layer(x)[0], (x,), (torch.ones_like(x),))[1]
+        if transform == "vmap":
+            return torch.func.vmap(lambda x: layer(x)[0], in_dims=1)(x)
+        return torch.func.grad(lambda x: layer(x)[0].sum())(x)
+
+    torch.compiler.reset()
+    compiled = torch.compile(run, backend="eager")
+    if backend == "auto":
+        assert_close(compiled(x), run(x))
+    else:
+        with pytest.raises(Exception, match=r"'sequence' cannot run here: .* use backend='reference'"):
+            compiled(x)
+
+
 @pytest.mark.parametrize("name", OPERATOR_BACKENDS)
 def test_a_jacobian_in_one_pass_names_the_definition(name):
     layer = ONLSTM(3, 4, chunk_size=2, backend=name, dtype=torch.float64)

@@ -7,10 +7,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
+from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
 
 F64 = torch.float64
@@ -310,6 +311,7 @@ X = torch.zeros(2, 5, 4, dtype=F64)
         (lambda m: m(X, lengths=[5, None]), "lengths must be one integer for each sequence, got [5, None]"),
         (lambda m: m(X, lengths="51"), "lengths must be one integer for each sequence, got '51'"),
         (lambda m: m(X[0], lengths=[5]), "lengths must be None for an input without a batch axis"),
+        (lambda m: m(PackedSequence(X[0, 0], torch.ones(4, dtype=torch.int64))), "must have 2 axes"),
         (lambda m: m(X, num_slots=0), "num_slots must be an integer of at least 1, got 0"),
         (lambda m: m(X, m(X).state, num_slots=6), "state.memory must have shape (2, 6, 6)"),
         (lambda m: m(X, m(X[:1]).state), "state.memory must have shape (2, 5, 6) for batch size 2"),
@@ -414,6 +416,12 @@ def test_a_whole_layer_its_output_and_its_state_come_back_from_a_file(tmp_path, 
     again, read = torch.load(tmp_path / "f", weights_only=True)
     assert torch.equal(again(X, read.state).output, layer(X, out.state).output)
     assert torch.equal(read.output, out.output)
+
+
+def test_the_parts_of_an_empty_memory_are_separate():
+    state = initial_state(2, 3, torch.zeros(4))
+    state.memory[0] = 1
+    assert not state.candidate.any()
 
 
 def test_state_is_a_plain_named_tuple():

@@ -12,8 +12,7 @@ from onlstm.backends import native as onlstm_native
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import contract, native, select_backend, sequence
 from ordered_memory.backends.native.call import compiled
-from ordered_memory.backends.runtime import build, compiler
-from ordered_memory.backends.runtime.processor import warn_float32_products
+from ordered_memory.backends.runtime import build, compiler, processor
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
 
@@ -272,7 +271,7 @@ def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, mon
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
     library = build.load(onlstm_native.SOURCE, dtype)
     monkeypatch.setattr(library, "multiplies_bfloat16", False)
-    warn_float32_products.cache_clear()
+    processor._warn_once.cache_clear()
     for layer in (OrderedMemory(4, 6, 3, backend="native"), ONLSTM(4, 6, chunk_size=2, backend="native")):
         layer.to(dtype)
         x = torch.randn(3, 2, 4, dtype=dtype)
@@ -280,4 +279,4 @@ def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, mon
             with torch.autocast("cpu", torch.bfloat16):
                 layer(x)
     assert len(caplog.messages) == (dtype == torch.float32)
-    warn_float32_products.cache_clear()
+    processor._warn_once.cache_clear()

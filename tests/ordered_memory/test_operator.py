@@ -18,7 +18,7 @@ from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, module_checks, native, select_backend
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.registry import BackendError
-from ordered_memory.backends.runtime.processor import warn_float32_products
+from ordered_memory.backends.runtime import processor
 from ordered_memory.memory import run_recurrence
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
@@ -27,7 +27,11 @@ F64 = torch.float64
 LENGTHS = torch.tensor([6, 2, 3, 1, 5])
 pytestmark = pytest.mark.skipif(isinstance(compiled(F64), str), reason=str(compiled(F64)))
 # What PyTorch's own tracing says about itself.
-QUIET = pytest.mark.filterwarnings("ignore")
+QUIET = pytest.mark.filterwarnings(
+    r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning",
+    "ignore::torch.jit.TracerWarning",
+    r"ignore:The \.grad attribute of a Tensor that is not a leaf Tensor is being accessed:UserWarning",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -138,12 +142,12 @@ def test_a_compiled_layer_drops_what_the_eager_one_drops():
 @QUIET
 def test_a_graph_can_be_captured_where_autocast_finds_no_bfloat16_products(monkeypatch):
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
-    warn_float32_products.cache_clear()
+    processor._warn_once.cache_clear()
     layer = make().float()
     x = tokens().float()
     with torch.autocast("cpu", torch.bfloat16):
         assert_close(fullgraph(layer)(x).output, layer(x).output)
-    warn_float32_products.cache_clear()
+    processor._warn_once.cache_clear()
 
 
 @QUIET
@@ -391,6 +395,42 @@ def test_transforms_take_the_definition_or_are_refused(backend, transform):
     else:
         with pytest.raises(BackendError, match="backend='reference'"):
             run(layer)
+
+
+@QUIET
+@pytest.mark.parametrize("transform", ["vmap", "grad"])
+def test_a_compiled_transform_takes_the_definition(transform):
+    layer, x = make(), torch.randn(2, 4, 2, 3, dtype=F64)
+
+    def run(x):
+        if transform == "vmap":
+            return torch.func.vmap(lambda x: layer(x).output)(x)
+        return torch.func.grad(lambda x: layer(x).output.sin().sum())(x[0])
+
+    assert_close(torch.compile(run, backend="eager")(x), run(x))
+
+
+def test_under_vmap_dropout_is_drawn_for_each_entry_or_once_for_all():
+    layer, x = make(cell_dropout=0.5, attention_dropout=0.5), torch.randn(4, 2, 3, dtype=F64)
+
+    def first_and_second(randomness):
+        twice = torch.stack([x, x])
+        return torch.func.vmap(lambda x: layer(x).output, randomness=randomness)(twice)
+
+    first, second = first_and_second("different")
+    assert not torch.allclose(first, second)
+    first, second = first_and_second("same")
+    assert_close(first, second)
+
+
+def test_recomputation_is_left_out_under_transforms():
+    layer, x = make(recompute_every=2), torch.randn(5, 2, 3, dtype=F64)
+
+    def loss(x):
+        return layer(x).output.sin().sum()
+
+    x.requires_grad_()
+    assert_close(torch.func.grad(loss)(x.detach()), torch.autograd.grad(loss(x), x)[0])
 
 
 def test_a_second_derivative_names_the_definition():

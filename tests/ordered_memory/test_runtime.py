@@ -93,6 +93,15 @@ def again(source) -> Library | str:
     return load(source, torch.float32)
 
 
+def test_sources_are_read_as_utf_8_in_every_locale(source, monkeypatch):
+    def named(encoding, stacklevel=2):
+        assert encoding == "utf-8"
+        return encoding
+
+    monkeypatch.setattr("io.text_encoding", named)
+    assert isinstance(again(source), Library)
+
+
 def scale(library, parts=3, threads=1, size=4):
     values = torch.arange(parts * size, dtype=library.dtype)
     result, who, of = torch.zeros_like(values), *torch.zeros(2, parts, dtype=torch.int32)

@@ -30,7 +30,7 @@ from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.products import multiply
 from ordered_memory.backends.runtime.threads import run_team
-from ordered_memory.backends.tracing import constant
+from ordered_memory.tracing import constant
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256

@@ -26,8 +26,8 @@ from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryStat
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
 from ordered_memory.backends.runtime.processor import warn_float32_products
-from ordered_memory.backends.tracing import constant
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.tracing import constant
 
 
 def run_recurrence(

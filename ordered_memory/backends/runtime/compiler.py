@@ -89,7 +89,7 @@ def digest(source: Path, *more: str) -> str:
         source: the C file; the digest covers all `files` of it.
         *more: further texts that the digest covers.
     """
-    made_of = [*more, *(file.read_text() for file in files(source))]
+    made_of = [*more, *(file.read_text(encoding="utf-8") for file in files(source))]
     return hashlib.sha256("\0".join(made_of).encode()).hexdigest()
 
 

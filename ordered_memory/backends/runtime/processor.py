@@ -7,7 +7,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from ordered_memory.backends.tracing import constant
+from ordered_memory.tracing import constant
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +26,19 @@ def is_amd() -> bool:
 
 def _lines() -> list[str]:
     try:
-        return Path("/proc/cpuinfo").read_text().splitlines()
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
 
 
-@cache
 @constant
 def warn_float32_products() -> None:
     """Warn once that bfloat16 autocast has no effect on the recurrence."""
+    _warn_once()
+
+
+@cache  # not of the function above, as the compiler looks into what has a cache
+def _warn_once() -> None:
     logger.warning(
         "bfloat16 autocast: the recurrence stays float32, as this processor has neither AMX nor AVX512_BF16"
     )

@@ -23,8 +23,8 @@ from ordered_memory.backends.contract import Arguments, Masks, MemoryRecurrence,
 from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
-from ordered_memory.backends.tracing import untraced
 from ordered_memory.checks import is_jit_tracing
+from ordered_memory.tracing import untraced
 
 
 def why_not(inputs: Tensor, modules: Modules) -> str | None:
