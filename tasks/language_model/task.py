@@ -70,10 +70,10 @@ class LanguageModelling:
         train, validation: word ids, (N,) int64.
     """
 
-    batch_options: tuple[str, ...] = ("batch_size", "bptt")
-
     def __init__(self, config: LanguageModelConfig, train: Tensor, validation: Tensor) -> None:
         self.config, self.train, self.validation = config, train, validation
+        slots = ("num_slots",) if config.model == "prpn" else ()
+        self.batch_options: tuple[str, ...] = ("batch_size", "bptt", *slots)
         self._states: dict[bool, list[State]] = {}
 
     def fingerprint(self) -> str:

@@ -98,7 +98,8 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     """
     done = progress.epoch - 1
     epochs = config.epochs - done
-    by_epochs = epochs * progress.seconds / max(1, done)
+    seconds = progress.history[-1]["seconds"] if done else 0.0  # of these epochs
+    by_epochs = max(0.0, epochs * seconds / max(1, done) - (progress.seconds - seconds))
     if config.max_minutes is not None:
         by_minutes = 60 * config.max_minutes - progress.seconds
         if not done or by_minutes < by_epochs:

@@ -73,7 +73,8 @@ class Task(Protocol):
     """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
-    """Options that determine, together with the seed, which examples each batch of an epoch contains."""
+    """Options that must not change within an epoch: with the seed, they determine which examples each batch
+    contains and the shape of what is carried from one batch to the next."""
 
     def fingerprint(self) -> str:
         """Return a digest of the training and validation data.

@@ -6,9 +6,11 @@ validation data only.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -75,6 +77,7 @@ class Trainer:
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
         self.fingerprint = self.task.fingerprint()
+        self.description = _digest(experiment.metadata or {}, leave_out=vars(config))
 
     def restore(self) -> None:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.
@@ -127,6 +130,11 @@ class Trainer:
                 f"{self.run.path}: this run was started with other training or validation data: a data "
                 "option, --seed or a file has changed; use another --run-dir"
             )
+        if rest.get("description", self.description) != self.description:
+            raise UserError(
+                f"{self.run.path}: this run was started with another --encoder or vocabulary, or with other "
+                "files of it; use another --run-dir"
+            )
         rank, states = self.fabric.global_rank, rest["random_states"]
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
@@ -161,6 +169,8 @@ class Trainer:
             while not self.progress.finished:
                 out_of_time = self._train_epoch(interruption, curves)
                 self._end_epoch(curves, out_of_time)
+                if self._stop_code(interruption.requested, False):  # during validation
+                    raise KeyboardInterrupt
         return self.progress
 
     def _train_epoch(self, interruption: Interruption, curves: Curves) -> bool:
@@ -272,12 +282,13 @@ class Trainer:
             "task": task_state,
             "batches": self._batch_options(),
             "data": self.fingerprint,
+            "description": self.description,
         }
         self.fabric.save(self.run.last, state)
         self.saved_step = self.progress.step
 
     def _batch_options(self) -> dict[str, Any]:
-        """The options that determine which examples each batch of an epoch contains."""
+        """The options that must not change within an epoch."""
         return {
             "devices": self.fabric.world_size,
             "seed": self.config.seed,
@@ -324,6 +335,12 @@ class Trainer:
 
 
 _INTERRUPTED, _OUT_OF_TIME = 2, 1
+
+
+def _digest(metadata: dict[str, Any], leave_out: Collection[str]) -> str:
+    """A hash of what a checkpoint says of the model beyond its options."""
+    described = {name: value for name, value in metadata.items() if name not in leave_out}
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 
 def _all_reduce(fabric: Fabric, values: Tensor) -> Tensor:

@@ -451,6 +451,9 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
 
     monkeypatch.setattr(LanguageModelling, "shard", interrupting)
     assert train(tmp_path / "run", *options) == 130
+    if model == "prpn":  # the state that is carried over has as many slots
+        assert train(tmp_path / "run", *options, "--resume", "--num-slots", "9") == 2
+        assert "--num-slots 9: must stay 15 until the end of the epoch" in capsys.readouterr().err
     assert train(tmp_path / "run", *options, "--resume") == 130
     assert train(tmp_path / "run", *options, "--resume") == 0
     assert calls == steps[-1]

@@ -12,6 +12,7 @@ from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import Progress, epoch_text, finished_text, remaining_text
 from tasks.runs.threads import use_threads
+from tasks.runs.trainer import Trainer
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -33,10 +34,19 @@ TINY = [
             {"epoch": 3, "seconds": 150.0},
             "1 of 3 epochs left, about 1 min",
         ),
+        # Within an epoch, of which half is over, and which takes longer than those before.
+        ({"epochs": 50}, {"epoch": 2, "seconds": 120.0, "ended": 80.0}, "49 of 50 epochs left, about 65 min"),
+        (
+            {"epochs": 2, "max_minutes": 5},
+            {"epoch": 2, "seconds": 120.0, "ended": 60.0},
+            "1 of 2 epochs left, about 0 s",
+        ),
     ],
 )
 def test_what_is_over_first_is_what_is_shown(options, progress, expected):
-    assert remaining_text(Progress(**progress), TrainingConfig(**options)) == expected
+    ended = progress.pop("ended", progress.get("seconds"))
+    progress = Progress(**progress, history=[{"seconds": ended}])
+    assert remaining_text(progress, TrainingConfig(**options)) == expected
 
 
 def test_the_line_of_an_epoch_has_its_own_seconds():
@@ -60,6 +70,23 @@ def test_the_line_of_an_epoch_has_its_own_seconds():
 def test_why_a_run_is_over(options, progress, reason):
     text = finished_text(Progress(best_epoch=1, **progress), TrainingConfig(**options))
     assert text == f"finished: {reason}; best epoch 1"
+
+
+def test_an_interrupt_during_the_last_validation_stops_before_the_test(tmp_path, monkeypatch, capfd):
+    end_epoch = Trainer._end_epoch
+
+    def interrupting(self, curves, out_of_time):
+        if self.progress.epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        end_epoch(self, curves, out_of_time)
+
+    monkeypatch.setattr(Trainer, "_end_epoch", interrupting)
+    directory = tmp_path / "run"
+    assert main(["train", "--run-dir", str(directory), *TINY]) == 130
+    assert not (directory / "results.json").exists()
+    assert "interrupted; " in capfd.readouterr().err
+    assert main(["train", "--run-dir", str(directory), *TINY, "--resume"]) == 0
+    assert (directory / "results.json").exists()
 
 
 def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monkeypatch, capfd):

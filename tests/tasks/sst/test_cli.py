@@ -220,6 +220,10 @@ def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
     test_contextual.write_encoder(encoder, seed=1)
     assert main(["predict", "a film", *checkpoint]) == 2
     assert "has changed since training" in capsys.readouterr().err
+    before = (tmp_path / "run" / "config.json").read_text()
+    assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume", "--epochs", "3"]) == 2
+    assert "started with another --encoder" in capsys.readouterr().err
+    assert (tmp_path / "run" / "config.json").read_text() == before
 
 
 def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys, monkeypatch):
