@@ -133,6 +133,11 @@ class EncoderConfig(AdamConfig):
         return self.model in GOLD_TREE_MODELS
 
     @property
+    def may_leave_parameters_unused(self) -> bool:
+        """A batch of single tokens has nothing to compose."""
+        return self.needs_trees or self.model in ("gumbel-tree-lstm", "crvnn")
+
+    @property
     def model_name(self) -> str:
         """The model with its cell and direction, if they are not the default, for the name of a run."""
         cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""

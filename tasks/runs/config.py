@@ -14,8 +14,9 @@ COMPUTE_OPTIONS = frozenset(
         *("strategy", "precision", "backend", "recompute_every", "evaluation_batch_size"),
     ]
 )
-"""Options that do not change what is trained: where a run is saved, how it is logged, what it is computed on.
-Two runs that differ in another option are different experiments."""
+"""Options that two runs of one experiment may differ in: where a run is saved, how it is logged, what it is
+computed on. (--devices multiplies the batch size, and a language model is validated in as many columns as
+--evaluation-batch-size.)"""
 
 
 @dataclass
@@ -90,6 +91,11 @@ class TrainingConfig(RunConfig):
     def architecture(self) -> dict[str, Any]:
         """The options, by name, without which trained weights do not fit or compute something else."""
         return {}
+
+    @property
+    def may_leave_parameters_unused(self) -> bool:
+        """Whether there are batches with which some parameters have no gradient."""
+        return False
 
 
 @dataclass

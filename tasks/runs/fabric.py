@@ -32,11 +32,14 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     """
     if config.devices > MOST_PROCESSES:
         raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
+    strategy: str = config.strategy
+    if config.devices > 1 and config.may_leave_parameters_unused:
+        strategy = "ddp_find_unused_parameters_true"
     try:
         return Fabric(
             accelerator=config.accelerator,
             devices=config.devices,
-            strategy=config.strategy,
+            strategy=strategy,
             precision=config.precision,
             plugins=[SafetensorsIO()],
         )
