@@ -243,7 +243,7 @@ evaluate --checkpoint {listops} --predictions {directory} -> --predictions {dire
 evaluate --checkpoint {listops} --json {under_file} -> {text}
 evaluate --checkpoint {listops} --json '' -> --json .: is a directory
 generate ->
-generate '' -> .: Is a directory
+generate '' -> OUTPUT .: is a directory
 generate {directory} --size 3 -> {directory}
 generate {under_file} --size 3 -> {text}
 generate {missing}/a --size 3 -> {missing}

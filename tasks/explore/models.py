@@ -110,7 +110,7 @@ class ClassifierModel(Model):
         if self.classifier.adapt_to_data is not None:
             with contextlib.redirect_stderr(note):
                 self.classifier.adapt_to_data(self.model, data)
-        traces = example_traces(self.model, data, 0, num_slots or self.num_slots)
+        traces = example_traces(self.model, data, 0, num_slots or self.model.config.test_num_slots)
         return Answer(traces, note.getvalue())
 
     def _data(self, texts: Texts) -> LabelledData:

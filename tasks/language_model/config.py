@@ -28,7 +28,9 @@ class LanguageModelConfig(TrainingConfig):
     such as Mikolov's Penn Treebank."""
     sentences: int = 0
     """Without --data-dir: number of sentences to generate. One tenth is validation data, one tenth test
-    data."""
+    data. As in any text, short sentences occur in several parts."""
+    evaluation_batch_size: int = 256
+    """Number of columns that the text is cut into in validation; the context of each column begins anew."""
     embedding_size: int = 400
     """Embedding size."""
     hidden_size: int = 1150

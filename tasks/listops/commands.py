@@ -13,6 +13,7 @@ from tasks.classifiers.commands import print_answer, show_trees
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.generator import generate, hard_test
 from tasks.listops.task import LISTOPS
+from tasks.runs.files import check_writable_file
 from tasks.runs.options import check_at_least
 
 TestName = Literal[
@@ -76,7 +77,7 @@ class GenerateConfig:
     size: int = 2_000
     """Number of expressions, all different."""
     seed: int = 1
-    """Random seed."""
+    """Random seed; independent of what a training run with this seed generates."""
 
 
 def run_parse(config: ParseConfig) -> None:
@@ -101,8 +102,10 @@ def run_generate(config: GenerateConfig) -> None:
     """
     check_at_least(1, config, "size")
     check_at_least(0, config, "seed")
+    check_writable_file("OUTPUT", config.output)
     if config.test == "standard":
-        drawn = generate(config.size, seed=config.seed)
+        # A run with this seed draws others. (NumPy takes `seed` and `(seed, 0)` for the same.)
+        drawn = generate(config.size, seed=(config.seed, 0, 1))
     else:
         drawn = hard_test(config.test, config.size, seed=config.seed)
     write_tsv(config.output, Dataset.from_expressions(drawn))

@@ -49,12 +49,15 @@ _JOIN = {
 _VARIABLES = [Drawn(bytes([IDS[name]]), table, 0) for name, table in TABLES.items()]
 
 
-def generate(count: int, *, seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
+def generate(
+    count: int, *, seed: int, stream: str | None = None
+) -> tuple[list[list[Pair]], list[list[Pair]]]:
     """Generate training and test data.
 
     Args:
         count: number of pairs to draw; about half of them remain when duplicates are dropped.
         seed: not negative.
+        stream: any word, for other pairs than those of the same seed without it.
     Returns:
         Training and test pairs by number of operations, 0 to 12.
     Raises:
@@ -66,7 +69,8 @@ def generate(count: int, *, seed: int) -> tuple[list[list[Pair]], list[list[Pair
     """
     _check(count, seed)
     groups: list[dict[Pair, None]] = [{} for _ in range(MAX_OPERATIONS + 1)]
-    pairs = _pairs(random.Random(seed), BUDGET)
+    generator = random.Random(seed if stream is None else f"{seed} {stream}")
+    pairs = _pairs(generator, BUDGET)
     for _ in range(count):
         pair = next(pairs)
         groups[min(pair.operations, MAX_OPERATIONS)][pair] = None

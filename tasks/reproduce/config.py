@@ -81,7 +81,8 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     """Stop the runs after this many hours and write the table; the same command continues them."""
     max_minutes: float | None = None
     """Train each run for at most this many minutes; a higher limit continues the runs that a lower one
-    stopped. None for no limit or, with `demo`, for the preset's."""
+    stopped. None for no limit or, with `demo`, for the preset's; runs that an earlier limit stopped then stay
+    as they are."""
     dry_run: bool = False
     """Only list the runs, their states and their remaining times, estimated from a few training steps of each
     configuration."""

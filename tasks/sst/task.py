@@ -50,7 +50,12 @@ def _load_splits(config: SentimentConfig) -> Splits:
     if config.phrases == "sentences":
         learnt = sentences(treebank.train, config.classes)
     else:
-        learnt = phrases(treebank.train, config.classes, merge=config.phrases == "distinct")
+        learnt = phrases(
+            treebank.train,
+            config.classes,
+            merge=config.phrases == "distinct",
+            cased=config.encoder is not None,
+        )
     train = PhraseData(treebank.train, learnt, include_trees=config.needs_trees)
     if treebank.test is None:
         print("there is no test.txt: the final test is on the validation data, which also chose the epoch")
@@ -140,7 +145,8 @@ def _node_accuracies(
 ) -> Accuracies:
     """Accuracy on all labelled nodes; equal phrases are evaluated once and weighted by their count."""
     trees = cast(PhraseData, data).trees
-    nodes = PhraseData(trees, phrases(trees, config.classes, merge=True), include_trees=config.needs_trees)
+    merged = phrases(trees, config.classes, merge=True, cased=config.encoder is not None)
+    nodes = PhraseData(trees, merged, include_trees=config.needs_trees)
     correct = evaluate_on(nodes).correct
     masks: dict[str, NDArray[np.bool_]] = {"all": nodes.lengths > 0}
     for name, (low, high) in PHRASE_LENGTHS.items():

@@ -109,24 +109,27 @@ def read_trees(path: Path) -> list[LabelledTree]:
     return _parse(path, _lines(path))
 
 
-def phrases(trees: Sequence[LabelledTree], classes: Literal[2, 5], *, merge: bool = False) -> list[Phrase]:
+def phrases(
+    trees: Sequence[LabelledTree], classes: Literal[2, 5], *, merge: bool = False, cased: bool = False
+) -> list[Phrase]:
     """List all labelled nodes as examples, with two classes without the neutral ones.
 
-    With `merge`, phrases with the same words (in lower case) and the same class become one example, and
-    `count` is their number. Then Σ count × loss is the total loss over all phrases, for any model that reads
-    a phrase without its context and in lower case.
+    With `merge`, phrases with the same words and the same class become one example, and `count` is their
+    number. Then Σ count × loss is the total loss over all phrases, for any model that reads a phrase without
+    its context.
 
     Args:
         trees: labelled sentences.
         classes: 2 or 5.
         merge: whether to merge equal phrases.
+        cased: whether words that differ in case are different words, as they are for an --encoder.
     Returns:
         Phrases in the order of the sentences; within a sentence children before parents, left before right.
     """
     found: list[Phrase] = []
     places: dict[tuple[tuple[str, ...], int], int] = {}
     for number, tree in enumerate(trees):
-        words = tuple(word.lower() for word in tree.words)
+        words = tuple(word if cased else word.lower() for word in tree.words)
         for (first, last), sentiment in tree.labels.items():
             label = _class(sentiment, classes)
             if label is None:

@@ -97,6 +97,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
     """
     config.set_up()
     config.check()
+    if config.output is not None and config.output.is_dir():
+        raise UserError(f"--output {config.output}: is a directory")
     models = dict(zip(column_names(config.checkpoint), map(load_model, config.checkpoint), strict=True))
     pairs = _get_pairs(config, list(models.values()))
     chosen = spread(pairs, config.limit)

@@ -9,7 +9,7 @@ from tasks.listops.__main__ import main
 from tasks.listops.commands import TestName
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.expressions import parse
-from tasks.listops.generator import HARD_TESTS
+from tasks.listops.generator import HARD_TESTS, generate
 from tests.tasks.reporting.pages import Page, embedded
 
 TINY = [
@@ -130,6 +130,17 @@ def test_generated_files_can_be_evaluated_and_trained_on(run, tmp_path):
     assert main(["train", *TINY, *options]) == 0
 
 
+def test_generated_files_have_other_expressions_than_a_run_with_the_same_seed(tmp_path):
+    assert main(["generate", str(tmp_path / "test.tsv"), "--size", "200"]) == 0
+    write_tsv(tmp_path / "train.tsv", Dataset.from_expressions(generate(200, seed=1)))
+    written, drawn = (
+        {line for line in (tmp_path / name).read_text().splitlines() if len(line) > 80}
+        for name in ("test.tsv", "train.tsv")
+    )
+    assert written
+    assert not written & drawn
+
+
 def test_parse_answers_draws_and_saves(run, tmp_path, capsys):
     words = ["parse", "[MAX 2 9 [MIN 4 7 ] 0 ]", "--checkpoint", str(run / "best.safetensors")]
     assert main([*words, "--heat-map", str(tmp_path / "new" / "map.png")]) == 0
@@ -214,7 +225,7 @@ def test_every_hard_test_can_be_named():
         (["parse", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
         (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),
         (["evaluate", "--data-dir", "/nowhere"], "/nowhere: no such directory"),
-        (["generate", "/nowhere/file.tsv"], "/nowhere/file.tsv: no such directory"),
+        (["generate", "/nowhere/file.tsv"], "OUTPUT /nowhere/file.tsv: there is no directory /nowhere"),
         (["generate", "file.tsv", "--size", "0"], "--size must be at least 1, got 0"),
     ],
 )  # fmt: skip

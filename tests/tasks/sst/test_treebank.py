@@ -188,6 +188,9 @@ def test_phrases_are_the_nodes_of_the_trees(trees, classes):
     ]
     assert phrases(trees, classes, merge=True) == merged
     assert max(phrase.count for phrase in merged) > 1
+    cased = phrases(trees, classes, merge=True, cased=True)
+    assert len(merged) <= len(cased)
+    assert sum(phrase.count for phrase in cased) == sum(phrase.count for phrase in merged)
 
 
 def test_sentences_are_the_roots(trees):
