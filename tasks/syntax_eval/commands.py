@@ -210,7 +210,9 @@ def _notes(
         "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
         "its rows.",
     ]
-    if config.pairs is not None:
+    if config.pairs is None:
+        notes.append("The grammar is small: generated training text has some of the good sentences, too.")
+    else:
         notes.append(
             "Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
             "numbers."
