@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
-from tasks.runs.fabric import SafetensorsIO
+from tasks.runs.fabric import SafetensorsIO, build_fabric
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Scores
 
@@ -315,6 +316,15 @@ def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
     expected, actual = outcome(tmp_path / "sixteen")[0], outcome(tmp_path / "two")[0]
     for one, two in zip(expected, actual, strict=True):
         assert two == pytest.approx(one, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "unused"),
+    [("gold-tree-lstm", True), ("gumbel-tree-lstm", True), ("crvnn", True), ("ordered-memory", False)],
+)
+def test_processes_that_compose_nothing_do_not_wait_for_each_other(model, unused):
+    config = replace(PRESETS["demo"], model=model, devices=2, accelerator="cpu")
+    assert build_fabric(config).strategy._ddp_kwargs.get("find_unused_parameters", False) == unused
 
 
 def test_the_learning_rate_falls_on_a_plateau(tmp_path):
