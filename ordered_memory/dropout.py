@@ -15,6 +15,7 @@ def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tenso
     Returns:
         Tensor of `shape`, drawn from the global generator of its device.
     Example:
+        >>> import torch
         >>> draw_mask((2, 3), 1.0, torch.zeros(1)).sum()
         tensor(0.)
     """
