@@ -139,9 +139,9 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         num_slots=config.num_slots or trained.test_num_slots,
         device=device,
     )
-    print(results_text(results))
     config.write(results)
     config.write_predictions(evaluation.rows(model.classes))
+    print(results_text(results))
 
 
 def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:

@@ -103,12 +103,12 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "known_words": known,
         "columns": config.columns,
     }
+    config.write(results)
+    config.write_predictions(_rows(sentences, text, losses, vocabulary))
     print(
         f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words and ends "
         f"of sentences; {known:.2%} of the words are in the vocabulary"
     )
-    config.write(results)
-    config.write_predictions(_rows(sentences, text, losses, vocabulary))
 
 
 def run_generate(config: GenerateConfig) -> None:

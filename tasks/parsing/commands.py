@@ -187,11 +187,11 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "config": config_to_dict(config),
         **evaluation.summary(),
     }
-    print(results_text(results))
-    write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
-    print(f"\nreport: {output}")
     config.write(results)
     config.write_predictions(evaluation.rows())
+    write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
+    print(results_text(results))
+    print(f"\nreport: {output}")
 
 
 def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:

@@ -58,8 +58,8 @@ def run_score(config: ScoreConfig) -> None:
         "conventions": CONVENTION_NAMES,
         **Evaluation(sentences, trees | baseline_trees(sentences), []).summary(),
     }
-    print(results_text(results))
     config.write(results)
+    print(results_text(results))
 
 
 def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:

@@ -115,11 +115,12 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
     }
     results["notes"] = _notes(config, list(models.values()), lines, len(pairs), len(chosen), seconds)
-    print(results_text(results))
     config.write(results)
     config.write_predictions(one.row(names) for one in scored)
     if config.output is not None:
         write_page(config.output, results)
+    print(results_text(results))
+    if config.output is not None:
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
         raise UserError(

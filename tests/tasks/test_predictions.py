@@ -1,5 +1,6 @@
 """`evaluate --predictions`: a line for each example, which agrees with the results as a whole."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -62,6 +63,24 @@ def test_each_prediction_is_the_answer_to_its_texts(task, small_runs, evaluate):
         assert row["prediction"] == answer.answer
         assert row["probabilities"] == pytest.approx(answer.probabilities, abs=1e-5)
         assert tuple(from_brackets(tree)[0] for tree in row["trees"]) == answer.trees
+
+
+@pytest.mark.parametrize("task", ["listops", "language_model", "parsing", "syntax_eval"])
+def test_files_are_written_also_where_nothing_can_be_printed(task, small_runs, tmp_path, monkeypatch):
+    main = {"parsing": parsing, "syntax_eval": syntax_eval}.get(task) or MAIN[task]
+    results, predictions = tmp_path / "results.json", tmp_path / "predictions.jsonl"
+    checkpoint = small_runs[task if task in small_runs else "language_model"]
+    words = ["--checkpoint", checkpoint, "--json", results, "--predictions", predictions]
+    words += ["--output", tmp_path / "page.html"] if task in ("parsing", "syntax_eval") else []
+
+    def full(*texts, file=None, **options):
+        if file is None and any(texts):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("builtins.print", full)
+    assert main(["evaluate", *map(str, words)]) == 2
+    assert results.exists()
+    assert predictions.exists()
 
 
 def test_a_model_without_trees_predicts_none(tmp_path, evaluate):
