@@ -47,7 +47,7 @@ class Library:
         bf16 = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
         self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and "amx_bf16" in flags else None
         self.dtype = dtype
-        self._text = "\n".join(file.read_text(encoding="utf-8") for file in compiler.files(source))
+        self._text = "\n".join(compiler.read_sources(source))
         self._structs: dict[str, type[Arguments]] = {}
         self.code = _load_code(source, dtype)
         self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)

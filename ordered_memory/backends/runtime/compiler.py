@@ -73,24 +73,26 @@ def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]
     return [*FLAGS, *processor, f"-DDOUBLE={int(double)}", f"-I{HEADERS}", str(source), "-lm"]
 
 
-def files(source: Path) -> list[Path]:
-    """The files that a library is compiled from: the headers of this directory, the C files of its own.
+def read_sources(source: Path) -> list[str]:
+    """Read what a library is compiled from: the headers of this directory, the C files of its own.
 
     Args:
         source: the C file.
+    Returns:
+        The text of each file.
     """
-    return [*sorted(HEADERS.glob("*.h")), *sorted(source.parent.glob("*.[ch]"))]
+    files = [*sorted(HEADERS.glob("*.h")), *sorted(source.parent.glob("*.[ch]"))]
+    return [file.read_text(encoding="utf-8") for file in files]
 
 
 def digest(source: Path, *more: str) -> str:
     """A hexadecimal digest of the sources of a library.
 
     Args:
-        source: the C file; the digest covers all `files` of it.
+        source: the C file; the digest covers all that `read_sources` reads.
         *more: further texts that the digest covers.
     """
-    made_of = [*more, *(file.read_text(encoding="utf-8") for file in files(source))]
-    return hashlib.sha256("\0".join(made_of).encode()).hexdigest()
+    return hashlib.sha256("\0".join([*more, *read_sources(source)]).encode()).hexdigest()
 
 
 def run(flags: Iterable[str], target: Path) -> None:
