@@ -18,3 +18,23 @@ def test_they_are_the_same(monkeypatch, sizes, dtype):
     left, right = torch.randn(k, m, dtype=dtype).t(), torch.randn(n, k, dtype=dtype).t()
     assert_close(products.multiply(left, right), left @ right)
     assert_close(products.multiply(left.contiguous(), right.contiguous()), left @ right)
+
+
+@pytest.mark.parametrize("sizes", [(64, 33, 17), (17, 33, 64)])
+def test_operands_with_gaps_between_their_rows(monkeypatch, sizes):
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(products, "_onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "MIN_ONEDNN_SIZE", 1)
+    m, k, n = sizes
+    for left in (torch.randn(m, k + 5)[:, :k], torch.randn(k, m + 5)[:, :m].t()):
+        for right in (torch.randn(k, n + 5)[:, :n], torch.randn(n, k + 5)[:, :k].t()):
+            assert_close(products.multiply(left, right), left @ right)
+
+
+@pytest.mark.parametrize("sizes", [(64, 33, 17), (17, 33, 64)])
+def test_a_product_is_contiguous_as_the_gradient_of_a_weight_must_be(monkeypatch, sizes):
+    monkeypatch.setattr(products, "_onednn_is_faster", torch.backends.mkldnn.is_available)
+    monkeypatch.setattr(products, "MIN_ONEDNN_SIZE", 1)
+    m, k, n = sizes
+    assert products.multiply(torch.randn(k, m).t(), torch.randn(k, n)).is_contiguous()

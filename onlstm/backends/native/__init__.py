@@ -26,6 +26,7 @@ from onlstm.backends import contract
 from onlstm.backends.contract import Implementation, Inputs
 from onlstm.functional import Recurrence, Weights
 from ordered_memory.backends.operators import Shapes, define
+from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.products import multiply
@@ -74,11 +75,11 @@ class _Native(Implementation):
         rows, size = inputs.weight_hh.shape
         work, masters = sizes[0] * rows * size, size // inputs.chunk_size
         parts = max(1, min(torch.get_num_threads(), masters, work // (2 * MIN_WORK_PER_THREAD)))
-        new, count = inputs.weight_hh.new_empty, len(inputs.tokens)
+        count, dtype = len(inputs.tokens), inputs.weight_hh.dtype
         saved = {
-            "gates": new(count if keep else max(sizes[0], BLOCK), rows),
-            "softmax": new(count if keep else 0, 2 * masters),
-            "cells": new(count if keep else sizes[0], size),
+            "gates": _buffer(count if keep else max(sizes[0], BLOCK), rows, dtype),
+            "softmax": _buffer(count if keep else 0, 2 * masters, dtype),
+            "cells": _buffer(count if keep else sizes[0], size, dtype),
         }
         result = self.new_results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
         written = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
@@ -97,7 +98,7 @@ class _Native(Implementation):
     ) -> list[Tensor]:
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
-        d_gates = torch.empty_like(gates)
+        d_gates = _buffer(*gates.shape, gates.dtype)
         d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
@@ -161,6 +162,11 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
 def _paired(matrix: Tensor) -> Tensor:
     """Convert a matrix (m, k) to bfloat16 and view each pair of numbers as one float32: (m, k / 2)."""
     return matrix.to(torch.bfloat16).contiguous().view(torch.float32)
+
+
+def _buffer(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Uninitialized memory of the pool, (rows, columns), which no result shares."""
+    return buffers.empty(rows * columns * dtype.itemsize).view(dtype).view(rows, columns)
 
 
 def _clone(tensor: Tensor) -> Tensor:

@@ -27,9 +27,21 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
     """
     large = left.shape[0] * right.numel() >= MIN_ONEDNN_SIZE
     if left.dtype == torch.float32 and large and left.numel() and _onednn_is_faster():
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
-        return product
+        if not left.is_contiguous() and right.is_contiguous() and right.numel() < left.numel():
+            return _by_onednn(right.t(), left.t()).t().contiguous()
+        return _by_onednn(left, right)
     return left @ right
+
+
+def _by_onednn(left: Tensor, right: Tensor) -> Tensor:
+    """The product of two matrices by oneDNN.
+
+    oneDNN copies a left operand whose rows are not contiguous, and is hundreds of times slower with a right
+    operand that has gaps between its rows.
+    """
+    dense = right if right.is_contiguous() or right.t().is_contiguous() else right.contiguous()
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, dense.t(), None, "none", [], "")
+    return product
 
 
 @cache
