@@ -449,7 +449,8 @@ def test_denormals_are_flushed_inside_only(library):
 
 
 @pytest.fixture
-def no_buffers():
+def no_buffers(monkeypatch):
+    monkeypatch.setattr(buffers, "MIN_SIZE", 0)
     buffers.clear()
     yield
     buffers.clear()

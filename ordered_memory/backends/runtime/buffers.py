@@ -1,4 +1,4 @@
-"""A pool of large buffers: page faults in new memory take a tenth of an Ordered Memory training step.
+"""A pool of large buffers: page faults in new memory take a tenth of a training step.
 
 The buffers serve as scratch memory and as storage for the backward pass; they are never returned to the user.
 `clear()` returns unused buffers to the system.
@@ -16,6 +16,9 @@ from torch import Tensor
 LIMIT = 4 << 30
 """Maximum total size of unused buffers, in bytes of address space. Only written pages take memory."""
 
+MIN_SIZE = 1 << 20
+"""Size in bytes below which memory does not come from the pool: malloc itself keeps it when it is freed."""
+
 # There is no lock, because one might be held when the process forks. Every operation on the list is atomic.
 _free: list[mmap.mmap] = []
 
@@ -23,12 +26,14 @@ _free: list[mmap.mmap] = []
 def empty(size: int) -> Tensor:
     """An uninitialized 1-D tensor of bytes. Only pages that are written take memory.
 
-    The buffer returns to the pool when the last tensor that shares its storage is freed. The pool never
+    A large buffer returns to the pool when the last tensor that shares its storage is freed. The pool never
     holds more buffers than were in use at one time.
 
     Args:
         size: number of bytes.
     """
+    if size < MIN_SIZE:
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
     buffer = _take(max(size, 1))
     # The tensor's storage keeps this array alive, so both are freed together.
     array = np.frombuffer(buffer, dtype=np.uint8)
