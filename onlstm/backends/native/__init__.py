@@ -98,7 +98,7 @@ class _Native(Implementation):
     ) -> list[Tensor]:
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
-        d_gates = _buffer(*gates.shape, gates.dtype)
+        d_gates = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
         d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
