@@ -9,6 +9,7 @@ from typing import Literal
 
 from tasks.reproduce.layout import Evaluation, Table, Training, trainings_of
 from tasks.reproduce.runs import Run
+from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive, flag
 
@@ -55,6 +56,9 @@ class ExecutorConfig:
     """Number of runs to train at the same time on this machine."""
     threads: int | None = None
     """CPU threads per run; by default, with several --jobs, the cores are divided equally."""
+    precision: Precision = "32-true"
+    """Floating-point precision of training, as in Lightning Fabric; the table says so. Runs that are trained
+    already stay as they are."""
     executor: Literal["here", "slurm"] = "here"
     """`here` runs on this machine; `slurm` submits one Slurm job per run with submitit (pip install
     '.[cluster]')."""
@@ -132,14 +136,16 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     limit = config.max_minutes
     if limit is None and config.demo:
         limit = round(DEMO_MINUTES / len(trainings_of(*table.select(demo=True))), 2)
-    time_options = () if limit is None else ("--max-minutes", str(limit))
+    shared: tuple[str, ...] = ("--precision", config.precision)
+    if limit is not None:
+        shared += ("--max-minutes", str(limit))
     runs = [
         Run(
             training,
             seed,
             config.directory,
             config.preset,
-            (*_data_options(training, config), *time_options),
+            (*_data_options(training, config), *shared),
             tuple((one, _with_data(one, config)) for one in evaluations),
         )
         for seed in range(1, config.seeds + 1)

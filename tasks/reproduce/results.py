@@ -102,6 +102,7 @@ class Results:
         limit = self.runs[0].config.max_minutes
         if limit is not None:
             notes.append(f"Each run was trained for at most {limit:g} minutes.")
+        notes.extend(_precisions(self.runs))
         for run in self.runs:
             state = run.state()
             if state.kind not in TESTED:
@@ -132,6 +133,19 @@ def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: S
             summaries[column] = _summary(found, row.published.get(column))
         lines.append(Line(row.name, bool(row.cells), summaries))
     return Results(name, table, preset, columns, lines, runs)
+
+
+def _precisions(runs: Sequence[Run]) -> list[str]:
+    """A note for every precision but float32 in which runs were trained."""
+    tested = [run for run in runs if run.state().kind in TESTED]
+    names: dict[str, list[str]] = {}
+    for run in tested:
+        names.setdefault(run.saved.precision, []).append(run.name)
+    return [
+        f"Trained with --precision {precision}: {'all' if len(found) == len(tested) else ', '.join(found)}."
+        for precision, found in names.items()
+        if precision != "32-true"
+    ]
 
 
 def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:

@@ -48,7 +48,7 @@ class Run:
         seed: of the run.
         root: directory that contains the directories of all runs.
         preset: of the task.
-        options: further options, for data and training time.
+        options: further options, for data, precision and training time.
         evaluations: pairs of an evaluation of the table and the same evaluation with options for its data.
     """
 

@@ -19,6 +19,10 @@ computed on. (--devices multiplies the batch size, and a language model is valid
 --evaluation-batch-size.)"""
 
 
+Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
+"""Floating-point precision of a training run."""
+
+
 @dataclass
 class RunConfig:
     """Run directory, logging and hardware."""
@@ -43,7 +47,7 @@ class RunConfig:
     """Number of devices, with one process each."""
     strategy: Literal["auto", "ddp"] = "auto"
     """Distributed strategy of Lightning Fabric."""
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    precision: Precision = "32-true"
     """Floating-point precision, as in Lightning Fabric."""
 
     def check(self) -> None:

@@ -162,6 +162,16 @@ def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_pat
     assert commands["train"] == 2
 
 
+def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, commands):
+    said = "Trained with --precision"
+    notes = [note for note in asked(tmp_path, precision="64-true")["notes"] if note.startswith(said)]
+    assert notes == [f"{said} 64-true: all."]
+    both = asked(tmp_path, seeds=2)  # the first run stays as it is
+    name, _ = (run.name for run in runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, seeds=2)))
+    assert [note for note in both["notes"] if note.startswith(said)] == [f"{said} 64-true: {name}."]
+    assert commands == {"train": 2, "evaluate": 2}
+
+
 def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
     table = Table("Wild", ("100", "200"), (row("lstm", "--learning-rate", "1e30"),))
     monkeypatch.setitem(TABLES, "tiny", table)
