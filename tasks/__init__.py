@@ -25,11 +25,13 @@ DEPENDENCIES = (
 
 
 def check_dependencies() -> None:
-    """Check, before anything slow is imported, that the dependencies of the tasks are installed.
+    """Check, before anything slow is imported, that the tasks can run here.
 
     Raises:
-        ModuleNotFoundError: some are missing; the message names all of them.
+        ModuleNotFoundError: dependencies are missing, and the message names all of them; or this is Windows.
     """
+    if find_spec("fcntl") is None:
+        raise ModuleNotFoundError("the tasks run on Linux and macOS; on Windows, use WSL", name="fcntl")
     missing = [name for name in DEPENDENCIES if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(

@@ -122,6 +122,12 @@ def test_the_tasks_name_what_is_not_installed(monkeypatch):
         tasks.check_dependencies()
 
 
+def test_on_windows_the_tasks_say_what_to_use(monkeypatch):
+    monkeypatch.setattr("tasks.find_spec", lambda name: None if name == "fcntl" else True)
+    with pytest.raises(ModuleNotFoundError, match="the tasks run on Linux and macOS; on Windows, use WSL"):
+        tasks.check_dependencies()
+
+
 def test_what_the_tasks_need_is_their_extra():
     project = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["tasks"]
