@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from onlstm import ONLSTM
 from onlstm.backends import BACKENDS
+from ordered_memory.backends.native import multiplies_bfloat16
 from ordered_memory.backends.registry import BackendError
 from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import MeasurementConfig
-from tasks.benchmark.contender import FLOOR, LSTM, RELEASED, Contender
+from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender
 from tasks.benchmark.contenders import batch_contender
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.machine import describe, machine_line
@@ -91,6 +92,7 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
         raise UserError(str(error)) from None
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
+    bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()
     for name in BACKENDS:
         own = copy.deepcopy(layer)
         own.backend = name
@@ -100,8 +102,13 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             skipped[name] = str(error)
             continue
         contenders[name] = _contender(own, batches)
+        if bfloat16 and name == "native":
+            contenders["native, bfloat16"] = _contender(copy.deepcopy(own), batches, bfloat16=True)
     ours = next(iter(contenders))
-    contenders[LSTM] = _contender(nn.LSTM(size.F, size.H, device=config.device), batches)
+    lstm = nn.LSTM(size.F, size.H, device=config.device)
+    contenders[LSTM] = _contender(lstm, batches)
+    if bfloat16:
+        contenders["nn.LSTM, bfloat16"] = _contender(copy.deepcopy(lstm), batches, bfloat16=True)
     difference = None
     if config.released_code is not None:
         released = build_released(config.released_code, layer)
@@ -110,6 +117,8 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             released, batches, lambda batch: _run_released(released, batch.inputs)
         )
     contenders[FLOOR] = _Products(layer, x)
+    if bfloat16:
+        contenders[FLOOR_BF16] = _Products(layer, x, torch.bfloat16)
     times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
     figures = contender_figures(times, "tokens", size.T * size.B)
     return {
@@ -133,9 +142,15 @@ def _text(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _contender(lstm: nn.Module, batches: list[Batch]) -> Contender:
-    """An ON-LSTM or nn.LSTM, whose output is (T, B, H)."""
-    return batch_contender(lstm, batches, lambda batch: lstm(batch.inputs)[0])
+def _contender(lstm: nn.Module, batches: list[Batch], *, bfloat16: bool = False) -> Contender:
+    """An ON-LSTM or nn.LSTM, whose output is (T, B, H); with `bfloat16` under autocast."""
+
+    def forward(batch: Batch) -> Tensor:
+        with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=bfloat16):
+            output: Tensor = lstm(batch.inputs)[0]
+        return output
+
+    return batch_contender(lstm, batches, forward)
 
 
 class _Products:
@@ -143,14 +158,19 @@ class _Products:
 
     There is one for the input and one per step. Training adds one per step, one for the gradient of the input
     and two for those of the weights.
+
+    Args:
+        layer: gives the weights.
+        x: its input, (T, B, F).
+        dtype: of the operands.
     """
 
-    def __init__(self, layer: ONLSTM, x: Tensor) -> None:
-        self.weight_i = layer.weight_ih_l0.detach()
-        self.weight: Tensor = layer.weight_hh_l0.detach()  # type: ignore[operator]
-        self.steps, self.tokens = len(x), x.flatten(0, 1)
-        self.gates = torch.randn(len(self.tokens), len(self.weight), device=x.device)
-        self.hidden = torch.randn(len(self.tokens), layer.hidden_size, device=x.device)
+    def __init__(self, layer: ONLSTM, x: Tensor, dtype: torch.dtype = torch.float32) -> None:
+        self.weight_i: Tensor = layer.weight_ih_l0.detach().to(dtype)
+        self.weight: Tensor = layer.weight_hh_l0.detach().to(dtype)  # type: ignore[operator]
+        self.steps, self.tokens = len(x), x.flatten(0, 1).to(dtype)
+        self.gates = torch.randn(len(self.tokens), len(self.weight), device=x.device).to(dtype)
+        self.hidden = torch.randn(len(self.tokens), layer.hidden_size, device=x.device).to(dtype)
 
     def training_step(self, index: int) -> Callable[[], None]:
         return self._train
