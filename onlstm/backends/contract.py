@@ -158,7 +158,7 @@ def gradients(
     d_hidden: Tensor,
     d_cell: Tensor,
     wanted: list[bool],
-    operand: torch.dtype | None = None,
+    rounded: Tensor | None = None,
     multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
 ) -> list[Tensor]:
     """The gradients of the inputs, from those that the backward loop has computed.
@@ -169,20 +169,20 @@ def gradients(
         d_gates: gradient of the pre-activations, (P, G).
         d_hidden, d_cell: gradients of the initial state, (B, H).
         wanted: for each of `Implementation.differentiable`, whether its gradient is needed.
-        operand: dtype of the operands of matrix products; None for that of `d_gates`.
+        rounded: `d_gates` in the dtype of the operands of matrix products; None for `d_gates` itself.
         multiply: computes the product of two matrices of that dtype.
     Returns:
         The needed gradients.
     """
-    rounded = d_gates.to(operand or d_gates.dtype)
+    left = d_gates if rounded is None else rounded
 
     def times(left: Tensor, right: Tensor) -> Tensor:
         return multiply(left, right.to(left.dtype)).to(d_gates.dtype)
 
     found: tuple[Callable[[], Tensor], ...] = (
-        lambda: times(rounded, inputs.weight_ih),
-        lambda: times(rounded.t(), inputs.tokens),
-        lambda: times(rounded.t(), _previous_hidden(inputs, output)),
+        lambda: times(left, inputs.weight_ih),
+        lambda: times(left.t(), inputs.tokens),
+        lambda: times(left.t(), _previous_hidden(inputs, output)),
         lambda: d_gates.sum(0),
         lambda: d_hidden,
         lambda: d_cell,

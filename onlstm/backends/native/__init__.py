@@ -99,6 +99,9 @@ class _Native(Implementation):
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
         d_gates = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
+        rounded, pairs = None, _multiplies_pairs(inputs)
+        if inputs.bfloat16 and _library(inputs).multiplies_bfloat16:
+            rounded = _buffer(gates.shape[0], gates.shape[1], torch.bfloat16)
         d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
@@ -106,15 +109,17 @@ class _Native(Implementation):
         )
         given = {"d_output": d_output, "d_forget_distance": d_forget_distance}
         given |= {"d_input_distance": d_input_distance, "gates": gates, "softmax": softmax, "cells": cells}
-        written = {
+        written: dict[str, Tensor | None] = {
             "d_gates": d_gates,
             "d_master_gates": d_master_gates,
             "d_hidden": d_hidden,
             "d_cell": d_cell,
+            "bf16_d_gates": rounded if pairs else None,
         }
         _run("backward", inputs, int(parts), True, **given, **written)
-        operand = torch.bfloat16 if inputs.bfloat16 and _library(inputs).multiplies_bfloat16 else None
-        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted, operand, multiply)
+        if rounded is not None and not pairs:
+            rounded.copy_(d_gates)
+        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted, rounded, multiply)
 
 
 def _library(inputs: Inputs) -> Library:
@@ -122,6 +127,12 @@ def _library(inputs: Inputs) -> Library:
     if isinstance(library, str):
         raise RuntimeError(f"backend 'native' cannot run here: {library}")
     return library
+
+
+def _multiplies_pairs(inputs: Inputs) -> bool:
+    """Whether the C code multiplies pairs of bfloat16 numbers: rows of operands need an even size."""
+    even = inputs.tokens.shape[1] % 2 == 0 and inputs.weight_hh.shape[1] % 2 == 0
+    return inputs.bfloat16 and even and _library(inputs).multiplies_pairs
 
 
 def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor | None) -> None:
@@ -132,7 +143,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
     library = _library(inputs)
     if inputs.bfloat16 and library.dtype == torch.float32 and not library.multiplies_bfloat16:
         warn_float32_products()
-    pairs = inputs.bfloat16 and library.multiplies_pairs and features % 2 == 0 and size % 2 == 0
+    pairs = _multiplies_pairs(inputs)
     sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep), int(pairs))
     struct: Any = library.struct("Pass")(*sizes)
     tensors: dict[str, Tensor | None] = {
@@ -155,7 +166,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
     struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
     library.code.workspace_size.restype = ctypes.c_int64
     size = library.code.workspace_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(workspace=inputs.weight_hh.new_empty(size))
+    struct.point(workspace=_buffer(1, size, inputs.weight_hh.dtype))
     run_team(library, function, struct, parts)
 
 

@@ -24,6 +24,7 @@ typedef struct {
     scalar_t *d_hidden, *d_cell;                /* (B, H): gradients of the final state, then of the initial one */
     scalar_t *d_master_gates;                   /* (B, 2M): of f̃ and ĩ of one step */
     bf16_t *bf16_hidden;                        /* h of one step as pairs, (B, H); null without pairs */
+    bf16_t *bf16_d_gates;                       /* d_gates as pairs, (P, G); null without pairs */
     scalar_t *workspace;                        /* (workspace_size) */
     int64_t *barrier;                           /* (2): initialized with zeros; see barrier.h */
 } Pass;

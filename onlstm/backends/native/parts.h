@@ -21,13 +21,11 @@ static int64_t operand_size(const Pass *p, int64_t size) { return p->bf16_pairs 
 /* Number of elements of the workspace of a part for one row: f̃ and ĩ of all units, and their logits. */
 static int64_t row_workspace(const Pass *p) { return 2 * (p->H + p->M); }
 
-/* Number of elements of the workspace of a part: for one row, then its packed weights, then d_gates of a step as pairs.
-   Rounded up to cache lines. */
+/* Number of elements of the workspace of a part: for one row, then its packed weights. Rounded up to cache lines. */
 static int64_t part_workspace(const Pass *p, int64_t backward) {
     int64_t chunks = (p->M + p->parts - 1) / p->parts;
     int64_t packed = backward ? packed_size(p->G, chunks * p->C) : packed_size(p->H + p->I, chunks * (4 * p->C + 2));
-    int64_t bf16_d_gates = backward && p->bf16_pairs ? p->B * p->G / 2 : 0;
-    return (packed + row_workspace(p) + bf16_d_gates + 63) / 64 * 64;
+    return (packed + row_workspace(p) + 63) / 64 * 64;
 }
 
 int64_t workspace_size(const Pass *p, int64_t backward) { return p->parts * part_workspace(p, backward); }

@@ -124,17 +124,16 @@ void backward(const void *arguments, int64_t thread, int64_t threads) {
         for (int64_t part = thread; part < p->parts; part += threads)
             for (int64_t r = 0; r < rows; r++) step_backward(p, part, t, r, p->workspace + part * stride);
         wait_for_all(p->barrier, threads);
-        for (int64_t r = part_start(rows, thread, threads); r < part_start(rows, thread + 1, threads); r++)
+        for (int64_t r = part_start(rows, thread, threads); r < part_start(rows, thread + 1, threads); r++) {
+            int64_t at = (p->first_token[t] + r) * G;
             master_gates_backward(p, t, r);
+            if (p->bf16_pairs) to_bf16(G, p->d_gates + at, p->bf16_d_gates + at);
+        }
         wait_for_all(p->barrier, threads);
         for (int64_t part = thread; part < p->parts; part += threads) {
             scalar_t *packed = p->workspace + part * stride + row_workspace(p);
-            const scalar_t *d_gates = p->d_gates + p->first_token[t] * G;
-            if (p->bf16_pairs) {
-                scalar_t *bf16_d_gates = packed + packed_size(k, num_units(p, part));
-                to_bf16(rows * G, d_gates, (bf16_t *)bf16_d_gates);
-                d_gates = bf16_d_gates;
-            }
+            int64_t at = p->first_token[t] * G;
+            const scalar_t *d_gates = p->bf16_pairs ? (const scalar_t *)(p->bf16_d_gates + at) : p->d_gates + at;
             gemm_packed(rows, num_units(p, part), k, d_gates, packed, p->d_hidden + first_unit(p, part), H, 0,
                         p->bf16_pairs);
         }
