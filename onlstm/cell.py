@@ -37,7 +37,7 @@ class ONLSTMCell(nn.Module):
         dtype: dtype of the parameters.
         chunk_size: C, number of units per entry of a master gate; must divide H.
     Raises:
-        TypeError: an argument has the wrong type.
+        TypeError: a size is not an int, or `bias` is not a bool.
         ValueError: an argument is out of range, or `chunk_size` does not divide `hidden_size`.
     Example:
         >>> hidden, cell = ONLSTMCell(10, 20, chunk_size=4)(torch.randn(3, 10))
@@ -59,7 +59,7 @@ class ONLSTMCell(nn.Module):
         chunk_size: int = 1,
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, 1, bias, False, chunk_size)
+        check_sizes(input_size, hidden_size, 1, chunk_size, bias=bias)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias

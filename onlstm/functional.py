@@ -20,8 +20,8 @@ class MasterGates(NamedTuple):
     """The master gates at one step: which levels of the hierarchy are erased and written.
 
     Args:
-        forget: f̃, (B, M), non-decreasing; its last entry is 1.
-        input: ĩ, (B, M), non-increasing; its last entry is always 0, so that the last chunk is never
+        forget: f̃, (B, M), non-decreasing; its last entry is 1 up to rounding.
+        input: ĩ, (B, M), non-increasing; its last entry is 0 up to rounding, so that the last chunk is never
             written. This follows from the paper's definition.
     """
 
@@ -49,7 +49,7 @@ def master_gates(forget_logits: Tensor, input_logits: Tensor) -> MasterGates:
         forget_logits: (B, M).
         input_logits: (B, M).
     Returns:
-        Both gates, (B, M), entries in [0, 1].
+        Both gates, (B, M), entries in [0, 1] up to rounding.
     Example:
         >>> master_gates(torch.zeros(1, 4), torch.zeros(1, 4)).forget
         tensor([[0.2500, 0.5000, 0.7500, 1.0000]])

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onlstm.backends import BACKENDS
 from onlstm.layer import ONLSTM, Distances
 from onlstm.parameters import State
-from ordered_memory.checks import check_fraction, check_positive, check_tensor
+from ordered_memory.checks import check_fraction, check_name, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 
@@ -40,6 +41,23 @@ class LanguageModelOutput(NamedTuple):
     distances: Distances | None
 
 
+def _fraction(name: str) -> Any:
+    """A property whose value is a probability.
+
+    Args:
+        name: name of the property, for the error message.
+    """
+
+    def read(model: nn.Module) -> Any:
+        return getattr(model, f"_{name}")
+
+    def write(model: nn.Module, value: float) -> None:
+        check_fraction(**{name: value})
+        setattr(model, f"_{name}", value)
+
+    return property(read, write)
+
+
 class LanguageModelBase(nn.Module, HubMixin):
     """Base class of word language models: word embedding, locked dropout, output layer.
 
@@ -54,11 +72,12 @@ class LanguageModelBase(nn.Module, HubMixin):
         ValueError: `embedding_dropout` is out of range, or there are not V words.
     """
 
+    embedding_dropout = _fraction("embedding_dropout")
+
     usage = """
 import torch
 
-words = model.vocabulary[:3]
-ids = torch.tensor([[model.vocabulary.index(word)] for word in words])
+ids = torch.tensor([[0], [1], [2]])  # one sequence of three words: their places in model.vocabulary
 print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
 
     def __init__(
@@ -71,7 +90,6 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         embedding_dropout: float,
         vocabulary: Sequence[str] | None = None,
     ) -> None:
-        check_fraction(embedding_dropout=embedding_dropout)
         if vocabulary is not None and len(vocabulary) != vocabulary_size:
             raise ValueError(
                 f"vocabulary must have vocabulary_size={vocabulary_size} words, got {len(vocabulary)}"
@@ -157,6 +175,10 @@ class LanguageModel(LanguageModelBase):
         torch.Size([5, 3, 10])
     """
 
+    input_dropout = _fraction("input_dropout")
+    hidden_dropout = _fraction("hidden_dropout")
+    output_dropout = _fraction("output_dropout")
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -184,12 +206,7 @@ class LanguageModel(LanguageModelBase):
             num_layers=num_layers,
             chunk_size=chunk_size,
         )
-        check_fraction(
-            input_dropout=input_dropout,
-            hidden_dropout=hidden_dropout,
-            output_dropout=output_dropout,
-            weight_dropout=weight_dropout,
-        )
+        check_name("backend", backend, ["auto", *BACKENDS])
         last = embedding_size if tied else hidden_size
         super().__init__(
             vocabulary_size,
@@ -203,7 +220,6 @@ class LanguageModel(LanguageModelBase):
         self.input_dropout = input_dropout
         self.hidden_dropout = hidden_dropout
         self.output_dropout = output_dropout
-        self._weight_dropout = weight_dropout
         sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last]
         if recurrent == "onlstm" and tied and embedding_size % chunk_size:
             raise ValueError(
@@ -216,6 +232,7 @@ class LanguageModel(LanguageModelBase):
             else nn.LSTM(features, units)
             for features, units in itertools.pairwise(sizes)
         )
+        self.weight_dropout = weight_dropout
         self.reset_parameters()
 
     @property
@@ -250,7 +267,8 @@ class LanguageModel(LanguageModelBase):
     ) -> LanguageModelOutput:
         """Read a batch of text.
 
-        The output at a position depends only on earlier words, so padding at the end has no effect on it.
+        The output at a position depends only on this and earlier words, so padding at the end has no effect
+        on it.
 
         Args:
             tokens: word ids, (T, B) int64.

@@ -65,7 +65,8 @@ class ONLSTM(nn.Module):
     rows: the common idiom `bias[n // 4 : n // 2] = 1` sets other rows. Use `set_forget_bias`.
 
     According to the paper's equations, the last C units are never written: their cell state remains c_0, and
-    if that is zero, their output is zero. This is a small part of the units if C is much smaller than H.
+    if that is zero, their output is zero, up to rounding. This is a small part of the units if C is much
+    smaller than H.
 
     Args:
         input_size: number of features of a token.
@@ -78,14 +79,14 @@ class ONLSTM(nn.Module):
         proj_size: must be 0: ON-LSTM has no projections. The argument is here for compatibility with nn.LSTM.
         device: device of the parameters.
         dtype: dtype of the parameters.
-        chunk_size: C, number of units per entry of a master gate; must divide H. With C = H the output is
-            always zero, and there is a warning.
+        chunk_size: C, number of units per entry of a master gate; must divide H. With C = H no unit is ever
+            written, and there is a warning.
         weight_dropout: probability p of dropping a recurrent weight (DropConnect), in [0, 1]; the others are
             divided by 1 - p. One mask is drawn per layer, direction and call.
         backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
             `onlstm.backends.BACKENDS`. All give the same results.
     Raises:
-        TypeError: an argument has the wrong type.
+        TypeError: a size is not an int, or a flag is not a bool.
         ValueError: an argument is out of range, or `chunk_size` does not divide `hidden_size`.
     Example:
         >>> lstm = ONLSTM(10, 20, num_layers=2, chunk_size=5)
@@ -120,7 +121,8 @@ class ONLSTM(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, num_layers, bias, batch_first, chunk_size)
+        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+        check_sizes(input_size, hidden_size, num_layers, chunk_size, **flags)
         if proj_size != 0:
             raise ValueError(f"proj_size must be 0: ON-LSTM has no projections, got {proj_size}")
         check_fraction(dropout=dropout, weight_dropout=weight_dropout)
@@ -165,7 +167,7 @@ class ONLSTM(nn.Module):
         Args:
             value: the sum of both biases; 1 is the common choice for LSTMs.
         Raises:
-            ValueError: the layer has no biases.
+            ValueError: the layer has no biases, or one is parametrized.
         Example:
             >>> lstm = ONLSTM(10, 20, chunk_size=5)
             >>> lstm.set_forget_bias(1.0)

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.checks import check_device, check_dtype, check_tensor
+from ordered_memory.checks import check_device, check_dtype, check_flags, check_tensor
 
 State = tuple[Tensor, Tensor]
 """Hidden state and cell state, (h, c)."""
@@ -62,8 +62,11 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
         hidden_size: H.
         value: the value of the sum.
     Raises:
-        ValueError: `module` has no biases.
+        ValueError: `module` has no biases, or one is parametrized.
     """
+    parametrized = [name for name in getattr(module, "parametrizations", {}) if name.startswith("bias")]
+    if parametrized:
+        raise ValueError(f"{parametrized[0]} is parametrized: set the parameters that it is computed from")
     biases = [(name, p) for name, p in module.named_parameters(recurse=False) if name.startswith("bias")]
     if not biases:
         raise ValueError("expected biases to set, got a module with bias=False")
@@ -71,22 +74,18 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
         nn.init.constant_(parameter[hidden_size : 2 * hidden_size], value if "_ih" in name else 0.0)
 
 
-def check_sizes(
-    input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, chunk_size: int
-) -> None:
+def check_sizes(input_size: int, hidden_size: int, num_layers: int, chunk_size: int, **flags: bool) -> None:
     """Check the arguments of a constructor. The types of exceptions are those of nn.LSTM.
 
     Args:
         input_size, hidden_size, num_layers: positive integers.
-        bias, batch_first: flags.
         chunk_size: must divide `hidden_size`. If they are equal, there is a warning.
+        **flags: by name.
     Raises:
         TypeError: a flag is not a bool, or a size is not an int.
         ValueError: a size is not positive, or `chunk_size` does not divide `hidden_size`.
     """
-    for name, flag in (("bias", bias), ("batch_first", batch_first)):
-        if not isinstance(flag, bool):
-            raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
+    check_flags(**flags)
     sizes = {
         "input_size": input_size,
         "hidden_size": hidden_size,
@@ -103,7 +102,7 @@ def check_sizes(
     if hidden_size == chunk_size:
         warnings.warn(
             f"with hidden_size=chunk_size={chunk_size} there is one chunk, and the last is never written: "
-            "the output is always zero",
+            "the output is zero unless an initial cell state is given",
             stacklevel=3,
         )
 

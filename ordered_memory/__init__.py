@@ -16,7 +16,7 @@ from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
 
 __version__ = "0.2.0"
 
-# `torch.load(weights_only=True)` accepts a pickled layer, its output and its state.
+# `torch.load(weights_only=True)` accepts a pickled layer, its padded output and its state.
 add_safe_globals(
     [
         OrderedMemory,

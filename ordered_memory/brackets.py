@@ -58,13 +58,20 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     Parentheses need no spaces around them: `((a b) c)` is `( ( a b ) c )`. In `(S (NP the cat) sat)` a word
     after "(" may be a label or the first leaf; only the caller knows which.
 
+    Without `labels`, text in the format of the Penn Treebank is refused. It is recognized by all of this:
+
+    - At least one word follows its "(" without a space. No other space beside a parenthesis matters. Text
+      that has one after every "(", as `to_brackets` writes it, is never refused.
+    - Every "(" is followed by a label, and then by either one word or constituents only. The outermost "("
+      may be without a label, around one constituent.
+    - There are two constituents side by side, or the outermost "(" has no label. So `(NP (NN cats))` is not
+      recognized, because it could be `(a (b c))`.
+
     Args:
         text: one tree of parentheses and words.
         labels: True: the first word after each "(" is a label. Labels are dropped, and a constituent with one
             child is replaced by that child. False: every word is a leaf. None: as False, but text in the
-            format of the Penn Treebank, where every "(" is followed by a label and every word has brackets of
-            its own, raises an error. (A tree over one word, such as `(NP (NN cats))`, is not recognized,
-            because it could be `(a (b c))`.)
+            format of the Penn Treebank raises an error.
     Returns:
         The tree and its tokens.
     Raises:
@@ -120,7 +127,7 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
 
 
 def _looks_labelled(text: str) -> bool:
-    """Whether every word can be a label or has brackets of its own, as in the Penn Treebank.
+    """Whether text is in the format of the Penn Treebank, by the rules of `from_brackets`.
 
     Right-branching trees such as `(a (b c))` do not count: with labels they would have one word.
     """

@@ -6,13 +6,15 @@ import numbers
 import operator
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from ordered_memory.tracing import constant
 
-INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+INTEGERS = UNSIGNED | {torch.int8, torch.int16, torch.int32, torch.int64}
 CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 
 
@@ -27,6 +29,19 @@ def check_positive(**arguments: int) -> None:
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def check_flags(**arguments: bool) -> None:
+    """Check arguments that must be True or False.
+
+    Args:
+        **arguments: values by name.
+    Raises:
+        TypeError: an argument is not a bool.
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def check_fraction(**arguments: float) -> None:
@@ -180,49 +195,83 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
     if lengths is None:
         return None
     steps, batch_size = inputs.shape[:2]
-    try:
-        values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"lengths must be one integer for each sequence, got {lengths!r}") from None
-    if values.numel() == 0:
-        values = values.to(torch.int64)  # an empty list has no dtype of its own
-    if values.dtype not in INTEGERS or values.dim() != 1 or values.device.type != "cpu":
+    values = _one_per_sequence(lengths, batch_size)
+    if values.device.type != "cpu":
         raise ValueError(
-            "lengths must be one integer for each sequence, on the CPU, "
-            f"got shape {tuple(values.shape)}, dtype {values.dtype}, device {values.device}"
+            f"lengths must be on the CPU, got shape {tuple(values.shape)}, dtype {values.dtype}, "
+            f"device {values.device}"
         )
-    if values.shape[0] != batch_size:
-        raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
     if (
         torch.compiler.is_compiling()
     ):  # tracing does not see the values, so the graph checks them when it runs
         fits = ((values >= 1) & (values <= steps)).all()
         torch._assert_async(fits, "lengths must lie in 1..T")  # the value of T in the message would fix T
-        return values.to(inputs.device, torch.int64)
-    for i, length in enumerate(values.tolist()):
-        if not 1 <= length <= steps:
-            raise ValueError(f"lengths must lie in 1..{steps} (T), got lengths[{i}] = {length}")
+        return values.to(inputs.device)
+    _check_range(values.tolist(), steps)
     if not is_jit_tracing() and bool((values == steps).all()):  # a trace is for other lengths, too
         return None
-    return values.to(inputs.device, torch.int64)
+    return values.to(inputs.device)
 
 
 def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
-    """Check the lengths of sequences and return them as ints.
+    """Check the lengths of sequences as `check_lengths` does, and return them as ints.
 
     Args:
-        lengths: the caller's argument, (B,); None if every sequence has T tokens.
+        lengths: the caller's argument, (B,), on any device; None if every sequence has T tokens.
         batch_size: B.
         longest: T.
+    Returns:
+        B lengths.
     Raises:
-        TypeError: a length is not an integer.
-        ValueError: not one length in 1..T for each sequence.
+        ValueError: not one integer in 1..T for each sequence, or the sequences have no tokens.
     """
-    given = [longest] * batch_size if lengths is None else lengths
-    sizes = [operator.index(length) for length in given]
-    if len(sizes) != batch_size:
-        raise ValueError(f"expected lengths of {batch_size} sequences, got {len(sizes)}")
-    for place, size in enumerate(sizes):
-        if not 1 <= size <= longest:
-            raise ValueError(f"expected lengths in 1..{longest}, got lengths[{place}] = {size}")
+    if batch_size and longest < 1:
+        raise ValueError(f"expected sequences of at least one token, got T = {longest}")
+    if lengths is None:
+        return [longest] * batch_size
+    sizes: list[int] = _one_per_sequence(lengths, batch_size).tolist()
+    _check_range(sizes, longest)
     return sizes
+
+
+def _one_per_sequence(lengths: Tensor | Sequence[int], batch_size: int) -> Tensor:
+    """The lengths as (B,) int64, if they are one integer for each sequence. Their range is not looked at."""
+    try:
+        values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(_as_ints(lengths), device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"lengths must be one integer for each sequence, got {lengths!r}") from None
+    if values.numel() == 0:
+        values = values.to(torch.int64)  # an empty list has no dtype of its own
+    if values.dtype not in INTEGERS or values.dim() != 1:
+        raise ValueError(
+            "lengths must be one integer for each sequence, "
+            f"got shape {tuple(values.shape)}, dtype {values.dtype}"
+        )
+    if values.shape[0] != batch_size:
+        raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
+    return values.to(torch.int64)
+
+
+def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
+    """The entries of a list, tuple or array of integers as ints; anything else as it is.
+
+    PyTorch takes neither every array of integers (read-only, reversed, of another byte order) nor every NumPy
+    integer, and takes booleans beside integers for integers. `torch.compile` traces none of this.
+    """
+    if torch.compiler.is_compiling():
+        return lengths
+    if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
+        ints: list[int] = lengths.tolist()
+        return ints
+    if isinstance(lengths, (list, tuple)):
+        for one in lengths:
+            if isinstance(one, (bool, np.bool_)) or (isinstance(one, Tensor) and one.dtype is torch.bool):
+                raise TypeError("a boolean is not a length")
+        return [operator.index(one) for one in lengths]
+    return lengths
+
+
+def _check_range(lengths: Sequence[int], steps: int) -> None:
+    for i, length in enumerate(lengths):
+        if not 1 <= length <= steps:
+            raise ValueError(f"lengths must lie in 1..{steps} (T), got lengths[{i}] = {length}")

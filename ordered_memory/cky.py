@@ -18,6 +18,8 @@ from ordered_memory.trees import Tree, from_chart
 
 SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
 """Maximum batch of CKY: number of sentences, and number of sentences times T³ (about 200 MB)."""
+WITHOUT_FLOAT64 = {"mps"}
+"""Types of devices that cannot compute in float64."""
 
 
 def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
@@ -36,24 +38,30 @@ def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
         distances: d, (B, T); values after the end of a sentence do not affect its spans.
         temperature: τ > 0, in master-gate entries.
     Returns:
-        (B, T, T) float64, the argument of `cky`: score(i, j) for i < j, else 0.
+        (B, T, T) float64, the argument of `cky`: score(i, j) for i < j, else 0; on the CPU if the device of
+        the distances has no float64.
     Raises:
-        ValueError: the temperature is not positive.
+        TypeError: the distances are not a tensor.
+        ValueError: the distances have other axes or are complex, or the temperature is not positive.
     Example:
         >>> span_scores(torch.tensor([[0.0, 1.0, 2.0]]))[0, 1].tolist()
         [0.0, 0.0, -2.0]
     """
-    if not temperature > 0:
-        raise ValueError(f"expected temperature > 0, got {temperature}")
-    size = distances.shape[1]
-    above = torch.ones(size, size, dtype=torch.bool, device=distances.device).triu(1)
-    d = (distances.double() / temperature)[:, None, :].expand(-1, size, -1)
-    sums = d.masked_fill(~above, -torch.inf).logcumsumexp(-1)
+    check_tensor("distances", distances)
+    if distances.dim() != 2:
+        raise ValueError(f"expected distances to be (B, T), got shape {tuple(distances.shape)}")
+    check_temperature(temperature)
+    d = as_float64("distances", distances) / temperature
+    size = d.shape[1]
+    above = torch.ones(size, size, dtype=torch.bool, device=d.device).triu(1)
+    sums = d[:, None, :].expand(-1, size, -1).masked_fill(~above, -torch.inf).logcumsumexp(-1)
     return torch.where(above, -sums, 0.0)
 
 
 def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[Tree]:
     """The binary trees with the highest total span score, by dynamic programming in torch-struct.
+
+    It computes in float64, on the CPU if the device of the scores has none.
 
     Args:
         scores: (B, T, T), any real dtype: entry (i, j) is the score of the span i..j, both inclusive.
@@ -63,7 +71,8 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
         B binary trees. Ties are broken deterministically.
     Raises:
         TypeError: the scores are not a tensor.
-        ValueError: the scores have another shape or are not finite, or the lengths do not fit them.
+        ValueError: the scores have another shape, are complex or are not finite, or the lengths do not fit
+            them.
     Example:
         >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))
         [(0, (1, 2))]
@@ -74,11 +83,12 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     sizes = sequence_lengths(lengths, *scores.shape[:2])
     if not sizes:
         return []
+    scores = as_float64("scores", scores.detach())
     # torch-struct computes the argmax as a gradient, and sets requires_grad on the tensor that it gets.
     # It also makes tensors on the default device.
     with torch.inference_mode(False), torch.enable_grad(), scores.device:
         ends = torch.tensor(sizes, device=scores.device)
-        potentials = _within(scores.detach(), ends)
+        potentials = _within(scores, ends)
         if not bool(potentials.isfinite().all()):
             raise ValueError("expected scores to be finite, got NaN or infinity")
         charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
@@ -111,8 +121,36 @@ def most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]
     return [found[i] for i in range(len(distances))]
 
 
+def check_temperature(temperature: float) -> None:
+    """Check the temperature of `span_scores`.
+
+    Args:
+        temperature: τ.
+    Raises:
+        ValueError: it is not positive.
+    """
+    if not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature}")
+
+
+def as_float64(name: str, values: Tensor) -> Tensor:
+    """Real numbers in float64, on the CPU if their device has none, as that of MPS.
+
+    Args:
+        name: name of the argument, for the error message.
+        values: value of the argument.
+    Returns:
+        The values, in float64.
+    Raises:
+        ValueError: the values are complex.
+    """
+    if values.is_complex():
+        raise ValueError(f"expected {name} to be real, got {values.dtype}")
+    return (values.cpu() if values.device.type in WITHOUT_FLOAT64 else values).to(torch.float64)
+
+
 def _within(scores: Tensor, ends: Tensor) -> Tensor:
-    """A copy of the scores, zero outside the spans of each sentence, in a dtype that autograd supports."""
+    """A copy of the scores, zero outside the spans of each sentence."""
     inside = torch.arange(scores.shape[1], device=scores.device) < ends[:, None]
     spans_inside = (inside[:, :, None] & inside[:, None, :]).triu()
-    return scores.to(torch.promote_types(scores.dtype, torch.float32)).where(spans_inside, 0)
+    return scores.where(spans_inside, 0)

@@ -16,8 +16,8 @@ def cumax(logits: Tensor, dim: int = -1) -> Tensor:
         logits: real scores, any shape.
         dim: the axis to accumulate along.
     Returns:
-        Tensor of the shape and dtype of `logits`, non-decreasing along `dim`, entries in [0, 1];
-        the last entry along `dim` is 1 up to rounding.
+        Tensor of the shape and dtype of `logits`, non-decreasing along `dim`. Up to rounding, entries lie
+        in [0, 1], and the last one along `dim` is 1.
     Example:
         >>> cumax(torch.zeros(4))
         tensor([0.2500, 0.5000, 0.7500, 1.0000])

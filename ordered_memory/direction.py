@@ -86,10 +86,10 @@ class Direction(nn.Module):
             state = OrderedMemoryState(*(tensor.to(projected.dtype) for tensor in state))  # under autocast
         modules = self.recurrent_modules()
         # Only the definition handles an empty batch.
-        run = select_backend("reference" if projected.shape[1] == 0 else backend, projected, modules)
+        run = select_backend("reference" if projected.shape[1] == 0 else backend, projected, modules, state)
         masks = self.dropout_sampler(projected[0], num_slots)
         # Nothing is recomputed under transforms, which do not support it.
-        if recompute_every is not None and torch.is_grad_enabled() and not is_transformed(projected):
+        if recompute_every is not None and torch.is_grad_enabled() and not is_transformed(projected, *state):
             result = _run_checkpointed(run, recompute_every, projected, state, modules, lengths, masks)
         else:
             result = run(projected, state, modules, lengths, masks)

@@ -17,6 +17,7 @@ from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
     check_dtype,
+    check_flags,
     check_fraction,
     check_lengths,
     check_name,
@@ -89,13 +90,15 @@ class OrderedMemory(nn.Module):
             slots to compute.
         recompute_every: number of steps per gradient checkpoint. The forward pass stores the state once every
             `recompute_every` steps, and the backward pass runs the steps in between again. This saves memory
-            and costs time. Memory use is lowest near √T. None stores every step.
+            and costs time. Memory use is lowest near √T. None stores every step. From the same seed, another
+            value may draw other dropout masks.
         backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
             `ordered_memory.backends.BACKENDS`. All give the same results, except that from the same seed they
             draw different dropout masks.
         device: device of the parameters.
         dtype: dtype of the parameters.
     Raises:
+        TypeError: a flag is not a bool.
         ValueError: an argument is out of range or not one of the names listed.
     Example:
         >>> layer = OrderedMemory(input_size=16, slot_size=32, num_slots=8, batch_first=True)
@@ -127,6 +130,7 @@ class OrderedMemory(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flags(bidirectional=bidirectional, batch_first=batch_first)
         check_positive(input_size=input_size, slot_size=slot_size, num_slots=num_slots)
         if recompute_every is not None:
             check_positive(recompute_every=recompute_every)
@@ -177,7 +181,10 @@ class OrderedMemory(nn.Module):
         Raises:
             TypeError: `x` is neither a tensor nor a PackedSequence, or `state` is not an OrderedMemoryState.
             ValueError: `x`, `state`, `lengths` or `num_slots` has an unexpected size, value, dtype or device.
+                (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
         """
+        if self.recompute_every is not None:
+            check_positive(recompute_every=self.recompute_every)
         num_slots = self.num_slots if num_slots is None else num_slots
         check_positive(num_slots=num_slots)
         is_tuple = isinstance(state, (tuple, list)) and len(state) == 3

@@ -16,7 +16,14 @@ from torch import Tensor
 from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
-from ordered_memory.tree_recovery import DECODINGS, DIRECTIONS, ReadingDirection, from_distances, reductions
+from ordered_memory.tree_recovery import (
+    DECODINGS,
+    DIRECTIONS,
+    ReadingDirection,
+    check_direction,
+    from_distances,
+    reductions,
+)
 from ordered_memory.trees import Span, Tree, check_tokens, fold, leaves, spans
 
 __all__ = [
@@ -71,7 +78,8 @@ def read_output(
     Raises:
         TypeError: the output is not that of such a layer, or has no distances.
         ValueError: the numbers of tokens differ from the lengths, the output is not of a batch of padded
-            sequences, or the direction is unknown; or as in `read_attention` and `read_distances`.
+            sequences, or the direction is unknown or not one that the layer reads in; or as in
+            `read_attention` and `read_distances`.
     Example:
         >>> from ordered_memory import OrderedMemory
         >>> layer = OrderedMemory(4, 8, num_slots=5, batch_first=True)
@@ -80,8 +88,7 @@ def read_output(
         >>> a["tokens"], len(a["memory"]["steps"]), b["nodes"]
         (['the', 'cat', 'sat'], 4, [{'first': 0, 'last': 1, 'children': [0, 1], 'step': 2, 'slot': 5}])
     """
-    if direction not in DIRECTIONS:
-        raise ValueError(f"expected direction to be one of {', '.join(DIRECTIONS)}, got {direction!r}")
+    check_direction(direction)
     attention = getattr(output, "attention", None)
     if isinstance(attention, Tensor):
         if attention.dim() not in (3, 4):
@@ -107,6 +114,8 @@ def read_output(
     features, (hidden, _), _ = output
     if features.shape[-1] == 2 * hidden.shape[-1]:  # bidirectional: the two directions of a layer alternate
         distances = distances[DIRECTIONS.index(direction) :: 2]
+    elif direction == "backward":
+        raise ValueError("expected direction to be forward, as the layer reads in no other, got 'backward'")
     layers = distances if batch_first else distances.transpose(1, 2)
     sizes = _sizes(tokens, lengths, *layers.shape[1:])
     return [
@@ -129,8 +138,10 @@ def read_attention(
     Raises:
         TypeError: the attention is not a tensor.
         ValueError: the attention is not (T, N) for T tokens, or an entry is NaN, infinite or negative; or the
-            first token that is read attends to a slot, or a later one attends to none.
+            first token that is read attends to a slot, or a later one attends to none; or the direction is
+            unknown.
     """
+    check_direction(direction)
     check_tensor("attention", attention)
     if attention.dim() != 2 or len(attention) != len(tokens) or 0 in attention.shape:
         raise ValueError(
@@ -197,8 +208,10 @@ def read_distances(
         A trace with `layers`.
     Raises:
         TypeError: the distances are not a tensor.
-        ValueError: the distances are not (L, T) or not finite, or there is not one name for each layer.
+        ValueError: the distances are not (L, T) or not finite, there is not one name for each layer, the
+            temperature is not positive, or the direction is unknown.
     """
+    check_direction(direction)
     check_tensor("distances", distances)
     if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
         raise ValueError(
@@ -250,7 +263,10 @@ def empty_trace(tokens: Sequence[str], direction: ReadingDirection = "forward") 
         direction: "backward" if the sequence was read from its end.
     Returns:
         A trace to which an answer or a true tree may be added.
+    Raises:
+        ValueError: the direction is unknown.
     """
+    check_direction(direction)
     return {
         "tokens": list(tokens),
         "caption": "",

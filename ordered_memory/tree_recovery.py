@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ordered_memory.checks import check_tensor, sequence_lengths
+from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
-from ordered_memory.cky import most_probable
 from ordered_memory.cky import span_scores as span_scores
 from ordered_memory.trees import Span, Tree, fold, leaves, reduce_topmost
 
@@ -117,7 +117,7 @@ def from_attention(
         >>> from_attention(attention, batch_first=True, direction="backward")
         [(0, (1, 2))]
     """
-    _check_one_of("direction", direction, DIRECTIONS)
+    check_direction(direction)
     check_tensor("attention", attention, "a layer's `out.attention`")
     if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
         attention = attention[DIRECTIONS.index(direction)]
@@ -164,28 +164,32 @@ def from_distances(
             returns. Values after the end of a sequence are ignored.
         lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
-        temperature: τ > 0 of "cky", in master-gate entries.
+        temperature: τ > 0 of "cky", in master-gate entries. The other decodings do not depend on it.
         batch_first: as in the layer.
         direction: "backward" if the layer read each sequence from its end.
     Returns:
         B binary trees over the tokens from left to right.
     Raises:
         TypeError: the distances are not a tensor.
-        ValueError: the distances have other axes or are NaN, the lengths do not fit them, the temperature is
-            not positive, or a name is unknown.
+        ValueError: the distances have other axes, are complex, or are NaN within a sequence, the lengths do
+            not fit them, the temperature is not positive, or a name is unknown; or, with "cky", a distance
+            divided by the temperature is infinite, other than that of a sequence's first token in reading
+            order, which has no part in it.
     Example:
         >>> d = torch.tensor([[3.0, 1.0, 2.0]])  # one sequence of three tokens
         >>> [from_distances(d, decoding=decoding, batch_first=True)[0] for decoding in DECODINGS]
         [(0, (1, 2)), ((0, 1), 2), ((0, 1), 2)]
     """
     _check_one_of("decoding", decoding, DECODINGS)
-    _check_one_of("direction", direction, DIRECTIONS)
+    check_direction(direction)
     check_tensor("distances", distances, "of one layer: its `distances.forget[i]`")
     if distances.dim() != 2:
         layout = "(B, T)" if batch_first else "(T, B)"
         raise ValueError(f"expected distances to be {layout}, got shape {tuple(distances.shape)}")
-    batch = (distances if batch_first else distances.T).detach()
+    batch = as_float64("distances", (distances if batch_first else distances.T).detach())
     sizes = sequence_lengths(lengths, *batch.shape)
+    check_temperature(temperature)
+    _check_distances(batch, sizes, temperature if decoding == "cky" else None, direction)
     forward = direction == "forward"
     rows = [batch[i, :size] if forward else batch[i, :size].flip(0) for i, size in enumerate(sizes)]
     trees = most_probable(rows, temperature) if decoding == "cky" else [greedy(row, decoding) for row in rows]
@@ -221,6 +225,17 @@ def to_distances(tree: Tree) -> Tensor:
             depths.append(split_depth)
     deepest = max(depths[1:], default=0)
     return torch.tensor([0.0, *(deepest + 1.0 - depth for depth in depths[1:])])
+
+
+def check_direction(direction: str) -> None:
+    """Check a reading direction.
+
+    Args:
+        direction: the caller's argument.
+    Raises:
+        ValueError: neither "forward" nor "backward".
+    """
+    _check_one_of("direction", direction, DIRECTIONS)
 
 
 def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
@@ -260,6 +275,28 @@ def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
         else:
             todo += split(d, *part)
     return done[0]
+
+
+def _check_distances(
+    batch: Tensor, sizes: Sequence[int], temperature: float | None, direction: ReadingDirection
+) -> None:
+    """Check the distances within the sequences of a batch, (B, T). The temperature is that of "cky"."""
+    places = torch.arange(batch.shape[1], device=batch.device)
+    ends = torch.tensor(sizes, dtype=torch.int64, device=batch.device)[:, None]
+    undefined = batch.isnan() & (places < ends)
+    if bool(undefined.any()):
+        sequence, token = undefined.nonzero()[0].tolist()
+        raise ValueError(f"expected distances to be numbers, got NaN at token {token} of sequence {sequence}")
+    if temperature is None:
+        return
+    compared = (places < ends) & (places != (0 if direction == "forward" else ends - 1))
+    infinite = ~(batch / temperature).isfinite() & compared
+    if bool(infinite.any()):
+        sequence, token = infinite.nonzero()[0].tolist()
+        raise ValueError(
+            'expected distances / temperature to be finite for "cky", got '
+            f"{batch[sequence, token].item()} / {temperature} at token {token} of sequence {sequence}"
+        )
 
 
 def _mirror(tree: Tree) -> Tree:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ordered_memory.backends import native, registry, sequence, triton
-from ordered_memory.backends.contract import MemoryRecurrence, Modules
+from ordered_memory.backends.contract import MemoryRecurrence, Modules, OrderedMemoryState
 from ordered_memory.backends.registry import Backend, explain
 from ordered_memory.memory import run_recurrence
 
@@ -23,7 +23,7 @@ RunRecurrence = Callable[..., MemoryRecurrence]
 BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "native": Backend(native.run_recurrence, native.why_not),
     "sequence": Backend(sequence.run_recurrence, sequence.why_not),
-    "reference": Backend(run_recurrence, lambda inputs, modules: None),
+    "reference": Backend(run_recurrence, lambda inputs, modules, state=None: None),
     "triton": Backend(triton.run_recurrence, triton.why_not),
 }
 """All backends by name, in the order in which "auto" tries them: fastest first.
@@ -33,12 +33,15 @@ only if asked for by name.
 """
 
 
-def select_backend(name: str, inputs: Tensor, modules: Modules) -> RunRecurrence:
+def select_backend(
+    name: str, inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None
+) -> RunRecurrence:
     """Select a backend by name, or with "auto" the fastest that can run; see `registry.select`.
 
     Args:
         name: "auto" or a key of `BACKENDS`.
         inputs: x̃, (T, B, D), on whose device and dtype the selection depends.
         modules: score, cell and LayerNorm.
+        state: initial state; None if it is empty.
     """
-    return registry.select(name, BACKENDS, inputs, modules)
+    return registry.select(name, BACKENDS, inputs, modules, state)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore
-from ordered_memory.backends.contract import Modules
+from ordered_memory.backends.contract import Modules, OrderedMemoryState
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.checks import is_transformed
 
@@ -16,7 +16,10 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def why_not(
-    inputs: Tensor, modules: Modules, cells: Collection[type] = (GatedRecursiveCell, TreeRNNCell)
+    inputs: Tensor,
+    modules: Modules,
+    state: OrderedMemoryState | None = None,
+    cells: Collection[type] = (GatedRecursiveCell, TreeRNNCell),
 ) -> str | None:
     """Why a backend other than the definition cannot run with these modules.
 
@@ -26,6 +29,7 @@ def why_not(
     Args:
         inputs: x̃, (T, B, D).
         modules: score, cell and LayerNorm.
+        state: initial state; None if it is empty.
         cells: the types of cell that the backend supports.
     Returns:
         The reason, as a clause for the error message; None if the backend can run.
@@ -62,7 +66,7 @@ def why_not(
     parameters = (
         one for module in (modules.norm, modules.cell, modules.score) for one in module.parameters()
     )
-    if is_transformed(inputs, *parameters):
+    if is_transformed(inputs, *(state or ()), *parameters):
         return "it has no forward-mode derivative and no batching rule, use backend='reference'"
     return None
 

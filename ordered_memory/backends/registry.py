@@ -44,7 +44,8 @@ def explain(layer: nn.Module, x: Any) -> str:
     `ordered_memory.backends.registry` logs the same text for every call at level DEBUG.
 
     Args:
-        layer: an `OrderedMemory`, an `ONLSTM`, or a model that contains such layers.
+        layer: an `OrderedMemory`, an `ONLSTM`, or a model that contains such layers. A module from
+            `torch.compile` is called without being compiled.
         x: input of the layer.
     Returns:
         One line for each backend; several such texts if directions or layers differ.
@@ -57,6 +58,7 @@ def explain(layer: nn.Module, x: Any) -> str:
         >>> print(reference)
         reference: runs, selected by backend='reference'
     """
+    layer = getattr(layer, "_orig_mod", layer)  # of a module from torch.compile
     found: list[str] = []
     token = _explanations.set(found)
     devices = {parameter.device for parameter in layer.parameters() if parameter.is_cuda}

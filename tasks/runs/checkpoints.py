@@ -132,7 +132,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Any]:
     is_directory = os.path.isdir(path)
     try:
         with safe_open(path / WEIGHTS if is_directory else path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            # Copied, because the rounding of a matrix product may depend on the alignment of its operands.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
             header = file.metadata() or {}
         return tensors, read_json(path / CONFIG) if is_directory else json.loads(header["json"])
     except FileNotFoundError:

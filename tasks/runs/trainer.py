@@ -142,7 +142,8 @@ class Trainer:
             # The states of CPU and CUDA generators differ in size and cannot replace each other.
             if len(states[rank]) == len(rng_state(self.device)):
                 set_rng_state(self.device, states[rank])
-            self.task.load_state({name: value[rank].to(self.device) for name, value in rest["task"].items()})
+            mine = {name: value[rank].clone().to(self.device) for name, value in rest["task"].items()}
+            self.task.load_state(mine)
 
     def fit(self) -> Progress:
         """Train to the end, starting from the state that `restore` left.

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
@@ -99,7 +100,7 @@ def test_the_last_chunk_is_never_written(backend):
 
 @pytest.mark.parametrize("make", [ONLSTM, ONLSTMCell])
 def test_one_chunk_for_all_units_is_warned_of(make):
-    with pytest.warns(UserWarning, match=r"hidden_size=chunk_size=4 .* the output is always zero") as caught:
+    with pytest.warns(UserWarning, match=r"hidden_size=chunk_size=4 .* the output is zero unless") as caught:
         make(3, 4, chunk_size=4)
     assert caught[0].filename == __file__
 
@@ -579,6 +580,11 @@ def test_the_forget_bias_reaches_the_forget_gate_of_every_layer_and_nothing_else
         assert torch.equal(value[rows], before[name][rows]), name
     with pytest.raises(ValueError, match="bias=False"):
         make(5, 6, bias=False).set_forget_bias(1.0)
+    module = make(5, 6)
+    name = next(name for name, _ in module.named_parameters() if name.startswith("bias_hh"))
+    parametrize.register_parametrization(module, name, nn.Identity())
+    with pytest.raises(ValueError, match=f"{name} is parametrized"):
+        module.set_forget_bias(1.0)
 
 
 @pytest.mark.parametrize("make", [partial(ONLSTM, num_layers=2), ONLSTMCell])

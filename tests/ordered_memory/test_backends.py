@@ -716,7 +716,7 @@ def test_the_definition_is_always_there_and_every_backend_takes_its_arguments():
 
 def test_auto_takes_the_first_that_can_run(monkeypatch):
     case = Case()
-    broken = Backend(None, lambda inputs, modules: "it is broken")
+    broken = Backend(None, lambda inputs, modules, state: "it is broken")
     known = {"broken": broken, "reference": BACKENDS["reference"], "also broken": broken}
     monkeypatch.setattr("ordered_memory.backends.BACKENDS", known)
     assert select_backend("auto", case.inputs, case.modules) is run_recurrence

@@ -9,6 +9,7 @@ import torch
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory, cky, trees
 from ordered_memory import tree_recovery as recovery
+from ordered_memory.trace import read_output
 from tests.small_trees import all_trees, total
 
 LENGTHS = [9, 1, 4, 9, 2]
@@ -53,7 +54,8 @@ def test_another_layout_or_missing_lengths_are_seen(batch_first, lengths):
     layer = OrderedMemory(3, 8, 5, batch_first=batch_first)
     shape = (5, 9, 3) if batch_first else (9, 5, 3)
     attention = layer(torch.randn(shape), lengths=lengths).attention
-    with pytest.raises(ValueError, match=r"expected (attention inside every sequence|lengths of 9)"):
+    message = "expected attention inside every sequence|lengths must have one entry for each of 9 sequences"
+    with pytest.raises(ValueError, match=message):
         recovery.from_attention(attention, lengths, batch_first=not batch_first)
     if lengths is not None:
         with pytest.raises(ValueError, match=r"got zeros at token 1 of sequence 1, whose length is 9"):
@@ -97,10 +99,11 @@ def test_distances_of_a_layer_give_trees_sequence_by_sequence(batch_first, decod
             lambda d: recovery.from_distances(d, decoding="cky", direction="up"),
             "direction to be one of forward, backward, got 'up'",
         ),
-        (lambda d: recovery.from_distances(d, [3], decoding="cky"), "expected lengths of 2 sequences, got 1"),
-        (lambda d: recovery.from_distances(d, decoding="cky", temperature=0), "temperature > 0, got 0"),
-        (lambda d: recovery.from_distances(d * math.nan, decoding="prpn"), "one number for each token, got"),
-        (lambda d: recovery.from_distances(d * math.nan, decoding="cky"), "scores to be finite"),
+        (lambda d: recovery.from_distances(d, [3], decoding="cky"), "each of 2 sequences, got 1"),
+        (
+            lambda d: recovery.from_distances(d + 1j, decoding="prpn"),
+            "distances to be real, got torch.complex",
+        ),
         (lambda d: recovery.from_attention(d[..., None], direction="up"), "direction to be one of"),
         (lambda d: recovery.from_attention(torch.ones(3, 2, 2, 2)), "got shape"),
     ],
@@ -118,9 +121,97 @@ def test_attention_that_is_not_a_number_gives_no_tree():
     assert recovery.from_attention(attention, [2]) == [(0, 1)]
 
 
-def test_lengths_are_integers():
-    with pytest.raises(TypeError, match="float"):
-        recovery.from_distances(torch.rand(3, 2), [3.0, 2.7], decoding="prpn")
+@pytest.mark.parametrize("decoding", recovery.DECODINGS)
+def test_every_decoding_refuses_distances_that_are_nan_and_a_temperature_that_is_not_positive(decoding):
+    d = torch.tensor([[1.0, 2.0, 3.0], [math.nan, 1.0, 2.0]])
+    for given in (d, d[:, :1]):
+        with pytest.raises(ValueError, match="distances to be numbers, got NaN at token 0 of sequence 1"):
+            recovery.from_distances(given, decoding=decoding, batch_first=True)
+    assert len(recovery.from_distances(d.flip(1), [3, 2], decoding=decoding, batch_first=True)) == 2
+    for batch in (d[:1], d[:0]):
+        for temperature in (0.0, -1.0, math.nan):
+            with pytest.raises(ValueError, match=f"expected temperature > 0, got {temperature}"):
+                recovery.from_distances(batch, decoding=decoding, temperature=temperature, batch_first=True)
+
+
+def test_infinite_distances_are_for_greedy_parsing_alone():
+    d = torch.tensor([[1.0, math.inf, 2.0, -math.inf]])
+    for decoding in recovery.VARIANTS:
+        assert recovery.from_distances(d, decoding=decoding, batch_first=True) == [
+            recovery.greedy(d[0], decoding)
+        ]
+    for given, length, direction, token in ((d, 4, "forward", 1), (d.flip(1), 3, "backward", 0)):
+        with pytest.raises(ValueError, match=rf"distances / temperature .* at token {token} of sequence 0"):
+            recovery.from_distances(given, [length], decoding="cky", batch_first=True, direction=direction)
+    with pytest.raises(ValueError, match=r"got 2.0 / 1e-310 at token 1"):
+        recovery.from_distances(torch.full((2, 1), 2.0), decoding="cky", temperature=1e-310)
+    assert recovery.from_distances(d[:, 1:3], decoding="cky", batch_first=True) == [(0, 1)]
+    assert recovery.from_distances(d[:, 1:], [2], decoding="cky", batch_first=True) == [(0, 1)]
+
+
+# ---- Lengths
+
+
+@pytest.fixture(params=["layer", "tree", "trace"])
+def read(request):
+    """Read two sequences of up to five tokens, of the given lengths."""
+    layer = OrderedMemory(3, 8, 5, batch_first=True)
+    x = torch.randn(2, 5, 3)
+    attention = layer(x, lengths=[5, 3]).attention
+    return {
+        "layer": lambda lengths: layer(x, lengths=lengths),
+        "tree": lambda lengths: recovery.from_attention(attention, lengths, batch_first=True),
+        "trace": lambda lengths: read_output(layer(x), [["a"] * 5, ["b"] * 3], lengths, batch_first=True),
+    }[request.param]
+
+
+@pytest.mark.parametrize(
+    "kind", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", ">i4", "<i2"]
+)
+def test_lengths_may_be_integers_of_any_type(read, kind):
+    array = np.array([5, 3], kind)
+    locked = array.copy()
+    locked.flags.writeable = False
+    for lengths in (array, list(array), tuple(array.tolist()), locked, array[::-1].copy()[::-1]):
+        read(lengths)
+    if hasattr(torch, kind):
+        tensor = torch.tensor([5, 3], dtype=getattr(torch, kind))
+        read(tensor)
+        read(list(tensor))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([True, True], r"one integer for each sequence, got \[True, True\]"),
+        ([5, True], r"one integer for each sequence, got \[5, True\]"),
+        (list(np.array([True, True])), "one integer for each sequence"),
+        (list(torch.tensor([True, True])), "one integer for each sequence"),
+        (np.array([True, True]), "one integer for each sequence, .* dtype torch.bool"),
+        (torch.tensor([True, True]), "one integer for each sequence, .* dtype torch.bool"),
+        ([5.0, 3.0], r"one integer for each sequence, got \[5.0, 3.0\]"),
+        (torch.tensor([5.0, 3.0]), "one integer for each sequence, .* dtype torch.float32"),
+        (torch.tensor([[5], [3]]), r"one integer for each sequence, got shape \(2, 1\)"),
+        (np.array([[5], [3]]), r"one integer for each sequence, got shape \(2, 1\)"),
+        (5, r"one integer for each sequence, got shape \(\)"),
+        ("53", "one integer for each sequence, got '53'"),
+        ({3, 5}, "one integer for each sequence, got {3, 5}"),
+        ([2**64, 3], "one integer for each sequence, got"),
+        ([5], "one entry for each of 2 sequences, got 1"),
+        ([5, 6], r"lie in 1..5 \(T\), got lengths\[1\] = 6"),
+        ([0, 3], r"lie in 1..5 \(T\), got lengths\[0\] = 0"),
+    ],
+)
+def test_other_lengths_are_refused_by_layers_trees_and_traces_alike(read, lengths, message):
+    with pytest.raises(ValueError, match=f"lengths must (be|have)? ?{message}"):
+        read(lengths)
+
+
+@pytest.mark.parametrize("lengths", [None, [1, 1]])
+def test_sequences_without_tokens_have_no_trees(lengths):
+    with pytest.raises(ValueError, match="expected sequences of at least one token, got T = 0"):
+        recovery.from_distances(torch.zeros(0, 2), lengths, decoding="prpn")
+    assert recovery.from_distances(torch.zeros(0, 0), decoding="prpn") == []
 
 
 # ---- CKY on distances
@@ -191,7 +282,12 @@ def test_span_scores_do_not_depend_on_padding_and_do_not_overflow():
     assert recovery.span_scores(d)[0].tolist() == [[0.0, -400.0, -800.0], [0.0, 0.0, -800.0], [0.0, 0.0, 0.0]]
 
 
-def test_a_temperature_that_is_not_positive():
+def test_what_span_scores_refuse():
+    with pytest.raises(TypeError, match="expected distances to be a tensor, got list"):
+        recovery.span_scores([[1.0, 2.0]])
+    for shape in ((), (2,), (1, 2, 3)):
+        with pytest.raises(ValueError, match=r"expected distances to be \(B, T\), got shape"):
+            recovery.span_scores(torch.zeros(shape))
     for temperature in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="expected temperature > 0, got"):
             recovery.span_scores(torch.zeros(1, 3), temperature)

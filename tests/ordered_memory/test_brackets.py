@@ -56,6 +56,14 @@ def test_labelled_trees_are_refused_unless_asked_for(text):
     brackets.from_brackets(text, labels=False)
 
 
+@pytest.mark.parametrize("text", [PENN, "(S (A a) (B b))", "((S (NN a)))"])
+def test_labelled_trees_with_a_space_after_every_parenthesis_are_not_recognized(text):
+    spaced = text.replace("(", "( ").replace(")", " )")
+    assert brackets.from_brackets(spaced) == brackets.from_brackets(text, labels=False)
+    with pytest.raises(ValueError, match="looks labelled"):
+        brackets.from_brackets(spaced[:1] + spaced[1:].replace("( ", "(", 2))
+
+
 def test_labels_are_dropped_and_unary_chains_collapse_as_nltk_trees_do():
     expected = ((0, 1), 2, 3), WORDS
     for text in (PENN, PENN[2:-2], f"(ROOT {PENN[2:-2]})"):

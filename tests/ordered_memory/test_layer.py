@@ -322,6 +322,16 @@ def test_bad_calls_are_named(call, message):
         call(make())
 
 
+def test_flags_must_be_flags_and_what_is_set_later_is_checked():
+    for name in ("bidirectional", "batch_first"):
+        with pytest.raises(TypeError, match=f"{name} must be True or False, got 'no'"):
+            make(**{name: "no"})
+    layer = make()
+    layer.recompute_every = 0
+    with pytest.raises(ValueError, match="recompute_every must be an integer of at least 1, got 0"):
+        layer(X)
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", OrderedMemoryState._fields)
 def test_a_state_of_another_dtype_or_device_is_refused(name, bidirectional):

@@ -187,6 +187,14 @@ def test_an_exported_classifier_gives_the_same_answers(strict):
         assert_close(again(symbols, lengths), model(symbols, lengths))
 
 
+@QUIET
+@pytest.mark.parametrize("strict", [False, True])
+def test_where_native_cannot_run_the_definition_is_exported(strict):
+    layer, x = make(cell="tree-rnn").eval(), torch.randn(4, 2, 3, dtype=F64)
+    program = torch.export.export(layer, (x,), strict=strict)
+    assert_close(program.module()(x).output, layer(x).output)
+
+
 # What the dispatcher does
 
 
@@ -376,11 +384,12 @@ def test_what_is_returned_is_allocated_for_it():
 
 @QUIET
 @pytest.mark.parametrize("backend", ["auto", "native"])
-@pytest.mark.parametrize("transform", ["vmap", "grad", "forward mode"])
+@pytest.mark.parametrize("transform", ["vmap", "grad", "forward mode", "forward mode of the state"])
 def test_transforms_take_the_definition_or_are_refused(backend, transform):
     layer, definition = make(backend), make("reference")
     definition.load_state_dict(layer.state_dict())
     x = torch.randn(2, 6, 5, 3, dtype=F64)
+    start = OrderedMemoryState(*(tensor.detach() for tensor in definition(x[0]).state))
 
     def run(layer):
         if transform == "vmap":
@@ -388,7 +397,12 @@ def test_transforms_take_the_definition_or_are_refused(backend, transform):
         if transform == "grad":
             return torch.func.grad(lambda x: layer(x).output.sin().sum())(x[0])
         with forward_ad.dual_level():
-            return forward_ad.unpack_dual(layer(forward_ad.make_dual(x[0], x[1])).output).tangent
+            if transform == "forward mode":
+                output = layer(forward_ad.make_dual(x[0], x[1])).output
+            else:
+                memory = forward_ad.make_dual(start.memory, torch.ones_like(start.memory))
+                output = layer(x[0], start._replace(memory=memory)).output
+            return forward_ad.unpack_dual(output).tangent
 
     if backend == "auto":
         assert_close(run(layer), run(definition))

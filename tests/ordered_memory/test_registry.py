@@ -64,6 +64,13 @@ def test_a_layer_inside_a_model_is_found_and_nothing_else_is():
 
 
 @BOTH
+def test_a_compiled_layer_is_explained_as_the_layer_in_it(make):
+    whole = layer(make)
+    x = torch.zeros(5, 2, 3)
+    assert explain(torch.compile(whole, backend="eager"), x) == explain(whole, x)
+
+
+@BOTH
 def test_asking_changes_nothing(make):
     dropout = {"cell_dropout": 0.5} if make is OrderedMemory else {"weight_dropout": 0.5}
     asked = layer(make, backend="reference", **dropout)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -226,9 +228,9 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
     out = layer(x)
     with pytest.raises(ValueError, match=r"tokens of 2 sequences of lengths \[3, 3\], got \[3, 2\]"):
         read_output(out, [["a", "b", "c"], ["d", "e"]])
-    with pytest.raises(ValueError, match=r"lengths in 1..3, got lengths\[1\] = 4"):
+    with pytest.raises(ValueError, match=r"lengths must lie in 1..3 \(T\), got lengths\[1\] = 4"):
         read_output(out, tokens, [3, 4])
-    with pytest.raises(TypeError, match="float"):
+    with pytest.raises(ValueError, match=r"lengths must be one integer for each sequence, got \[3.0, 2.5\]"):
         read_output(out, tokens, [3.0, 2.5])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="distances=True, got tuple"):
         read_output(lstm(x), tokens)
@@ -238,14 +240,29 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
             read_output(lstm(given, distances=True), tokens)
     with pytest.raises(ValueError, match=r"with a batch axis, got shape \(3, 5\)"):
         read_output(layer(x[:, 0]), tokens)
-    with pytest.raises(ValueError, match="direction to be one of forward, backward, got 'left'"):
-        read_output(out, tokens, direction="left")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="direction to be forward, as the layer reads in no other"):
+        read_output(lstm(x, distances=True), tokens, direction="backward")
     with pytest.raises(ValueError, match=r"zeros at step 2: check lengths and batch_first"):
         read_output(layer(x, lengths=[3, 2]), tokens)
     with pytest.raises(ValueError, match=r"check direction \(here backward\)"):
         read_output(out, tokens, direction="backward")
     with pytest.raises(ValueError, match="the layer was given no state"):
         read_output(layer(x, state=out.state), tokens)
+
+
+def test_an_unknown_direction_is_refused() -> None:
+    layer, lstm = OrderedMemory(4, 8, num_slots=5), ONLSTM(4, 8)
+    x = torch.randn(3, 1, 4)
+    calls: list[Callable[..., object]] = [
+        functools.partial(read_output, layer(x), [["a", "b", "c"]]),
+        functools.partial(read_output, lstm(x, distances=True), [["a", "b", "c"]]),
+        functools.partial(read_attention, layer(x[:, 0]).attention, ["a", "b", "c"]),
+        functools.partial(read_distances, torch.rand(1, 3), ["a", "b", "c"]),
+        functools.partial(empty_trace, ["a", "b", "c"]),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="direction to be one of forward, backward, got 'bacward'"):
+            call(direction="bacward")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.5])

@@ -27,20 +27,20 @@ DEEP = 3000
             lambda: recovery.from_attention(torch.zeros(2, 3)),
             r"\(2, T, B, N\), got shape \(2, 3\)",
         ),
-        (lambda: recovery.from_attention(torch.zeros(3, 2, 4), [3, 4]), r"1\.\.3, got lengths\[1\] = 4"),
+        (lambda: recovery.from_attention(torch.zeros(3, 2, 4), [3, 4]), r"1..3 \(T\), got lengths\[1\] = 4"),
         (
             lambda: recovery.from_attention(torch.zeros(3, 2, 4), [-1, 3]),
-            r"1\.\.3, got lengths\[0\] = -1",
+            r"1..3 \(T\), got lengths\[0\] = -1",
         ),
-        (lambda: recovery.from_attention(torch.zeros(3, 2, 4), [3]), "lengths of 2 sequences, got 1"),
+        (lambda: recovery.from_attention(torch.zeros(3, 2, 4), [3]), "entry for each of 2 sequences, got 1"),
         (lambda: recovery.greedy([], "prpn"), "one number for each token"),
         (lambda: recovery.greedy([1.0, float("nan")], "prpn"), "one number for each token"),
         (lambda: recovery.greedy(torch.zeros(3, 1), "prpn"), r"distances to be \(T,\).* \(3, 1\)"),
         (lambda: recovery.greedy([1.0], "best"), "got 'best'"),
         (lambda: recovery.cky(torch.zeros(2, 3, 4)), r"\(B, T, T\)"),
         (lambda: recovery.cky(torch.full((1, 2, 2), float("inf"))), "finite"),
-        (lambda: recovery.cky(torch.zeros(2, 3, 3), [0, 3]), r"1\.\.3, got lengths\[0\] = 0"),
-        (lambda: recovery.cky(torch.zeros(2, 3, 3), [3]), "lengths of 2 sequences, got 1"),
+        (lambda: recovery.cky(torch.zeros(2, 3, 3), [0, 3]), r"1..3 \(T\), got lengths\[0\] = 0"),
+        (lambda: recovery.cky(torch.zeros(2, 3, 3), [3]), "entry for each of 2 sequences, got 1"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -177,6 +177,15 @@ def test_cky_finds_the_best_of_all_trees():
         assert tree == best_by_enumeration(score, n)
 
 
+def test_cky_finds_the_best_tree_where_float32_does_not_tell_scores_apart():
+    whole = torch.tensor([[[0, 16777217, 2], [0, 0, 16777216], [0, 0, 0]]])
+    assert recovery.cky(whole) == [((0, 1), 2)]
+    large = torch.randint(2**40, 2**40 + 100, (50, 6, 6))
+    for scores in (large, 1000 + 1e-3 * torch.rand(50, 6, 6)):
+        for tree, score in zip(recovery.cky(scores), scores, strict=True):
+            assert total(tree, score) == total(best_by_enumeration(score, 6), score)
+
+
 def test_cky_recovers_every_small_tree_from_its_own_chart():
     for n in range(1, 7):
         every = all_trees(0, n - 1)
@@ -266,6 +275,7 @@ def test_the_whole_result_of_a_layer_is_no_attention():
     [
         lambda values: recovery.from_attention(values),
         lambda values: recovery.from_distances(values, decoding="prpn"),
+        recovery.span_scores,
         recovery.cky,
         trees.from_chart,
     ],

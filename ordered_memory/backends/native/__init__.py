@@ -62,11 +62,11 @@ def run_recurrence(
     return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 
 
-def why_not(inputs: Tensor, modules: contract.Modules) -> str | None:
+def why_not(inputs: Tensor, modules: contract.Modules, state: OrderedMemoryState | None = None) -> str | None:
     """Why this backend cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type not in ("cpu", "meta"):
         return f"it runs on a CPU, the inputs are on {inputs.device.type}"
-    if (reason := module_checks.why_not(inputs, modules, [GatedRecursiveCell])) is not None:
+    if (reason := module_checks.why_not(inputs, modules, state, [GatedRecursiveCell])) is not None:
         return reason
     dtype = modules.cell.from_memory.weight.dtype
     if dtype not in (torch.float32, torch.float64):

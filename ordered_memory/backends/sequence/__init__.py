@@ -8,7 +8,8 @@ depend only on the lengths.
 
 `torch.compile` breaks the graph at this backend. It saves a list of tensors for the backward pass whose
 number and sizes depend on the data, which an operator cannot declare, and recomputing them would take a third
-more time. Where graph breaks are not allowed (`fullgraph=True`, `torch.export`), use "native" or "reference".
+more time. Where graph breaks are not allowed (`fullgraph=True`), use "native" or "reference"; `torch.export`
+selects one of these.
 
 Under autocast the recurrence keeps the dtype of the parameters.
 """
@@ -27,13 +28,15 @@ from ordered_memory.checks import is_jit_tracing
 from ordered_memory.tracing import untraced
 
 
-def why_not(inputs: Tensor, modules: Modules) -> str | None:
+def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:
     """Why this backend cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type == "meta":
         return "its sizes depend on the data, the inputs are on meta"
     if is_jit_tracing():
         return "its steps depend on the data, which torch.jit.trace does not record"
-    return module_checks.why_not(inputs, modules)
+    if torch.compiler.is_exporting():
+        return "its steps depend on the data, which torch.export does not record"
+    return module_checks.why_not(inputs, modules, state)
 
 
 @untraced("what the sequence backend computes depends on the data")

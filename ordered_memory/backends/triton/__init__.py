@@ -40,13 +40,13 @@ SMALLEST, LARGEST = 16, 512
 """Smallest and largest slot size of the kernels, after rounding up to a power of two."""
 
 
-def why_not(inputs: Tensor, modules: Modules) -> str | None:
+def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:
     """Why the kernels cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if (reason := why_no_triton(inputs)) is not None:
         return reason
     if inputs.shape[-1] > LARGEST:
         return f"slot_size must be at most {LARGEST}, got {inputs.shape[-1]}"
-    if (reason := module_checks.why_not(inputs, modules, [GatedRecursiveCell])) is not None:
+    if (reason := module_checks.why_not(inputs, modules, state, [GatedRecursiveCell])) is not None:
         return reason
     dtype = modules.cell.from_memory.weight.dtype
     if inputs.dtype != torch.float32 or dtype != torch.float32:

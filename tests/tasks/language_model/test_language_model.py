@@ -167,11 +167,30 @@ def test_distances_are_of_every_layer_and_of_on_lstm_only():
         ({"num_layers": 2.0}, "num_layers must be an integer of at least 1, got 2.0"),
         ({"weight_dropout": 1.5}, "weight_dropout"),
         ({"input_dropout": -1}, "input_dropout"),
+        ({"recurrent": "lstm", "backend": "magic"}, "backend must be one of"),
     ],
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         LanguageModel(11, **{"embedding_size": 6, "hidden_size": 8, "chunk_size": 2} | options)
+
+
+@pytest.mark.parametrize(
+    "name", ["embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout", "weight_dropout"]
+)
+def test_a_probability_is_checked_when_it_is_set(name):
+    model = build(ON_LSTM)
+    setattr(model, name, 0.25)
+    assert getattr(model, name) == 0.25
+    with pytest.raises(ValueError, match=rf"{name} must lie in \[0, 1\], got 2"):
+        setattr(model, name, 2)
+
+
+def test_the_code_of_a_model_card_runs_with_and_without_a_vocabulary(capsys):
+    for vocabulary in (None, list("abcdefghijk")):
+        model = build(ON_LSTM, vocabulary=vocabulary)
+        exec(model.usage, {"model": model})
+    assert capsys.readouterr().out.count("tensor(") == 2
 
 
 def test_bad_calls():
