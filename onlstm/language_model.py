@@ -112,6 +112,8 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
     def syntactic_distances(self, tokens: Tensor) -> Tensor:
         """The syntactic distance between each word and the one before it, from which trees are recovered.
 
+        In training mode dropout acts on them, too: call `eval()` first.
+
         Args:
             tokens: word ids, (T, B) int64. The distance of the first word has no meaning.
         Returns:
