@@ -174,15 +174,15 @@ def gradients(
     Returns:
         The needed gradients.
     """
-    left = d_gates if rounded is None else rounded
+    operand = d_gates if rounded is None else rounded
 
     def times(left: Tensor, right: Tensor) -> Tensor:
         return multiply(left, right.to(left.dtype)).to(d_gates.dtype)
 
     found: tuple[Callable[[], Tensor], ...] = (
-        lambda: times(left, inputs.weight_ih),
-        lambda: times(left.t(), inputs.tokens),
-        lambda: times(left.t(), _previous_hidden(inputs, output)),
+        lambda: times(operand, inputs.weight_ih),
+        lambda: times(operand.t(), inputs.tokens),
+        lambda: times(operand.t(), _previous_hidden(inputs, output)),
         lambda: d_gates.sum(0),
         lambda: d_hidden,
         lambda: d_cell,
