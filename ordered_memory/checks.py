@@ -13,8 +13,10 @@ from torch.autograd import forward_ad
 
 from ordered_memory.tracing import constant
 
-INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
-INTEGERS |= {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+INTEGERS = {
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+}
 CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 
 

@@ -36,8 +36,8 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 def _by_onednn(left: Tensor, right: Tensor) -> Tensor:
     """The product of two matrices by oneDNN.
 
-    oneDNN copies a left operand whose rows are not contiguous, and is far slower with a right operand that has
-    gaps between its rows.
+    oneDNN copies a left operand whose rows are not contiguous, and is far slower with a right operand that
+    has gaps between its rows.
     """
     dense = right if right.is_contiguous() or right.t().is_contiguous() else right.contiguous()
     product: Tensor = torch.ops.mkldnn._linear_pointwise(left, dense.t(), None, "none", [], "")
