@@ -179,12 +179,12 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
         >>> print(format_report(scores, punctuation="kept"))
         unlabelled span F1 of 1 sentence, corpus level, with the whole-sentence span;
         punctuation: kept. Spans of one token never count.
-                              F1  precision  recall
-                   model  1.0000     1.0000  1.0000
-          left-branching  1.0000     1.0000  1.0000
-         right-branching  1.0000     1.0000  1.0000
-                balanced  1.0000     1.0000  1.0000
-                  random  1.0000     1.0000  1.0000
+                          F1         precision  recall
+                   model  1.0000     1.0000     1.0000
+          left-branching  1.0000     1.0000     1.0000
+         right-branching  1.0000     1.0000     1.0000
+                balanced  1.0000     1.0000     1.0000
+                  random  1.0000     1.0000     1.0000
     """
     tables = []
     for convention, rows in scores.items():
@@ -192,14 +192,31 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
         lines = [
             f"unlabelled span F1 of {sentences:,} sentence{'s' * (sentences != 1)}, {convention};",
             f"punctuation: {punctuation}. {ONE_TOKEN}",
-            f"{'':16}      F1  precision  recall",
+            f"{'':16}  F1         precision  recall",
         ]
         lines += [
-            f"{name:>16}  {score.f1:.4f}     {score.precision:.4f}  {score.recall:.4f}"
+            f"{name:>16}  {fraction_text(score.f1):9}  {fraction_text(score.precision):9}  "
+            f"{fraction_text(score.recall)}"
             for name, score in rows.items()
         ]
         tables.append("\n".join(lines))
     return "\n\n".join(tables)
+
+
+def fraction_text(value: float, digits: int = 4, *, whole: float = 1.0) -> str:
+    """Format a fraction so that only the whole itself reads as the whole.
+
+    Args:
+        value: in [0, whole].
+        digits: number of decimals; a value that would be rounded up to the whole gets more, up to 9.
+        whole: 1, or 100 for a percentage.
+    Example:
+        >>> fraction_text(0.87654), fraction_text(0.99996), fraction_text(1)
+        ('0.8765', '0.99996', '1.0000')
+    """
+    while value < whole and round(value, digits) >= whole and digits < 9:
+        digits += 1
+    return f"{value:.{digits}f}"
 
 
 class _Spans(NamedTuple):

@@ -82,6 +82,7 @@ def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
 
 
 def _table(contenders: Contenders, kind: str, title: str, unit: str, lstm: str) -> str:
+    contenders = {name: of for name, of in contenders.items() if f"{kind}_ms" in of}
     columns: dict[str, list[str]] = {
         "ms": [number(of[f"{kind}_ms"]) for of in contenders.values()],
         f"{unit}/s": [number(of[f"{kind}_{unit}_per_s"], 0) for of in contenders.values()],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trees import depth
 from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.evaluation import CROSS, Evaluation
@@ -32,10 +33,14 @@ def results_text(results: Mapping[str, Any]) -> str:
         Several lines.
     """
     unit = results["unit"]
-    lines = [f"{results['part']} accuracy {results['accuracy']:.4f} on {results['examples']:,} {unit}"]
+    lines = [
+        f"{results['part']} accuracy {fraction_text(results['accuracy'])} on {results['examples']:,} {unit}"
+    ]
     for title, rows in results["accuracy_by"].items():
         found = _accuracy_table(title, rows)
-        cells = [[row[0], *(number(cell, 4) for cell in row[1:-1]), f"{row[-1]:,}"] for row in found.rows]
+        cells = [
+            [row[0], *(number(cell, 4, whole=1) for cell in row[1:-1]), f"{row[-1]:,}"] for row in found.rows
+        ]
         lines += ["", table(found.columns, cells)]
     if results["confusion"] is not None:
         short = [name.split()[0] for name in results["classes"]]
@@ -73,7 +78,7 @@ def write_run_report(
         title=title,
         about=f"{about} It is {'given the true trees' if config.needs_trees else 'never shown a tree'}.",
         subtitle=(
-            f"{results['part'].capitalize()} accuracy {results['accuracy']:.4f} on "
+            f"{results['part'].capitalize()} accuracy {fraction_text(results['accuracy'])} on "
             f"{results['examples']:,} {results['unit']} {best_epoch(rows)}."
         ),
         curves=learning_curves(rows),
@@ -104,10 +109,12 @@ def depths_of(data: LabelledData) -> list[int]:
 def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
     """Plot the accuracy by group if the names of the groups are numbers, with one line for each model.
 
+    The numbers of examples are shown if they are the same for all models.
+
     Args:
         results: from `ClassifierTask.summary`, by name of the model.
     """
-    groups = next(iter(results.values()))["accuracy_by"]
+    groups, *others = (one["accuracy_by"] for one in results.values())
     return [
         Curve(
             "accuracy",
@@ -117,11 +124,16 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
                 for name, one in results.items()
             },
             title,
-            counts={float(place): count for place, (_, count) in rows.items()},
+            counts=_counts(rows) if all(_counts(of[title]) == _counts(rows) for of in others) else {},
         )
         for title, rows in groups.items()
         if _are_numbers(rows)
     ]
+
+
+def _counts(groups: Mapping[str, Sequence[float]]) -> dict[float, int]:
+    """The number of examples in each group."""
+    return {float(place): int(count) for place, (_, count) in groups.items()}
 
 
 def _are_numbers(groups: Mapping[str, Any]) -> bool:

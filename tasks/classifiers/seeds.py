@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ordered_memory.span_f1 import fraction_text
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
@@ -128,6 +129,6 @@ def _text(summary: dict[str, Any]) -> str:
         f"{len(summary['runs'])} seeds: mean ± sample standard deviation ({summary['part']} results of each)"
     ]
     for name, row in summary["results"].items():
-        each = " ".join(f"{value:.4f}" for value in row["values"].values())
-        lines.append(f"{name:>40}  {row['mean']:.4f} ± {number(row['deviation'], 4)}  ({each})")
+        each = " ".join(fraction_text(value) for value in row["values"].values())
+        lines.append(f"{name:>40}  {fraction_text(row['mean'])} ± {number(row['deviation'], 4)}  ({each})")
     return "\n".join(lines)

@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ordered_memory.span_f1 import fraction_text
 from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
-from tasks.language_model.corpus import encode_text, load_corpus, read_sentences, split_text
+from tasks.language_model.corpus import encode_text, generate_splits, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
@@ -87,13 +88,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
     path = config.text or (directory / "test.txt" if directory is not None else None)
     if path is not None:
         sentences = read_sentences(path)
-        known, text = _known(sentences, vocabulary), encode_text(sentences, vocabulary, str(path))
+        text = encode_text(sentences, vocabulary, str(path))
     else:
         corpus = load_corpus(trained, None if trained.initial_weights is None else vocabulary)
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
-        known, text = 1.0, corpus.test
-        sentences = split_text(text, vocabulary)
+        sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
+    known = _known(sentences, vocabulary)
     losses = word_losses(model, text, trained, config.columns)
     loss = float(losses.mean())
     results = {
@@ -107,7 +108,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
     print(
         f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words and ends "
-        f"of sentences; {known:.2%} of the words are in the vocabulary"
+        f"of sentences; {fraction_text(100 * known, 2, whole=100)}% of the words are in the vocabulary"
     )
 
 

@@ -81,7 +81,9 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         },
     )
     write_report(path, report)
-    rows = [[cell if isinstance(cell, str) else number(cell, 4) for cell in row] for row in table.rows]
+    rows = [
+        [cell if isinstance(cell, str) else number(cell, 4, whole=1) for cell in row] for row in table.rows
+    ]
     return f"{plain_table(table.columns, rows)}\n{table.note}"
 
 

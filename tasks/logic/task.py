@@ -72,11 +72,11 @@ def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
     if pattern is not None:
         left_out = np.array([matches(pair, pattern) for pair in dataset.pairs])
         short = operations <= TRAIN_OPERATIONS
-        found[LEFT_OUT.format(config.split)] = {
-            "0–6": left_out & short,
-            "7–12": left_out & ~short,
-            "0–12": left_out,
-        }
+        found[LEFT_OUT.format(config.split)] = (
+            {"0–6": left_out & short, "7–12": left_out & ~short, "0–12": left_out}
+            if (operations <= MAX_OPERATIONS).any()
+            else {f"{operations.min()}–{operations.max()}": left_out}
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Compare induced trees with true trees: span F1, recall by label, depth; baselines and upper bounds."""
+"""Compare induced trees with true trees: span F1, recall by label, depth; with baselines."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Source(NamedTuple):
 
     Args:
         name: shown in tables.
-        layer: layer of the model, counted from 1; None for a baseline, an upper bound or a file.
-        decoding: how distances were decoded, the name of the baseline, "ceiling" for an upper bound or "file"
-            for the trees of a file.
+        layer: layer of the model, counted from 1; None for all but the model.
+        decoding: how distances were decoded, the name of the baseline, "true tree" for distances computed
+            from the true trees, or "file" for the trees of a file.
     """
 
     name: str
@@ -106,7 +106,7 @@ def evaluate(
             trees[source] = decode(of_layer, decoding, temperature)
     ideal = [to_distances(sentence.tree) for sentence in sentences]
     for variant in VARIANTS:
-        trees[Source(f"true tree, {variant}", None, "ceiling")] = decode(ideal, variant)
+        trees[Source(f"true tree, {variant}", None, "true tree")] = decode(ideal, variant)
     return Evaluation(sentences, trees | baseline_trees(sentences), distances)
 
 

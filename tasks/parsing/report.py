@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from ordered_memory.span_f1 import CORPUS_LEVEL, EVALB_DIFFERENCE, ONE_TOKEN, SENTENCE_LEVEL
+from ordered_memory.span_f1 import (
+    CORPUS_LEVEL,
+    EVALB_DIFFERENCE,
+    ONE_TOKEN,
+    SENTENCE_LEVEL,
+    fraction_text,
+)
 from ordered_memory.trace import Trace, add_true_tree, read_distances
 from ordered_memory.trees import depth
 from tasks.parsing.evaluation import LABELS, SHORT, Evaluation
 from tasks.parsing.treebank import tags_text
 from tasks.reporting.examples import choose_examples
+from tasks.reporting.induced_trees import RANDOM
+from tasks.reporting.rendering import cell
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.tables import table
 
@@ -36,11 +44,12 @@ CONVENTIONS = (
     f"F1 corpus: {CORPUS_LEVEL}. {EVALB_DIFFERENCE} F1 sentence: {SENTENCE_LEVEL}, as in the authors' "
     "evaluation; a sentence of one or two words scores 1. "
     f"{ONE_TOKEN} Depth: constituents above the deepest word; depth of words: above a word on average, as in "
-    "the authors' evaluation."
+    f"the authors' evaluation. {RANDOM}"
 )
-CEILINGS = (
-    "True tree: decoded from distances that are computed from the true trees. Since true trees are not "
-    "binary, this is an upper bound for each decoding."
+TRUE_TREES = (
+    "True tree: decoded from distances that are computed from the true trees. True trees are not binary, so "
+    "unbiased is an upper bound for binary trees. prpn is none: that decoder cannot build every tree, and "
+    "other distances can bring it closer to the true ones."
 )
 RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two or more words whose span is predicted, over all "
@@ -68,7 +77,7 @@ def results_text(results: dict[str, Any]) -> str:
     """
     lines = [line for fact in _facts(results) for line in _wrap(fact)]
     for one in _tables(results):
-        rows = [[cell if isinstance(cell, str) else _text(cell) for cell in row] for row in one.rows]
+        rows = [[cell(value) for value in row] for row in one.rows]
         lines += ["", one.title, table(one.columns, rows), *_wrap(one.note)]
     return "\n".join(lines)
 
@@ -97,12 +106,13 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
 def _best_text(results: dict[str, Any]) -> str:
     """The best trees of the model, and the best baseline."""
     measure = "f1_corpus"
-    rows = [row for row in results["rows"] if row["decoding"] != "ceiling"]
+    rows = [row for row in results["rows"] if row["decoding"] != "true tree"]
     model, others = ([row for row in rows if (row["layer"] is None) == other] for other in (False, True))
     best, baseline = (max(of, key=lambda row: row["all"][measure]) for of in (model, others))
+    f1, baseline_f1 = (fraction_text(row["all"][measure]) for row in (best, baseline))
     return (
-        f"{F1[measure]} {best['all'][measure]:.4f} with {best['name']}, the best of the model's trees; "
-        f"{baseline['name']}, the best baseline, has {baseline['all'][measure]:.4f}."
+        f"{F1[measure]} {f1} with {best['name']}, the best of the model's trees; {baseline['name']}, the "
+        f"best baseline, has {baseline_f1}."
     )
 
 
@@ -118,9 +128,10 @@ def _facts(results: dict[str, Any]) -> list[str]:
     ]
     if "model" not in results:  # trees from a file
         return facts
+    coverage = fraction_text(100 * results["coverage"], 2, whole=100)
     return [
         *facts,
-        f"{results['coverage']:.2%} of the words are in the model's vocabulary.",
+        f"{coverage}% of the words are in the model's vocabulary.",
         f"Distances of {results['model']} are {results['unit']}; CKY with temperature "
         f"{results['config']['temperature']:g}.",
     ]
@@ -144,7 +155,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
         )
         for name in groups
     ]
-    tables[-1].note = f"{CONVENTIONS} {CEILINGS}" if "model" in results else CONVENTIONS
+    tables[-1].note = f"{CONVENTIONS} {TRUE_TREES}" if "model" in results else CONVENTIONS
     if results["published"]:
         published = [[name, f"{value:.3f}"] for name, value in PUBLISHED.items()]
         tables.append(Table("Published", ["trees", "F1 sentence"], published, PUBLISHED_NOTE))
@@ -158,17 +169,13 @@ def _tables(results: dict[str, Any]) -> list[Table]:
 
 
 def _best_f1(rows: list[dict[str, Any]], group: str) -> set[tuple[int, int]]:
-    """The cells with the best F1 of the model and the baselines; upper bounds are left out."""
-    ceilings = [row["name"] for row in rows if row["decoding"] == "ceiling"]
-    return best_cells([[row["name"], *(row[group][key] for key in F1)] for row in rows], ceilings)
+    """The cells with the best F1, but for trees decoded from the true ones."""
+    from_true_trees = [row["name"] for row in rows if row["decoding"] == "true tree"]
+    return best_cells([[row["name"], *(row[group][key] for key in F1)] for row in rows], from_true_trees)
 
 
 def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, TEXT_WIDTH)
-
-
-def _text(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def _traces(evaluation: Evaluation, temperature: float) -> list[Trace]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare
+from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text
 from ordered_memory.trees import Span, Tree, spans
 from tasks.reporting.report import Table, best_cells
 
@@ -12,6 +12,7 @@ Scores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
 
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
+RANDOM = "Random: one tree of each sentence, drawn uniformly."
 
 
 def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> Scores:
@@ -58,11 +59,11 @@ def scores_text(scores: Scores, valid: Mapping[str, float], punctuation: str) ->
     """
     lines = []
     for convention, rows in scores.items():
-        lines.append(f"\nspan F1, {convention}; {punctuation}. {ONE_TOKEN}")
-        lines += [f"{name:>16}  {f1:.4f}" for name, f1 in rows.items()]
+        lines.append(f"\nspan F1, {convention}; {punctuation}. {ONE_TOKEN} {RANDOM}")
+        lines += [f"{name:>16}  {fraction_text(f1)}" for name, f1 in rows.items()]
     if valid:
         lines.append(f"\nvalid trees; {punctuation}. {VALID}")
-        lines += [f"{name:>16}  {fraction:.4f}" for name, fraction in valid.items()]
+        lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in valid.items()]
     return lines
 
 
@@ -87,6 +88,6 @@ def scores_tables(scores: Scores, valid: Mapping[str, float], note: str) -> list
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=f"{note[0].upper()}{note[1:]}. {ONE_TOKEN}" + (f" {VALID}" if valid else ""),
+            note=f"{note[0].upper()}{note[1:]}. {ONE_TOKEN} {RANDOM}" + (f" {VALID}" if valid else ""),
         )
     ]

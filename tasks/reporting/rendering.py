@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ordered_memory.span_f1 import fraction_text
+
 
 def cell(value: Any) -> str:
     """Format a value for a table or plot.
@@ -14,11 +16,11 @@ def cell(value: Any) -> str:
     Args:
         value: a number, text, or None if there is no value.
     Example:
-        >>> cell(0.98765), cell(1234), cell(None)
-        ('0.9877', '1,234', '–')
+        >>> cell(0.98765), cell(0.99996), cell(1234), cell(None)
+        ('0.9877', '0.99996', '1,234', '–')
     """
     if isinstance(value, float):
-        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:g}"
+        return fraction_text(value) if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "–" if value is None else str(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ordered_memory.span_f1 import fraction_text
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table as plain text; the first column is left-aligned, the others are right-aligned.
@@ -44,14 +46,17 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([first, f"|{'---|' * len(header)}", *rest])
 
 
-def number(value: float | None, digits: int = 1) -> str:
+def number(value: float | None, digits: int = 1, whole: float | None = None) -> str:
     """Format a number with a fixed number of decimals, and None as a dash.
 
     Args:
         value: the number, or None.
         digits: number of decimals.
+        whole: of a fraction: 1, or 100 for a percentage; see `fraction_text`.
     Example:
-        >>> number(1234.56), number(0.5, 2), number(None)
-        ('1,234.6', '0.50', '–')
+        >>> number(1234.56), number(0.5, 2), number(99.996, 2, whole=100), number(None)
+        ('1,234.6', '0.50', '99.996', '–')
     """
-    return "–" if value is None else f"{value:,.{digits}f}"
+    if value is None:
+        return "–"
+    return f"{value:,.{digits}f}" if whole is None else fraction_text(value, digits, whole=whole)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.tables import markdown, number
 from tasks.reporting.tables import table as plain
+from tasks.reproduce.layout import Table
 from tasks.reproduce.results import Line, Results, Summary
 from tasks.runs.files import write_atomically, write_json
 
@@ -55,24 +56,27 @@ def write(results: Results, directory: Path) -> list[Path]:
 def _rows(line: Line, results: Results) -> list[list[str]]:
     """The rows of a model: measured, best seed (if there are several), published."""
     cells = [line.summaries[column] for column in results.columns]
-    digits = results.table.digits
     published = ["–" if cell.published is None else str(cell.published) for cell in cells]
     if not line.ours:
         return [[line.name, *published]]
-    rows = [[line.name, *(_mean(cell, digits) for cell in cells)]]
+    rows = [[line.name, *(_mean(cell, results.table) for cell in cells)]]
     if any(len(cell.values) > 1 for cell in cells):
-        rows.append([f"{line.name}, best", *(number(cell.best, digits) for cell in cells)])
+        rows.append([f"{line.name}, best", *(_number(cell.best, results.table) for cell in cells)])
     if any(cell.published for cell in cells):
         rows.append([f"{line.name}, published", *published])
     return rows
 
 
-def _mean(cell: Summary, digits: int) -> str:
+def _mean(cell: Summary, table: Table) -> str:
     """Format mean and standard deviation: 98.1 ± 0.3 (n 5)."""
     if cell.mean is None:
         return "–"
-    deviation = "" if cell.deviation is None else f" ± {number(cell.deviation, digits)}"
-    return f"{number(cell.mean, digits)}{deviation} (n {len(cell.values)})"
+    deviation = "" if cell.deviation is None else f" ± {number(cell.deviation, table.digits)}"
+    return f"{_number(cell.mean, table)}{deviation} (n {len(cell.values)})"
+
+
+def _number(value: float | None, table: Table) -> str:
+    return number(value, table.digits, whole=100 if table.percent else None)
 
 
 def _plot(results: Results, axis: str) -> str:

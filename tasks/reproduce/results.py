@@ -152,9 +152,10 @@ def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
     """The values of a cell, by run."""
     values = {}
     for run in runs:
-        path = run.results_of(cell.evaluation) if run.training == cell.training else None
-        if path is not None and path.exists() and run.state().kind in TESTED:
-            value = find(read_json(path), cell.keys)
+        if run.training != cell.training or run.state().kind not in TESTED:
+            continue
+        if cell.evaluation is None or run.is_evaluated(cell.evaluation):
+            value = find(read_json(run.results_of(cell.evaluation)), cell.keys)
             if value is not None:
                 values[run] = scale * value
     return values

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from tasks.reproduce.layout import Evaluation, Training
 from tasks.runs.command_line import parse_run
-from tasks.runs.config import COMPUTE_OPTIONS
+from tasks.runs.config import COMPUTE_OPTIONS, LIMITS
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
 from tasks.runs.run_directory import RunDirectory
@@ -20,7 +20,7 @@ from tasks.runs.saved_config import config_from_dict
 
 Kind = Literal["missing", "unfinished", "diverged", "trained", "finished"]
 
-MAY_DIFFER = COMPUTE_OPTIONS | {"epochs", "max_minutes"}
+MAY_DIFFER = COMPUTE_OPTIONS | LIMITS
 """Options that may differ between a saved run and the run that a table needs."""
 
 
@@ -99,7 +99,7 @@ class Run:
         if kind in ("missing", "unfinished"):
             yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *how)
         for named, (task, options) in self.evaluations:
-            if not self._is_evaluated(named):
+            if not self.is_evaluated(named):
                 checkpoint = ("--checkpoint", str(self.files.best))
                 target = ("--json", str(self.results_of(named)))
                 yield (f"tasks.{task}", "evaluate", *options, *checkpoint, *target, *how)
@@ -116,7 +116,7 @@ class Run:
                 return State("missing", 0, "missing")
             return State("unfinished", epochs, f"unfinished after {epochs} of {self.saved.epochs} epochs")
         ended = f"after {epochs} of {self.config.epochs} epochs"
-        left = sum(not self._is_evaluated(named) for named, _ in self.evaluations)
+        left = sum(not self.is_evaluated(named) for named, _ in self.evaluations)
         if left:
             return State("trained", epochs, f"trained {ended}, {left} of {len(self.evaluations)} tests left")
         return State("finished", epochs, f"finished {ended}")
@@ -167,7 +167,11 @@ class Run:
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
 
-    def _is_evaluated(self, named: Evaluation) -> bool:
-        """Whether there are results that are not older than the best weights."""
-        results, best = self.results_of(named), self.files.best
+    def is_evaluated(self, evaluation: Evaluation) -> bool:
+        """Whether there are results that are not older than the best weights.
+
+        Args:
+            evaluation: an evaluation of the table.
+        """
+        results, best = self.results_of(evaluation), self.files.best
         return results.exists() and best.exists() and results.stat().st_mtime >= best.stat().st_mtime

@@ -17,7 +17,8 @@ COMPUTE_OPTIONS = frozenset(
 """Options that two runs of one experiment may differ in: where a run is saved, how it is logged, what it is
 computed on. (--devices multiplies the batch size, and a language model is validated in as many columns as
 --evaluation-batch-size.)"""
-
+LIMITS = frozenset(["epochs", "max_minutes"])
+"""Options that say when a run ends."""
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
 """Floating-point precision of a training run."""
@@ -48,7 +49,8 @@ class RunConfig:
     strategy: Literal["auto", "ddp"] = "auto"
     """Distributed strategy of Lightning Fabric."""
     precision: Precision = "32-true"
-    """Floating-point precision, as in Lightning Fabric."""
+    """Floating-point precision of training and validation, as in Lightning Fabric. The final test and the
+    other verbs compute in float32."""
 
     def check(self) -> None:
         """Raise a UserError if an option is out of range; the message names the option."""

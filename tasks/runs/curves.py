@@ -62,10 +62,12 @@ class Curves:
     def add_step(self, step: int, sums: Tensor, examples: int, learning_rate: float) -> None:
         """Log the mean metrics since the last point, every `every` steps; others do not wait for the GPU.
 
+        The first point after `begin_epoch` is the mean since then.
+
         Args:
             step: training steps since the beginning of the run.
             sums, examples: as for `begin_epoch`.
-            learning_rate: of this step.
+            learning_rate: that of the schedule; a language model's SGD scales it by the length of the batch.
         """
         if self._writer is None or self._sums is None or step % self.every:
             return

@@ -90,6 +90,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
         text = run.results_text(experiment.results_text)
         if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)
+            trainer.update_best()
             results = experiment.test(run, fabric.device)
             write_json(run.results, results)
             text = experiment.results_text(results)

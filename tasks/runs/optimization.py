@@ -64,8 +64,8 @@ class WeightAverage:
     Args:
         model: the model that is trained.
         decay: d of an exponential moving average (EMA): after step n, average ← d_n average + (1 - d_n)
-            weights, with d_n = min(d, (n + 1) / (n + 10)), so that the first steps are soon forgotten. None
-            for the plain mean over all steps.
+            weights, with d_1 = 0 and d_n = min(d, n / (n + 9)) from then on, so that the first steps are soon
+            forgotten. None for the plain mean over all steps.
     """
 
     def __init__(self, model: nn.Module, decay: float | None = None) -> None:

@@ -18,8 +18,15 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from tasks.runs.checkpoints import check_weights, rng_state, save_weights, set_rng_state
-from tasks.runs.config import TrainingConfig
+from tasks.runs.checkpoints import (
+    check_weights,
+    read_checkpoint,
+    rng_state,
+    save_tensors,
+    save_weights,
+    set_rng_state,
+)
+from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.curves import Curves, tensorboard_curves
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO
@@ -173,6 +180,18 @@ class Trainer:
                 if self._stop_code(interruption.requested, False):  # during validation
                     raise KeyboardInterrupt
         return self.progress
+
+    def update_best(self) -> None:
+        """Save the options of this call with the best weights.
+
+        A resumed run may have others than when the weights were saved, such as the number of slots in the
+        test.
+        """
+        weights, saved = read_checkpoint(self.run.best)
+        metadata = json.loads(json.dumps(self.metadata))
+        changed = {name for name, value in metadata.items() if value != saved.get(name)}
+        if changed - COMPUTE_OPTIONS - LIMITS:
+            save_tensors(self.run.best, weights, metadata)
 
     def _train_epoch(self, interruption: Interruption, curves: Curves) -> bool:
         """Train to the end of the current epoch. Returns True if `max_minutes` ended it early."""

@@ -171,7 +171,10 @@ def _cells(line: Line, columns: Sequence[str]) -> list[str]:
     mark = FEW_MARK if 0 < line["scored"] < FEW else ""
     return [
         *(f"{line[name]:,}" + (mark if name == "scored" else "") for name in COUNTS),
-        *(number(line["accuracy"].get(name), 2 if name in PUBLISHED_MODELS else 4) for name in columns),
+        *(
+            number(line["accuracy"].get(name), 2 if name in PUBLISHED_MODELS else 4, whole=1)
+            for name in columns
+        ),
     ]
 
 

@@ -144,6 +144,23 @@ def test_a_language_model_is_evaluated_on_sentences_of_its_own_run(small_runs, t
     assert MAIN["language_model"](["evaluate", "--checkpoint", str(tmp_path / "best.safetensors")]) == 0
 
 
+def test_generated_words_that_the_vocabulary_lacks_are_counted_as_unknown(tmp_path):
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text("the <unk> sleeps\n" * 60)
+    assert train("language_model", tmp_path / "first", "--data-dir", tmp_path) == 0
+    start = tmp_path / "first" / "best.safetensors"
+    assert train("language_model", tmp_path / "second", "--initial-weights", start) == 0
+    evaluation = ["evaluate", "--checkpoint", str(tmp_path / "second" / "best.safetensors")]
+    files = ["--json", str(tmp_path / "of.json"), "--predictions", str(tmp_path / "words.jsonl")]
+    assert MAIN["language_model"]([*evaluation, *files]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "words.jsonl").read_text().splitlines()]
+    words = [word for row in rows for word in row["words"]]
+    read = [word for word in words if word != "<eos>"]
+    known = 1 - read.count("<unk>") / len(read)
+    assert 0 < known < 0.5
+    assert json.loads((tmp_path / "of.json").read_text())["known_words"] == pytest.approx(known)
+
+
 def test_a_shipped_sentiment_model_is_trained_further_on_other_words(tmp_path, capsys):
     start = PRETRAINED[5]
     vectors = tmp_path / "vectors.txt"

@@ -1,6 +1,6 @@
 """Tables of accuracy by group."""
 
-from tasks.classifiers.report import results_text
+from tasks.classifiers.report import accuracy_plots, results_text
 
 
 def results(accuracy_by):
@@ -34,3 +34,15 @@ def test_groups_of_two_names_are_rows_and_columns_with_gaps_where_there_is_no_ex
         ["2", "0.5000", "1.0000", "7"],
         ["3", "–", "0.0000", "1"],
     ]
+
+
+def test_only_a_perfect_score_reads_as_one():
+    text = results_text({**results({"depth": {"1": [0.99999, 100_000]}}), "accuracy": 0.99996})
+    assert "accuracy 0.99996 on" in text
+    assert " 0.99999  100,000" in text
+
+
+def test_plots_of_models_with_other_tests_have_no_counts():
+    one, other = results({"length": {"7": [0.5, 10]}}), results({"length": {"7": [0.6, 500], "9": [0.7, 60]}})
+    assert [dict(curve.counts) for curve in accuracy_plots({"a": one, "b": one})] == [{7.0: 10}]
+    assert [dict(curve.counts) for curve in accuracy_plots({"a": one, "b": other})] == [{}]

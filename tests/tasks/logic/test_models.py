@@ -101,3 +101,5 @@ def test_pairs_beyond_the_official_files_are_told_apart(pairs):
     deep = [pair for operations in (13, 14) for pair in longer(operations, 2, seed=1)]
     assert LOGIC.accuracy_groups(SMALL, Dataset(deep))["operations"].keys() == {"13", "14"}
     assert LOGIC.accuracy_groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4
+    left_out = LOGIC.accuracy_groups(replace(SMALL, split="A"), Dataset(deep))[LEFT_OUT.format("A")]
+    assert left_out.keys() == {"13–14"}

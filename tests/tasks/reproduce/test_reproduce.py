@@ -17,6 +17,7 @@ from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Workers
 from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
+from tasks.reproduce.results import collect
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tests.hostile_files import TINY
@@ -200,9 +201,12 @@ def test_a_directory_with_a_run_of_other_options_is_refused(again, commands):
 
 
 def test_new_weights_are_evaluated_anew(again, commands):
-    run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    run = runs[0]
     later = run.results_of(HARD).stat().st_mtime + 1
     os.utime(run.files.best, (later, later))
+    summaries = collect("tiny", TINY_TABLE, "paper", (), runs).lines[0].summaries
+    assert [list(summaries[column].values) for column in ("100", "200")] == [[1, 2], [2]]
     asked(again, seeds=2)
     assert commands == {"train": 0, "evaluate": 1}
 

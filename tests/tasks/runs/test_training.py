@@ -19,6 +19,7 @@ import tasks.runs.files
 from tasks.classifiers.classification import Classification
 from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
@@ -163,6 +164,17 @@ def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
     assert train(tmp_path / "run", "--epochs", "1") == 0
     assert train(tmp_path / "run", "--resume", "--epochs", "2") == 0
     assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_evaluate_has_the_results_of_the_final_test_after_options_have_changed(tmp_path, monkeypatch):
+    assert train(tmp_path / "run", "--epochs", "1") == 0
+    monkeypatch.setattr(Classification, "selection_score", lambda self, validation: 0.0)  # epoch 1 stays best
+    assert train(tmp_path / "run", "--resume", "--test-num-slots", "2") == 0
+    best = tmp_path / "run" / "best.safetensors"
+    assert main(["evaluate", "--checkpoint", str(best), "--json", str(tmp_path / "again.json")]) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert json.loads((tmp_path / "again.json").read_text()) == results
+    assert ListOpsModel.from_pretrained(best).config.test_num_slots == 2
 
 
 @pytest.mark.parametrize("options", [("--seed", "2"), ("--expressions", "310")])
