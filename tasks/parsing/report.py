@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
@@ -22,7 +21,7 @@ from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import RANDOM
 from tasks.reporting.rendering import cell
 from tasks.reporting.report import Report, Table, best_cells, write_report
-from tasks.reporting.tables import table
+from tasks.reporting.tables import table, wrap
 
 ABOUT = (
     "A language model that was trained only on text reads sentences whose true trees are known. The "
@@ -31,7 +30,6 @@ ABOUT = (
 )
 CONVENTION_NAMES = {"f1_corpus": str(CORPUS_LEVEL), "f1_sentence": str(SENTENCE_LEVEL)}
 FACTS = ("Sentences", "Punctuation", "Vocabulary", "Distances")
-TEXT_WIDTH = 110
 
 GROUP_NAMES = {"all": "all sentences", "short": f"sentences of at most {SHORT} words"}
 F1 = {"f1_corpus": "F1 corpus", "f1_sentence": "F1 sentence"}
@@ -75,10 +73,10 @@ def results_text(results: dict[str, Any]) -> str:
     Returns:
         Several lines.
     """
-    lines = [line for fact in _facts(results) for line in _wrap(fact)]
+    lines = [line for fact in _facts(results) for line in wrap(fact)]
     for one in _tables(results):
         rows = [[cell(value) for value in row] for row in one.rows]
-        lines += ["", one.title, table(one.columns, rows), *_wrap(one.note)]
+        lines += ["", one.title, table(one.columns, rows), *wrap(one.note)]
     return "\n".join(lines)
 
 
@@ -172,10 +170,6 @@ def _best_f1(rows: list[dict[str, Any]], group: str) -> set[tuple[int, int]]:
     """The cells with the best F1, but for trees decoded from the true ones."""
     from_true_trees = [row["name"] for row in rows if row["decoding"] == "true tree"]
     return best_cells([[row["name"], *(row[group][key] for key in F1)] for row in rows], from_true_trees)
-
-
-def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, TEXT_WIDTH)
 
 
 def _traces(evaluation: Evaluation, temperature: float) -> list[Trace]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text
 from ordered_memory.trees import Span, Tree, spans
 from tasks.reporting.report import Table, best_cells
+from tasks.reporting.tables import wrap
 
 Scores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
@@ -57,23 +58,26 @@ def scores_text(scores: Scores, valid: Mapping[str, float], punctuation: str) ->
     Returns:
         Lines; none for a model without trees.
     """
+    if not scores:
+        return []
+    parts: dict[str, Mapping[str, float]] = {
+        **{f"span F1, {convention}": rows for convention, rows in scores.items()},
+        **({"valid trees": valid} if valid else {}),
+    }
     lines = []
-    for convention, rows in scores.items():
-        lines.append(f"\nspan F1, {convention}; {punctuation}. {ONE_TOKEN} {RANDOM}")
-        lines += [f"{name:>16}  {fraction_text(f1)}" for name, f1 in rows.items()]
-    if valid:
-        lines.append(f"\nvalid trees; {punctuation}. {VALID}")
-        lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in valid.items()]
-    return lines
+    for title, rows in parts.items():
+        lines.append(f"\n{title}")
+        lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
+    return [*lines, "", *wrap(_note(punctuation, valid))]
 
 
-def scores_tables(scores: Scores, valid: Mapping[str, float], note: str) -> list[Table]:
+def scores_tables(scores: Scores, valid: Mapping[str, float], punctuation: str) -> list[Table]:
     """Make a table of the scores for a report.
 
     Args:
         scores: from `score_trees`.
         valid: from `valid_fractions`; may be empty.
-        note: shown below the table.
+        punctuation: how punctuation was handled.
     Returns:
         One table; none for a model without trees.
     """
@@ -88,6 +92,12 @@ def scores_tables(scores: Scores, valid: Mapping[str, float], note: str) -> list
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=f"{note[0].upper()}{note[1:]}. {ONE_TOKEN} {RANDOM}" + (f" {VALID}" if valid else ""),
+            note=_note(punctuation, valid),
         )
     ]
+
+
+def _note(punctuation: str, valid: Mapping[str, float]) -> str:
+    """What the scores count, and how."""
+    note = f"{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
+    return f"{note} {VALID}" if valid else note

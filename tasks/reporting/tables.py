@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from ordered_memory.span_f1 import fraction_text
@@ -44,6 +45,15 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
     first, *rest = (f"| {' | '.join(line)} |" for line in [header, *rows])
     return "\n".join([first, f"|{'---|' * len(header)}", *rest])
+
+
+def wrap(text: str) -> list[str]:
+    """Break a text into lines of at most 110 characters.
+
+    Args:
+        text: one paragraph.
+    """
+    return textwrap.wrap(text, 110)
 
 
 def number(value: float | None, digits: int = 1, whole: float | None = None) -> str:
