@@ -26,6 +26,7 @@ from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.released import build_module, check_difference
 from tasks.runs.errors import UserError
+from tasks.runs.options import argument_error
 
 FILE = "ON_LSTM.py"
 
@@ -89,7 +90,7 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     try:
         layer = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, device=config.device)
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise argument_error(error, config) from None
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()

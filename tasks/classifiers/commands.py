@@ -22,7 +22,7 @@ from tasks.reporting.traces import FilesConfig, answer_text
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.hub import ExportConfig, model_card_values
-from tasks.runs.options import check_at_least, check_fraction, check_only_one
+from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
 
 
 @dataclass
@@ -75,7 +75,9 @@ class GeneratedConfig(EvaluateConfig):
         super().check()
         check_at_least(1, self, "size")
         check_at_least(0, self, "seed")
-        if self.test != "standard" and (self.file or self.data_dir):
+        if self.test == "standard":
+            check_unused(self, type(self), dict.fromkeys(("size", "seed"), "with --test standard"))
+        elif self.file or self.data_dir:
             raise UserError(f"--test {self.test} generates its data: leave out --file and --data-dir")
 
 
@@ -94,7 +96,8 @@ class ReadConfig(InputConfig):
     """Trained model and output file."""
 
     heat_map: Path | None = None
-    """Write a heat map of the attention over the slots at each token to this PNG file."""
+    """Write a heat map of the attention over the slots at each token to this PNG file; for a second text, to
+    a file beside it."""
 
 
 @dataclass
@@ -121,6 +124,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         config.checkpoint or task.pretrained, occupancy_threshold=config.occupancy_threshold
     )
     trained = model.config
+    _warn_of_unused(config, model, "num_slots", "occupancy_threshold")
     if config.data_dir is not None:
         trained.data_dir = config.data_dir
     if config.file is not None:
@@ -128,7 +132,11 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     elif task.generate_test is not None and isinstance(config, GeneratedConfig) and config.test != "standard":
         data = task.generate_test(trained, config.test, config.size, config.seed)
     else:
-        data = task.load_splits(trained).test
+        data = task.load_test(trained) if task.load_test is not None else task.load_splits(trained).test
+    if not len(data.labels):
+        raise UserError(
+            f"{config.file or trained.data_dir or 'the test data'}: no {task.unit} to evaluate on"
+        )
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -212,9 +220,16 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
 def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData) -> Classifier:
     """Load the model that the options name, and adapt it to the data."""
     model = task.model_class.from_pretrained(config.checkpoint or task.pretrained)
+    _warn_of_unused(config, model, "num_slots")
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)
     return model
+
+
+def _warn_of_unused(config: CheckpointConfig, model: Classifier, *names: str) -> None:
+    """Warn if one of these options is given, and the model of the checkpoint has no such thing."""
+    unused = model.config.unused
+    warn_of_unused(config, type(config), {name: unused[name] for name in names if name in unused})
 
 
 def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePrediction) -> None:

@@ -22,7 +22,7 @@ from tasks.classifiers.tree_batching import TreeBatch
 from tasks.classifiers.tree_models import TREE_MODELS, TreeModel
 from tasks.runs.config import AdamConfig
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_fraction
+from tasks.runs.options import argument_error, check_at_least, check_fraction
 
 ModelName = Literal[
     "ordered-memory",
@@ -45,6 +45,27 @@ BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
 """Encoders that accept `--bidirectional`."""
 TRANSFORMERS = ("transformer", "universal-transformer")
 """Encoders that use `--layers` and `--heads`."""
+
+_SLOTS = ("num_slots", "test_num_slots")
+_OPTIONS: dict[ModelName, tuple[str, ...]] = {
+    "ordered-memory": (
+        *_SLOTS,
+        *("score", "cell", "cell_dropout", "attention_dropout", "occupancy_threshold"),
+        *("recompute_every", "backend"),
+    ),
+    "lstm": (),
+    "onlstm": ("chunk_size", "backend"),
+    "rrnet": (*_SLOTS, "cell_dropout"),
+    "transformer": ("layers", "heads", "cell_dropout"),
+    "universal-transformer": ("layers", "heads", "cell_dropout"),
+    "gumbel-tree-lstm": ("cell_dropout",),
+    "crvnn": ("cell_dropout",),
+    "mean": (),
+    "gold-tree-lstm": ("cell_dropout",),
+    "gold-tree-rnn": ("cell_dropout",),
+    "gold-tree-cell": ("cell_dropout",),
+}
+"""The options of each encoder that not all of them have."""
 
 
 @dataclass
@@ -124,8 +145,14 @@ class EncoderConfig(AdamConfig):
             "onlstm": ("chunk_size",),
             **dict.fromkeys(TRANSFORMERS, ("layers", "heads")),
         }
-        names = ("model", "bidirectional", "slot_size", *used.get(self.model, ()))
+        embedding = () if "embedding_size" in self.unused else ("embedding_size",)
+        names = ("model", "bidirectional", *embedding, "slot_size", *used.get(self.model, ()))
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def unused(self) -> dict[str, str]:
+        others = {name for names in _OPTIONS.values() for name in names} - set(_OPTIONS[self.model])
+        return super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
 
     @property
     def needs_trees(self) -> bool:
@@ -246,7 +273,7 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
             backend=config.backend,
         )
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise argument_error(error, config) from None
 
 
 def summary_size(config: EncoderConfig, input_size: int) -> int:

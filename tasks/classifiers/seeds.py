@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from ordered_memory.span_f1 import fraction_text
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
-from tasks.runs.errors import UserError
+from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.files import read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
@@ -67,13 +68,33 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     for one in configs:
         run = runs[one.seed]
         if not (config.resume and run.read_results() and not changed_options(run, one)):
-            summary.unlink(missing_ok=True)  # its results will change
-            train(one)
+            for outdated in list(_summaries_with(one.seed, first, config.seed)):
+                outdated.unlink(missing_ok=True)  # its results will change
+            try:
+                train(one)
+            except Interrupted as error:
+                begun = any(run.best.exists() or run.last.exists() for run in runs.values())
+                raise Interrupted(str(error), resumable=begun) from None
     if main:
         values = _summarize({seed: run.path for seed, run in runs.items()})
         print(_text(values))
         write_json(summary, values)
         print(f"written: {summary}")
+
+
+def _summaries_with(seed: int, first: Path, first_seed: int) -> Iterator[Path]:
+    """The summaries of several runs of which one has this seed.
+
+    Args:
+        seed: of the run.
+        first: directory of another run, whose name ends in its seed.
+        first_seed: this seed.
+    """
+    name = re.escape(first.name.removesuffix(str(first_seed)))
+    for path in first.parent.glob("*-to-*.json"):
+        found = re.fullmatch(rf"{name}(\d+)-to-(\d+)\.json", path.name)
+        if found and int(found[1]) <= seed <= int(found[2]):
+            yield path
 
 
 def _with_seed(config: Config, seed: int) -> Config:

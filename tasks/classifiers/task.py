@@ -42,6 +42,7 @@ class ClassifierTask(Generic[Config]):
         pretrained: checkpoint of the model that comes with the project.
         punctuation: says in one sentence which tokens are leaves of the scored trees.
         min_words: trees of sentences with fewer words are not scored.
+        load_test: reads or generates the test data of a run alone; by default `load_splits` loads all data.
         generate_test: generates a harder test, given its name, size and seed.
         valid_spans: returns the constituents of all valid trees; see `Evaluation.valid_trees`.
         report_confusion: whether the report has a confusion matrix.
@@ -65,6 +66,7 @@ class ClassifierTask(Generic[Config]):
     pretrained: Path
     punctuation: str
     min_words: int = 1
+    load_test: Callable[[Config], LabelledData] | None = None
     generate_test: Callable[[Config, str, int, int], LabelledData] | None = None
     valid_spans: ValidSpans | None = None
     report_confusion: bool = False

@@ -102,6 +102,17 @@ class LanguageModelConfig(TrainingConfig):
         return {name: getattr(self, name) for name in names}
 
     @property
+    def unused(self) -> dict[str, str]:
+        options = {"onlstm": ("chunk_size", "backend"), "lstm": (), "prpn": ("num_slots", "look_back")}
+        others = {name for names in options.values() for name in names} - set(options[self.model])
+        found = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
+        if self.model != "prpn" and self.num_layers == 1 and self.tied:
+            found["hidden_size"] = (
+                "with --num-layers 1 and tied weights: the layer has --embedding-size units"
+            )
+        return found
+
+    @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, model and seed."""
         return self.run_dir or Path("runs", "language_model", f"{self.preset}-{self.model}-{self.seed}")

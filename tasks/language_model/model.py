@@ -14,6 +14,7 @@ from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
+from tasks.runs.options import argument_error
 from tasks.runs.saved_config import check_architecture, config_to_dict, read_config
 
 _ARGUMENTS = ("vocabulary_size", "recurrent", "recurrent_dropout")
@@ -80,7 +81,7 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int) -> LanguageMo
             **shared,
         )
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise argument_error(error, config) from None
 
 
 def load_model(path: Path, config: LanguageModelConfig | None = None) -> Trained:

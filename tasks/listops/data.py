@@ -248,24 +248,41 @@ def load(
     if data_dir is None:
         drawn = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
         return Splits(*(Dataset.from_expressions(part) for part in drawn))
-    if not data_dir.is_dir():
-        raise UserError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
-    has_long_range_arena = any((data_dir / name).is_file() for name in LONG_RANGE_ARENA)
-    names = LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
+    names = _file_names(data_dir)
     missing = [name for name in names if not (data_dir / name).is_file()]
     if missing:
         raise UserError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
     rest, *parts = (read_tsv(data_dir / name) for name in names)
-    if has_long_range_arena:
+    if names == LONG_RANGE_ARENA:
         return Splits(_at_most(rest, max_train_length), *parts)
     if not 0 <= validation < len(rest):
         raise UserError(
-            f"--validation-size must be in 0..{len(rest) - 1}, got {validation}: {TRAIN_FILE} has "
-            f"{len(rest)} lines"
+            f"--validation-size must be positive and below {len(rest)}, the number of lines of {TRAIN_FILE}, "
+            f"got {validation}"
         )
     order = np.random.default_rng(seed).permutation(len(rest))
     train, held_out = (rest.select(np.sort(part)) for part in (order[validation:], order[:validation]))
     return Splits(_at_most(train, max_train_length), held_out, *parts)
+
+
+def read_test(data_dir: Path) -> Dataset:
+    """Read the test data of a directory, which needs no other files.
+
+    Args:
+        data_dir: as for `load`.
+    Raises:
+        UserError: the file is missing or bad.
+    """
+    *_, name = _file_names(data_dir)
+    return read_tsv(data_dir / name)
+
+
+def _file_names(data_dir: Path) -> tuple[str, ...]:
+    """The names of the files in a directory, the training data first and the test data last."""
+    if not data_dir.is_dir():
+        raise UserError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
+    has_long_range_arena = any((data_dir / name).is_file() for name in LONG_RANGE_ARENA)
+    return LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
 
 
 def _at_most(dataset: Dataset, max_length: int | None) -> Dataset:

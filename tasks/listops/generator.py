@@ -171,8 +171,8 @@ def standard(
     rest = count - count // 10
     if not 0 <= validation < rest:
         raise UserError(
-            f"--validation-size must be in 0..{rest - 1}, got {validation}: one tenth of the {count} "
-            "expressions is test data"
+            f"--validation-size must be positive and below {rest}, got {validation}: one tenth of the "
+            f"{count} expressions is test data"
         )
     drawn = generate(count, seed=seed)
     longest = _NO_LIMIT if max_train_length is None else max_train_length

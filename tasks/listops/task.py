@@ -49,6 +49,13 @@ def _load_splits(config: ListOpsConfig) -> Splits:
     return Splits(*(_for_model(config, part) for part in (train, short, splits.test)))
 
 
+def _load_test(config: ListOpsConfig) -> LabelledData:
+    """Load the test data of a run."""
+    if config.data_dir is None:
+        return _load_splits(config).test
+    return _for_model(config, data.read_test(config.data_dir))
+
+
 def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
     """Include the true trees if the model needs them."""
     return dataset.with_trees() if config.needs_trees else dataset
@@ -95,6 +102,7 @@ LISTOPS = ClassifierTask(
     model_class=ListOpsModel,
     presets=lambda model: PRESETS,
     load_splits=_load_splits,
+    load_test=_load_test,
     accuracy_groups=_groups,
     read_file=_read_file,
     generate_test=_generate_test,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ordered_memory.trace import Trace
-from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of
+from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of, results_text
 from tasks.classifiers.traces import example_traces
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
@@ -49,8 +49,10 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         results = run.read_results()
         if results is None:
             raise UserError(f"{directory}: holds no finished run (no results.json)")
+        if run.results_text(results_text) is None:
+            raise UserError(f"{run.results}: not the results of a run in logic")
         config = config_from_dict(LogicConfig, read_json(run.config), run.config)
-        name = config.model if config.cell == "gated" else f"{config.model}, {config.cell} cell"
+        name = config.model_name
         names = (name, f"{name}, {directory.name}", f"{name}, {directory}")
         name = next(one for one in names if one not in summaries)
         summaries[name], configs[name] = results, config

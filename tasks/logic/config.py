@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.classifiers.encoders import DEMO as DEMO_MODEL
+from tasks.classifiers.encoders import TRANSFORMERS
 from tasks.classifiers.seeds import ClassifierConfig
 from tasks.logic.data import SplitName
 from tasks.runs.options import check_at_least
@@ -36,6 +37,13 @@ class LogicConfig(DataConfig, ClassifierConfig):
     def check(self) -> None:
         super().check()
         check_at_least(0, self, "generated")
+
+    @property
+    def unused(self) -> dict[str, str]:
+        found = super().unused
+        if self.model in TRANSFORMERS:  # there is no projection from embeddings to slots
+            found["embedding_size"] = f"with --model {self.model}, whose embeddings have --slot-size"
+        return found
 
     @property
     def directory(self) -> Path:

@@ -34,8 +34,13 @@ from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
-from tasks.runs.files import check_writable_file, write_atomically, write_or_print
-from tasks.runs.options import check_at_least
+from tasks.runs.files import (
+    check_different_files,
+    check_writable_file,
+    write_atomically,
+    write_or_print,
+)
+from tasks.runs.options import check_at_least, check_unused
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
@@ -123,6 +128,7 @@ class TreesConfig(ModelConfig):
 
     def check(self) -> None:
         super().check()
+        check_different_files(self)
         check_writable_file("--output", self.output)
 
 
@@ -166,6 +172,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
     config.set_up()
     config.check()
     check_at_least(1, config, "max_words")
+    if config.treebank is None:
+        check_unused(config, EvaluateConfig, {"keep_punctuation": "without --treebank"})
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +10,8 @@ from tasks.reproduce.layout import Evaluation, Table, Training, trainings_of
 from tasks.reproduce.runs import Run
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_positive, flag
+from tasks.runs.options import check_at_least, check_positive, check_unused, flag
+from tasks.runs.threads import check_threads, count_cores
 
 DEMO_MINUTES = 4.0
 """Minutes of training of the `demo` preset, for all runs of one seed together."""
@@ -100,6 +100,14 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
             table: the table to reproduce.
         """
         check_at_least(1, self, "seeds", "jobs", "threads")
+        if self.executor == "here":
+            check_threads(self)
+            unused = dict.fromkeys(("partition", "time", "gpus"), "without --executor slurm")
+        else:
+            unused = {"jobs": "with --executor slurm"}
+        check_unused(self, ReproduceConfig, unused)
+        if self.directory.exists() and not self.directory.is_dir():
+            raise UserError(f"--directory {self.directory}: is not a directory")
         check_at_least(0, self, "gpus")
         check_positive(self, "budget", "time", "max_minutes")
         if self.preset not in table.presets:
@@ -119,7 +127,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
         """CPU threads per run; None for PyTorch's default."""
         if self.threads is not None or self.jobs == 1 or self.executor != "here":
             return self.threads
-        return max(1, (os.cpu_count() or 1) // self.jobs)
+        return max(1, count_cores() // self.jobs)
 
 
 def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:

@@ -99,10 +99,7 @@ class Results:
             "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
-        limit = self.runs[0].config.max_minutes
-        if limit is not None:
-            notes.append(f"Each run was trained for at most {limit:g} minutes.")
-        notes.extend(_precisions(self.runs))
+        notes.extend(_options(self.runs))
         for run in self.runs:
             state = run.state()
             if state.kind not in TESTED:
@@ -135,16 +132,19 @@ def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: S
     return Results(name, table, preset, columns, lines, runs)
 
 
-def _precisions(runs: Sequence[Run]) -> list[str]:
-    """A note for every precision but float32 in which runs were trained."""
+def _options(runs: Sequence[Run]) -> list[str]:
+    """A note for every limit of time with which runs were trained, and for every precision but float32."""
     tested = [run for run in runs if run.state().kind in TESTED]
     names: dict[str, list[str]] = {}
     for run in tested:
-        names.setdefault(run.saved.precision, []).append(run.name)
+        saved = run.saved
+        if saved.max_minutes is not None:
+            names.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
+        if saved.precision != "32-true":
+            names.setdefault(f"with --precision {saved.precision}", []).append(run.name)
     return [
-        f"Trained with --precision {precision}: {'all' if len(found) == len(tested) else ', '.join(found)}."
-        for precision, found in names.items()
-        if precision != "32-true"
+        f"Trained {how}: {'all' if len(found) == len(tested) else ', '.join(found)}."
+        for how, found in sorted(names.items())
     ]
 
 

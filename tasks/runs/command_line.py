@@ -22,6 +22,7 @@ import tyro
 from ordered_memory.backends.registry import BackendError
 from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
 from tasks.runs.files import read_json
+from tasks.runs.options import warn_of_unused
 from tasks.runs.processes import is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict
@@ -165,15 +166,18 @@ def parse_run(
     name = option(words, "--preset") or next(iter(presets))
     if name not in presets:
         raise UserError(f"--preset must be one of {', '.join(presets)}, got {name!r}")
-    config: Any = parse(cls, words, program, presets[name], description)
+    default: Any = presets[name]
+    config: Any = parse(cls, words, program, default, description)
     saved = RunDirectory(config.directory).config
     if config.resume and saved.exists():
-        before: Any = config_from_dict(cls, read_json(saved), saved)
-        if option(words, "--preset") not in (None, before.preset):
+        default = config_from_dict(cls, read_json(saved), saved)
+        if option(words, "--preset") not in (None, default.preset):
             raise UserError(
-                f"--preset {config.preset}: {saved.parent} holds a run with --preset {before.preset}"
+                f"--preset {config.preset}: {saved.parent} holds a run with --preset {default.preset}"
             )
-        config = parse(cls, words, program, before, description)
+        config = parse(cls, words, program, default, description)
+    if is_main_process():
+        warn_of_unused(config, default, config.unused)
     return typing.cast(Config, config)
 
 

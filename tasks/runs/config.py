@@ -99,6 +99,11 @@ class TrainingConfig(RunConfig):
         return {}
 
     @property
+    def unused(self) -> dict[str, str]:
+        """The options, by name, that have no effect with the others, and why: "with --model lstm"."""
+        return {}
+
+    @property
     def may_leave_parameters_unused(self) -> bool:
         """Whether there are batches with which some parameters have no gradient."""
         return False

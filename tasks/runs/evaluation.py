@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.runs.files import atomic_path, check_writable_file, write_json
+from tasks.runs.files import atomic_path, check_different_files, check_writable_file, write_json
 from tasks.runs.threads import use_threads
 
 
@@ -25,8 +25,10 @@ class ResultsConfig:
         """Set the number of threads and check that the output file can be written.
 
         Raises:
-            UserError: there are fewer cores than threads, or the file cannot be written.
+            UserError: there are fewer cores than threads, the file cannot be written, or two options name the
+                same file.
         """
+        check_different_files(self)
         use_threads(self)
         check_writable_file("--json", self.json)
 

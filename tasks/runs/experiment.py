@@ -59,7 +59,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
             _run(trainer, experiment)
     except KeyboardInterrupt:
         if main:
-            raise _interruption(run, trainer) from None
+            raise _interruption(run, trainer, config.resume) from None
     if torch.distributed.is_initialized():
         # Delete DDP before its process group. Otherwise DDP destroys the group while it holds the GIL, which
         # a gloo thread may be waiting for.
@@ -71,11 +71,15 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
 def _run(trainer: Trainer, experiment: Experiment) -> None:
     """Restore, train, test, report."""
     run, config, fabric = trainer.run, trainer.config, trainer.fabric
+    if run.last.exists():
+        _check_model_options(trainer)
     trainer.restore()
-    _check_changed_options(trainer)
+    done = _is_done(trainer)
+    if trainer.saved_step is not None:
+        _check_limits(trainer, done)
     if fabric.is_global_zero:
-        # Only after the checkpoint was accepted: otherwise keep its options.
-        write_json(run.config, config_to_dict(config))
+        if not done:  # the checkpoint was accepted, and these options will have an effect
+            write_json(run.config, config_to_dict(config))
         parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {experiment.description}", flush=True)
     fabric.barrier()
@@ -98,18 +102,29 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     fabric.barrier()
 
 
-def _check_changed_options(trainer: Trainer) -> None:
-    """Raise a UserError if an option was changed that would have no effect on the resumed run."""
+def _is_done(trainer: Trainer) -> bool:
+    """Whether the run is finished and tested, and the options do not extend it."""
+    run, progress = trainer.run, trainer.progress
+    return progress.finished and progress.nothing_left(trainer.config) and run.read_results() is not None
+
+
+def _check_limits(trainer: Trainer, done: bool) -> None:
+    """Raise a UserError if an option was changed that has no effect on what the run has already done."""
+    run, config, progress = trainer.run, trainer.config, trainer.progress
+    for name, before, now in changed_options(run, config) if done else ():
+        raise UserError(
+            f"{flag(name)} {now}: {run.path} is already finished, with {before}; use more --epochs or "
+            "--max-minutes to train it further, or another --run-dir to start a new run"
+        )
+    begun = progress.epoch if progress.step_in_epoch else progress.epoch - 1
+    if config.epochs < begun:
+        raise UserError(f"--epochs {config.epochs}: {run.path} is in epoch {begun} already")
+
+
+def _check_model_options(trainer: Trainer) -> None:
+    """Raise a UserError if an option was changed that the state of the saved run decides."""
     run, config = trainer.run, trainer.config
-    if trainer.saved_step is None:
-        return
-    finished = trainer.progress.nothing_left(config) and run.read_results() is not None
     for name, before, now in changed_options(run, config):
-        if finished:
-            raise UserError(
-                f"{flag(name)} {now}: {run.path} is already finished, with {before}; use more --epochs or "
-                "--max-minutes to train it further, or another --run-dir to start a new run"
-            )
         if name in config.architecture:
             raise UserError(
                 f"{flag(name)} {now}: {run.path} resumes a model with {flag(name)} {before}; use another "
@@ -122,7 +137,9 @@ def _check_changed_options(trainer: Trainer) -> None:
             )
 
 
-def _interruption(run: RunDirectory, trainer: Trainer | None) -> Interrupted:
-    if trainer is None or trainer.saved_step is None:
-        return Interrupted("interrupted before the first checkpoint: nothing was saved", resumable=False)
-    return Interrupted(f"interrupted; {run.last} has step {trainer.saved_step:,}", resumable=True)
+def _interruption(run: RunDirectory, trainer: Trainer | None, resume: bool) -> Interrupted:
+    if trainer is not None and trainer.saved_step is not None:
+        return Interrupted(f"interrupted; {run.last} has step {trainer.saved_step:,}", resumable=True)
+    if resume and run.last.exists():
+        return Interrupted(f"interrupted before training; {run.last} is as it was", resumable=True)
+    return Interrupted("interrupted before the first checkpoint: nothing was saved", resumable=False)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning_fabric.utilities.exceptions import MisconfigurationException
@@ -28,10 +29,13 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     Args:
         config: accelerator, devices, strategy and precision.
     Raises:
-        UserError: this machine does not have these devices.
+        UserError: this machine does not have these devices, or they do not have this precision.
     """
     if config.devices > MOST_PROCESSES:
         raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
+    on_cpu = config.accelerator == "cpu" or not torch.accelerator.is_available()
+    if config.precision == "16-mixed" and on_cpu:
+        raise UserError("--precision 16-mixed needs a GPU; on a CPU use bf16-mixed")
     strategy: str = config.strategy
     if config.devices > 1 and config.may_leave_parameters_unused:
         strategy = "ddp_find_unused_parameters_true"

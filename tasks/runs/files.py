@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.runs.errors import UserError
+from tasks.runs.options import flag
 
+OUTPUTS = frozenset(["json", "predictions", "html", "output", "plot"])
+"""Names of options that name a file to write."""
 _OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
 """Paths that refer to open files. These are written in place: other processes may be writing to them, too."""
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{16}\.part", re.DOTALL)
@@ -147,16 +150,36 @@ def check_writable_file(option: str, path: Path | None) -> None:
         option: the option that names the file, such as "--json", for error messages.
         path: its value; None is accepted.
     Raises:
-        UserError: `path` is a directory, its parent directory does not exist, or one of them is read-only.
+        UserError: `path` is - or a directory, its parent does not exist, or one of them is read-only.
     """
     if path is None:
         return
+    if path == Path("-"):
+        raise UserError(f"{option} -: must name a file; it does not write to standard output")
     if path.is_dir():
         raise UserError(f"{option} {path}: is a directory")
     if not path.parent.is_dir():
         raise UserError(f"{option} {path}: there is no directory {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UserError(f"{option} {path}: no permission to write")
+
+
+def check_different_files(options: Any) -> None:
+    """Check that an output file is not also named by another option, of an output or an input.
+
+    Args:
+        options: a dataclass; its fields with a path are compared.
+    Raises:
+        UserError: two options name the same file.
+    """
+    found: dict[str, str] = {}
+    for name, path in vars(options).items():
+        if isinstance(path, Path) and not _written_in_place(path):
+            other = found.setdefault(os.path.realpath(path), name)
+            if other != name and not OUTPUTS.isdisjoint((other, name)):
+                raise UserError(
+                    f"{flag(other)} and {flag(name)} must be different files, got {path} for both"
+                )
 
 
 def remove_leftovers(directory: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.runs.errors import UserError
@@ -76,6 +78,30 @@ def check_only_one(options: Any, *names: str) -> None:
         raise UserError(f"{words}: give one of them, not both")
 
 
+def check_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
+    """Raise a UserError if an option that has no effect is given.
+
+    Args:
+        options: a dataclass.
+        default: has the values that the options have if they are not given.
+        unused: why each of these options has no effect, by name of its field: "without --treebank".
+    """
+    for text in _in_vain(options, default, unused):
+        raise UserError(text)
+
+
+def warn_of_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
+    """Warn on standard error if an option that has no effect is given.
+
+    A script may give the same options to models of which only some have them.
+
+    Args:
+        options, default, unused: as for `check_unused`.
+    """
+    for text in _in_vain(options, default, unused):
+        print(f"warning: {text}", file=sys.stderr)
+
+
 def check_text(text: str, where: str) -> None:
     """Raise a UserError unless a text can be written as UTF-8.
 
@@ -92,6 +118,19 @@ def check_text(text: str, where: str) -> None:
         ) from None
 
 
+def argument_error(error: ValueError, options: Any) -> UserError:
+    """Convert a layer's error about an argument that is an option, too.
+
+    Args:
+        error: its message may begin with the name of the argument.
+        options: a dataclass.
+    Returns:
+        The error, in which the argument is spelled as the option.
+    """
+    name, _, rest = str(error).partition(" ")
+    return UserError(f"{flag(name)} {rest}" if hasattr(options, name) else str(error))
+
+
 def flag(name: str) -> str:
     """The command-line option of a field: --batch-size for `batch_size`.
 
@@ -99,6 +138,13 @@ def flag(name: str) -> str:
         name: the name of the field.
     """
     return f"--{name.replace('_', '-')}"
+
+
+def _in_vain(options: Any, default: Any, unused: Mapping[str, str]) -> Iterator[str]:
+    for name, reason in unused.items():
+        value = getattr(options, name)
+        if value != getattr(default, name):
+            yield f"{flag(name)} {value} has no effect {reason}"
 
 
 def _given(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:

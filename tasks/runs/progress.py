@@ -49,12 +49,13 @@ class Progress:
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
 
     def nothing_left(self, config: TrainingConfig) -> bool:
-        """Whether the run is finished and the options do not extend it with more epochs or minutes.
+        """Whether no epoch is unfinished, and the options allow no further epoch.
 
         Args:
             config: the current configuration.
         """
-        return self.finished and (self.epoch > config.epochs or self.out_of_time(config))
+        between_epochs = self.finished or not self.step_in_epoch
+        return between_epochs and (self.epoch > config.epochs or self.out_of_time(config))
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:

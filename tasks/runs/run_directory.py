@@ -58,6 +58,18 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is not a directory")
 
+    def check_resumable(self) -> None:
+        """Raise a UserError if this directory holds a trained model, but no state to resume training from.
+
+        A run that was killed before the end of its first epoch may start again.
+        """
+        epochs = len(self.read_metrics()) if self.metrics.exists() else 0
+        if not self.last.exists() and self.best.exists() and (self.results.exists() or epochs > 1):
+            raise UserError(
+                f"{self.path}: has no {self.last.name} to resume from; use another --run-dir, with "
+                f"--initial-weights {self.best} to train these weights further"
+            )
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Create the directory and lock it, so that no other process trains in it.

@@ -103,7 +103,7 @@ def _shown(value: Any) -> str:
 def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
     """List the options that differ from those of the run in the directory.
 
-    `COMPUTE_OPTIONS` are ignored, and so is one path in place of another, as files may have moved.
+    `COMPUTE_OPTIONS` are ignored, and so is another path of the data, as files may have moved.
 
     Args:
         run: the run directory.
@@ -121,7 +121,7 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
         for name, now in vars(config).items()
         if name not in COMPUTE_OPTIONS
         and now != saved[name]
-        and not (isinstance(now, Path) and isinstance(saved[name], Path))
+        and not (isinstance(now, Path) and isinstance(saved[name], Path) and name != "initial_weights")
     ]
 
 

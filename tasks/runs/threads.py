@@ -23,12 +23,10 @@ def use_threads(options: object, processes: int = 1) -> None:
     Raises:
         UserError: the machine has fewer cores than threads.
     """
-    check_at_least(1, options, "threads")
+    check_threads(options)
     threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass with this field
-    cores = _cores()
+    cores = count_cores()
     if threads is not None:
-        if threads > cores:
-            raise UserError(f"--threads must be at most {cores}, the number of cores, got {threads}")
         torch.set_num_threads(threads)
     threads = torch.get_num_threads()
     load = _load_average()
@@ -42,8 +40,20 @@ def use_threads(options: object, processes: int = 1) -> None:
         )
 
 
-def _cores() -> int:
-    """Cores that this process may run on."""
+def check_threads(options: object) -> None:
+    """Raise a UserError if there are fewer cores than threads.
+
+    Args:
+        options: as for `use_threads`.
+    """
+    check_at_least(1, options, "threads")
+    threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass with this field
+    if threads is not None and threads > count_cores():
+        raise UserError(f"--threads must be at most {count_cores()}, the number of cores, got {threads}")
+
+
+def count_cores() -> int:
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

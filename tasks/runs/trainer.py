@@ -90,11 +90,13 @@ class Trainer:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.
 
         Raises:
-            UserError: the checkpoint does not fit the model, the data or the options.
+            UserError: the checkpoint does not fit the model, the data or the options, or is missing in the
+                directory of a trained model.
         """
         # Each rank draws its own dropout masks; rank 0 uses the seed itself.
         torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
         if not self.run.last.exists():
+            self.run.check_resumable()
             return
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
         try:

@@ -77,6 +77,17 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         return found
 
     @property
+    def unused(self) -> dict[str, str]:
+        found = super().unused
+        if not self.fine_tune:
+            found["encoder_learning_rate"] = "without --fine-tune"
+        if self.encoder is not None:
+            found["vectors"] = "with --encoder"
+        if not self.learns_embeddings:
+            found["embedding_size"] = "without --vectors none"
+        return found
+
+    @property
     def learns_embeddings(self) -> bool:
         """Whether the word embeddings are learned."""
         return self.encoder is None and self.vectors == ("none",)

@@ -80,7 +80,7 @@ def generate_treebank(size: int, seed: int) -> Treebank:
         UserError: an argument is out of range.
     """
     if size < SMALLEST_TREEBANK:
-        raise UserError(f"the number of generated sentences must be at least {SMALLEST_TREEBANK}, got {size}")
+        raise UserError(f"--generated must be 0 or at least {SMALLEST_TREEBANK}, got {size}")
     trees, tenth = generate(size, seed), size // 10
     return Treebank(trees[: -2 * tenth], trees[-2 * tenth : -tenth], trees[-tenth:])
 

@@ -58,7 +58,7 @@ def _load_splits(config: SentimentConfig) -> Splits:
         )
     train = PhraseData(treebank.train, learnt, include_trees=config.needs_trees)
     if treebank.test is None:
-        print("there is no test.txt: the final test is on the validation data, which also chose the epoch")
+        print("there is no test.txt: the test is on the validation data, on which training selects the epoch")
     validation = _sentences(config, treebank.validation, "validation")
     return Splits(
         train, validation, validation if treebank.test is None else _sentences(config, treebank.test)

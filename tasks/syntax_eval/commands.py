@@ -16,7 +16,7 @@ from tasks.language_model.model import Trained, load_model
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
-from tasks.runs.options import check_at_least, check_text
+from tasks.runs.options import check_at_least, check_text, check_unused
 from tasks.runs.saved_config import config_to_dict
 from tasks.syntax_eval.evaluation import Unknown, count_right, score_pairs
 from tasks.syntax_eval.normalize import is_normalized, normalize
@@ -68,6 +68,8 @@ class EvaluateConfig(PredictionsConfig):
         """Raise a UserError if an option is out of range; the message names the option."""
         check_at_least(1, self, "count")
         check_at_least(0, self, "limit", "seed")
+        if self.pairs is not None:
+            check_unused(self, EvaluateConfig, dict.fromkeys(("count", "seed"), "with --pairs"))
         if not self.checkpoint:
             raise UserError("--checkpoint must name at least one file")
         for path in self.checkpoint:
@@ -123,9 +125,11 @@ def run_evaluate(config: EvaluateConfig) -> None:
     if config.output is not None:
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
+        can_read_all = all(UNKNOWN in trained.vocabulary for trained in models.values())
+        hint = f"; --unknown score reads unknown words as {UNKNOWN}" if can_read_all else ""
         raise UserError(
             f"nothing could be scored: none of {len(chosen):,} pairs has only words that all models know and "
-            f"sentences that they distinguish; --unknown score reads unknown words as {UNKNOWN}"
+            f"sentences that they distinguish{hint}"
         )
 
 

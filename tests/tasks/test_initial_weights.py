@@ -60,7 +60,16 @@ def test_a_run_that_has_begun_cannot_start_from_other_weights(small_runs, tmp_pa
     message = capsys.readouterr().err
     assert f"--initial-weights {start[1]}: {tmp_path} resumes with the weights" in message
     assert train("listops", tmp_path, "--resume", *start) == 2
-    assert "is already finished" in capsys.readouterr().err
+    assert "resumes with the weights" in capsys.readouterr().err
+
+
+def test_a_resumed_run_cannot_be_said_to_have_begun_with_other_weights(small_runs, tmp_path, capsys):
+    start = ["--initial-weights", small_runs["listops"]]
+    assert train("listops", tmp_path / "run", *start) == 0
+    (tmp_path / "other.safetensors").write_bytes(Path(small_runs["listops"]).read_bytes())
+    other = ["--initial-weights", tmp_path / "other.safetensors"]
+    assert train("listops", tmp_path / "run", "--resume", "--epochs", "2", *other) == 2
+    assert f"which started with {start[1]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["sst", "language_model"])

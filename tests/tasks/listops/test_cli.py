@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -120,6 +121,32 @@ def test_accuracy_by_operator_and_number_of_arguments_is_one_table(run, tmp_path
     ]
 
 
+def test_the_test_file_alone_is_enough_to_evaluate(run, tmp_path, capsys):
+    write_tsv(tmp_path / "test_d20s.tsv", Dataset.from_texts(["[MAX 2 9 ]", "3"]))
+    checkpoint = ["--checkpoint", str(run / "best.safetensors")]
+    assert main(["evaluate", *checkpoint, "--data-dir", str(tmp_path)]) == 0
+    assert "on 2 expressions" in capsys.readouterr().out
+
+
+def test_output_files_must_differ_from_each_other_and_from_the_input(run, tmp_path, capsys):
+    path = tmp_path / "file.tsv"
+    write_tsv(path, Dataset.from_texts(["[MAX 2 9 ]", "3"]))
+    before = path.read_bytes()
+    words = ["evaluate", "--checkpoint", run / "best.safetensors", "--file", path]
+    assert "--predictions and --file must be different" in fails(capsys, *words, "--predictions", path)
+    both = ["--json", tmp_path / "x", "--predictions", tmp_path / "." / "x"]
+    assert "--json and --predictions must be different" in fails(capsys, *words, *both)
+    both = ["--json", tmp_path / "x", "--html", tmp_path / "x"]
+    assert "--json and --html must be different files" in fails(capsys, "trace", "[MAX 2 9 ]", *both)
+    assert "--json -: must name a file" in fails(capsys, *words, "--json", "-")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_options_of_generated_tests_are_refused_for_the_standard_test(capsys):
+    assert fails(capsys, "evaluate", "--size", "3") == "--size 3 has no effect with --test standard"
+
+
 def test_generated_files_can_be_evaluated_and_trained_on(run, tmp_path):
     for name, size, seed in (("train_d20s.tsv", 300, 1), ("test_d20s.tsv", 50, 2)):
         assert main(["generate", str(tmp_path / name), "--size", str(size), "--seed", str(seed)]) == 0
@@ -208,7 +235,8 @@ def test_every_hard_test_can_be_named():
         (["--cell-dropout", "2"], "--cell-dropout must lie in [0, 1], got 2.0"),
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2.0"),
         (["--max-minutes", "0"], "--max-minutes must be positive"),
-        (["--validation-size", "300"], "--validation-size must be in 0..269, got 300"),
+        (["--backend", "fast"], "--backend must be one of"),
+        (["--validation-size", "300"], "--validation-size must be positive and below 270, got 300"),
         (["--max-train-length", "0"], "--max-train-length must be at least 1, got 0"),
         (["--backend", "magic"], "got 'magic'"),
         (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train_d20s.tsv"),
@@ -269,7 +297,14 @@ def test_a_directory_that_holds_a_run_is_left_alone(run, capsys):
 
 
 def test_a_checkpoint_of_another_shape(run, tmp_path, capsys):
-    error = fails(capsys, "--run-dir", run, "--resume", "--slot-size", "8", "--epochs", "2")
+    resume = ["--run-dir", run, "--resume", "--epochs", "2"]
+    for option in ("--slot-size", "--embedding-size"):
+        error = fails(capsys, *resume, option, "8")
+        assert error.startswith(f"{option} 8: {run} resumes a model with {option} 6;")
+    config = tmp_path / "config.json"
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    config.write_text(config.read_text().replace('"slot_size": 6', '"slot_size": 8'))
+    error = fails(capsys, "--run-dir", tmp_path, "--resume", "--epochs", "2")
     assert "last.safetensors: the checkpoint does not fit the model: " in error
     assert re.search(r": encoder\.\S+ is \(.*\) in the file, \(.*\) in the model$", error)
 

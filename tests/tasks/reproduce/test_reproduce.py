@@ -154,13 +154,14 @@ def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_pat
     for _ in range(2):
         stopped = asked(tmp_path, max_minutes=1e-6)
         assert [run["text"] for run in stopped["runs"]] == ["finished after 1 of 2 epochs"]
-        assert any(note == "Each run was trained for at most 1e-06 minutes." for note in stopped["notes"])
+        assert any(note == "Trained for at most 1e-06 minutes: all." for note in stopped["notes"])
         assert commands == {"train": 1, "evaluate": 1}
     assert Estimator(1).seconds_left(*runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))) == 0
     (longer,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
     assert longer.state().text == "unfinished after 1 of 2 epochs"
     assert [run["text"] for run in asked(tmp_path, max_minutes=5)["runs"]] == ["finished after 2 of 2 epochs"]
     assert commands["train"] == 2
+    assert "Trained for at most 5 minutes: all." in asked(tmp_path, max_minutes=1)["notes"]
 
 
 def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, commands):

@@ -95,6 +95,8 @@ def test_a_way_that_ends_early_finds_nothing():
         (["om-table-1", "--budget", "0"], "--budget must be positive, got 0"),
         (["om-table-1", "--max-minutes", "0"], "--max-minutes must be positive, got 0"),
         (["om-table-1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["om-table-1", "--threads", "9999"], "--threads must be at most"),
+        (["om-table-1", "--partition", "big"], "--partition big has no effect without --executor slurm"),
         (["on-table-1"], "--text-data must be given for this table"),
         (["on-table-2", "--text-data", "x"], "--treebank must be given for this table"),
     ],

@@ -157,7 +157,7 @@ def test_curves_have_points_within_epochs(tmp_path):
     [(0.2, 2, None), (1.6, 2, "--threads 1 may"), (9.0, 2, "--threads 1 may"), (9.0, 1, None), (1.0, 4, "3")],
 )
 def test_a_busy_machine_is_warned_of(monkeypatch, capsys, load, threads, warned):
-    monkeypatch.setattr("tasks.runs.threads._cores", lambda: max(2, threads))
+    monkeypatch.setattr("tasks.runs.threads.count_cores", lambda: max(2, threads))
     monkeypatch.setattr("tasks.runs.threads.os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("tasks.runs.threads.torch.get_num_threads", lambda: threads)
     monkeypatch.setattr("tasks.runs.threads.torch.set_num_threads", lambda number: None)

@@ -27,6 +27,7 @@ from tasks.runs.experiment import run_experiment
 from tasks.runs.fabric import SafetensorsIO, build_fabric
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Scores
+from tasks.runs.trainer import Trainer
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -205,9 +206,80 @@ def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
     assert outcome(moved) == before
 
 
+def test_a_trained_model_without_its_training_state_is_not_trained_anew(tmp_path, capsys):
+    assert train(tmp_path) == 0
+    before = (tmp_path / "best.safetensors").read_bytes()
+    (tmp_path / "last.safetensors").unlink()
+    assert train(tmp_path, "--resume") == 2
+    assert f"{tmp_path}: has no last.safetensors to resume from" in capsys.readouterr().err
+    assert (tmp_path / "best.safetensors").read_bytes() == before
+
+
+def test_a_finished_run_keeps_the_options_that_it_was_trained_with(tmp_path):
+    assert train(tmp_path) == 0
+    config = (tmp_path / "config.json").read_text()
+    assert train(tmp_path, "--resume", "--precision", "bf16-mixed") == 0
+    assert (tmp_path / "config.json").read_text() == config
+
+
+def test_fewer_epochs_than_a_run_has_begun_are_refused_and_as_many_end_it(tmp_path, monkeypatch, capsys):
+    end_epoch = Trainer._end_epoch
+
+    def interrupt(self, *arguments):
+        end_epoch(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_end_epoch", interrupt)
+        assert train(tmp_path, "--epochs", "9") == 130
+        assert train(tmp_path, "--epochs", "9", "--resume") == 130
+    assert train(tmp_path, "--epochs", "1", "--resume") == 2
+    assert f"--epochs 1: {tmp_path} is in epoch 2 already" in capsys.readouterr().err
+    assert train(tmp_path, "--epochs", "2", "--resume") == 0
+    assert len(outcome(tmp_path)[0]) == 2
+
+
+def test_an_interrupt_before_training_says_what_is_there(tmp_path, monkeypatch, capsys):
+    assert train(tmp_path / "seed-1", "--epochs", "1") == 0
+
+    def interrupt(self, config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.classifiers.task.ClassifierTask.prepare", interrupt)
+    assert train(tmp_path / "seed-1", "--resume") == 130
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'seed-1' / 'last.safetensors'} is as it was" in error
+    assert "to resume:" in error
+    assert train(tmp_path / "new") == 130
+    error = capsys.readouterr().err
+    assert "nothing was saved" in error
+    assert "to resume:" not in error
+    assert train(tmp_path, "--seeds", "2", "--epochs", "1", "--resume") == 130  # while seed 2 loads its data
+    error = capsys.readouterr().err
+    assert "nothing was saved" in error
+    assert "to resume:" in error
+
+
+def test_float16_needs_a_gpu(tmp_path, capsys):
+    assert train(tmp_path / "run", "--accelerator", "cpu", "--precision", "16-mixed") == 2
+    assert "--precision 16-mixed needs a GPU; on a CPU use bf16-mixed" in capsys.readouterr().err
+
+
+def test_options_that_a_model_does_not_have_are_warned_of(tmp_path, capsys):
+    options = ["--model", "lstm", "--cell", "tree-rnn", "--average-decay", "0.9", "--epochs", "1"]
+    assert train(tmp_path, *options) == 0
+    warnings = capsys.readouterr().err
+    assert "warning: --cell tree-rnn has no effect with --model lstm\n" in warnings
+    assert "--average-decay" not in warnings
+    assert main(["evaluate", "--checkpoint", str(tmp_path / "best.safetensors"), "--num-slots", "9"]) == 0
+    assert "warning: --num-slots 9 has no effect with --model lstm\n" in capsys.readouterr().err
+
+
 def test_more_epochs_continue_every_seed(tmp_path, uninterrupted):
     assert train(tmp_path, "--seeds", "2", "--epochs", "1") == 0
+    assert (tmp_path / "seed-1-to-2.json").exists()
     assert train(tmp_path, "--seeds", "3", "--resume") == 0
+    assert [path.name for path in tmp_path.glob("*.json")] == ["seed-1-to-3.json"]
     assert [len(outcome(tmp_path / f"seed-{seed}")[0]) for seed in (1, 2, 3)] == [2, 2, 2]
     assert outcome(tmp_path / "seed-1")[:2] == uninterrupted[:2]
 

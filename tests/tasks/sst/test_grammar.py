@@ -134,5 +134,5 @@ def test_arguments_out_of_range():
         generate(0, seed=1)
     with pytest.raises(UserError, match="the seed of generated sentences must not be negative, got -1"):
         generate(1, seed=-1)
-    with pytest.raises(UserError, match="the number of generated sentences must be at least 10, got 9"):
+    with pytest.raises(UserError, match="--generated must be 0 or at least 10, got 9"):
         generate_treebank(9, seed=1)
