@@ -128,6 +128,8 @@ def run_stats(config: StatsConfig) -> None:
         )
     )
     size = len(parts.train) + len(parts.validation)
+    if not size:
+        raise UserError(f"{config.data_dir}: no pairs with at most {TRAIN_OPERATIONS} operations")
     print(f"split {config.split}: {size:,} pairs with at most {TRAIN_OPERATIONS} operations,", end=" ")
     print(f"{len(parts.train):,} for training and {len(parts.validation):,} for validation")
     learnt = Counter(pair.operations for pair in [*parts.train, *parts.validation])
@@ -141,7 +143,9 @@ def run_stats(config: StatsConfig) -> None:
     for number, sign in enumerate(RELATIONS):
         print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept[number]:>9,}  {tested[number]:>9,}")
     if size != OFFICIAL_SIZES[config.split]:
-        print(f"\nThe official data have {OFFICIAL_SIZES[config.split]:,} pairs with at most 6 operations.")
+        print(
+            f"\nThe official data have {OFFICIAL_SIZES[config.split]:,} pairs with at most {TRAIN_OPERATIONS} operations."
+        )
 
 
 def run_generate(config: GenerateConfig) -> None:
