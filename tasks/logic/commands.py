@@ -143,9 +143,8 @@ def run_stats(config: StatsConfig) -> None:
     for number, sign in enumerate(RELATIONS):
         print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept[number]:>9,}  {tested[number]:>9,}")
     if size != OFFICIAL_SIZES[config.split]:
-        print(
-            f"\nThe official data have {OFFICIAL_SIZES[config.split]:,} pairs with at most {TRAIN_OPERATIONS} operations."
-        )
+        official = f"{OFFICIAL_SIZES[config.split]:,}"
+        print(f"\nThe official data have {official} pairs with at most {TRAIN_OPERATIONS} operations.")
 
 
 def run_generate(config: GenerateConfig) -> None:
