@@ -26,7 +26,7 @@ def options_are_valid(run):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_run_of_a_table_has_valid_options(name, tmp_path):
+def test_every_run_of_a_table_has_valid_options(name, tmp_path, capsys):
     table = TABLES[name]
     for preset in table.presets:
         runs = runs_of(table, ReproduceConfig(preset=preset, directory=tmp_path, **DATA))
@@ -34,6 +34,7 @@ def test_every_run_of_a_table_has_valid_options(name, tmp_path):
         for run in runs:
             options_are_valid(run)
             assert {state.kind for state in (run.state(),)} == {"missing"}
+    assert not capsys.readouterr().err, "an option has no effect"
 
 
 @pytest.mark.parametrize("name", TABLES)
