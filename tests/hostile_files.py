@@ -31,6 +31,11 @@ TINY = {
 MAIN = {"listops": listops, "logic": logic, "sst": sst, "language_model": language_model}
 
 
+def errors_in(text: str) -> str:
+    """What a command says on standard error, but for warnings of options without effect."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("warning: "))
+
+
 def make_runs(directory: Path) -> dict[str, str]:
     """Train all; the paths of what they leave, by name: `listops`, `listops_last`, `listops_run`, …"""
     paths = {}

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tasks.runs.run_directory import RunDirectory
-from tests.hostile_files import TINY, make_damaged
+from tests.hostile_files import TINY, errors_in, make_damaged
 
 SECONDS = 60
 
@@ -69,8 +69,7 @@ def refused(capsys, task, words, named=""):
         one_line = True
     except SystemExit as exit_:  # the parser of the options shows a box
         status, one_line = exit_.code, False
-    lines = capsys.readouterr().err.splitlines(keepends=True)
-    error = "".join(line for line in lines if not line.startswith("warning: "))  # of options without effect
+    error = errors_in(capsys.readouterr().err)
     assert status == 2, error
     assert error.count("\n") == 1 or not one_line, error
     assert "Traceback" not in error

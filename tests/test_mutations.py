@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from tests.hostile_files import MAIN, TINY, read
+from tests.hostile_files import MAIN, TINY, errors_in, read
 
 LONG = "MUTATIONS" in os.environ
 mutations = settings(
@@ -47,6 +47,7 @@ def survives(task, words):
         except SystemExit as exit_:  # the parser of the options shows a box
             status, one_line = exit_.code, False
     said, complained = (stream.buffer.getvalue().decode() for stream in (out, error))
+    complained = errors_in(complained)
     assert status in (0, 2), complained
     assert "Traceback" not in complained
     if status == 2:
