@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,12 +28,36 @@ def tensorboard_curves(directory: Path | None, task: Task, every: int, step: int
         yield Curves(None, task, every)
         return
     try:
-        with SummaryWriter(str(directory), purge_step=step + 1) as writer:
+        with _one_report_of_errors(), SummaryWriter(str(directory), purge_step=step + 1) as writer:
             yield Curves(writer, task, every)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # such as "No space left on device"
             error.filename = str(directory)
         raise
+
+
+@contextmanager
+def _one_report_of_errors() -> Iterator[None]:
+    """Keep TensorBoard's writer thread from printing an error, such as a full disk, with a traceback.
+
+    TensorBoard raises the error again in the thread that trains.
+    """
+
+    def is_writer(thread: threading.Thread | None) -> bool:
+        return type(thread).__name__ == "_AsyncWriterThread"
+
+    def report(arguments: threading.ExceptHookArgs) -> None:
+        if not is_writer(arguments.thread):
+            previous(arguments)
+
+    previous, threading.excepthook = threading.excepthook, report
+    try:
+        yield
+    finally:
+        for thread in filter(is_writer, threading.enumerate()):
+            if getattr(thread, "exception", None) is not None:
+                thread.join()  # it may be about to report the error
+        threading.excepthook = previous
 
 
 class Curves:

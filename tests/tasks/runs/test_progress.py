@@ -1,7 +1,9 @@
 """What the terminal and TensorBoard say of a run."""
 
+import errno
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -137,6 +139,19 @@ def test_a_second_interrupt_stops_at_once_and_names_the_checkpoint_that_there_is
     else:
         assert "nothing was saved" in error
         assert "to resume" not in error
+
+
+def test_a_disk_that_is_full_for_curves_is_reported_once(tmp_path, monkeypatch, capfd):
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", write)
+    before = threading.excepthook
+    assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 2
+    assert threading.excepthook is before
+    error = capfd.readouterr().err
+    assert error.endswith("tensorboard: No space left on device\n")
+    assert error.count("\n") == 1
 
 
 def test_curves_have_points_within_epochs(tmp_path):
