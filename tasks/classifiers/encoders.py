@@ -66,6 +66,8 @@ _OPTIONS: dict[ModelName, tuple[str, ...]] = {
     "gold-tree-cell": ("cell_dropout",),
 }
 """The options of each encoder that not all of them have."""
+_ARCHITECTURE = ("score", "cell", "chunk_size", "layers", "heads")
+"""Those of them that decide which weights fit, or what these compute."""
 
 
 @dataclass
@@ -140,14 +142,8 @@ class EncoderConfig(AdamConfig):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        used = {
-            "ordered-memory": ("score", "cell"),
-            "onlstm": ("chunk_size",),
-            **dict.fromkeys(TRANSFORMERS, ("layers", "heads")),
-        }
-        embedding = () if "embedding_size" in self.unused else ("embedding_size",)
-        names = ("model", "bidirectional", *embedding, "slot_size", *used.get(self.model, ()))
-        return {name: getattr(self, name) for name in names}
+        names = ("model", "bidirectional", "embedding_size", "slot_size", *_ARCHITECTURE)
+        return {name: getattr(self, name) for name in names if name not in self.unused}
 
     @property
     def unused(self) -> dict[str, str]:

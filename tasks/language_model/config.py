@@ -97,9 +97,8 @@ class LanguageModelConfig(TrainingConfig):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        used = {"onlstm": ("chunk_size",), "prpn": ("look_back",)}
-        names = ("model", "embedding_size", "hidden_size", "num_layers", "tied", *used.get(self.model, ()))
-        return {name: getattr(self, name) for name in names}
+        names = ("model", "embedding_size", "hidden_size", "num_layers", "tied", "chunk_size", "look_back")
+        return {name: getattr(self, name) for name in names if name not in self.unused}
 
     @property
     def unused(self) -> dict[str, str]:

@@ -65,7 +65,8 @@ def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
     """
     dataset = cast(Dataset, data)
     operations = dataset.operations
-    if (operations <= MAX_OPERATIONS).any():
+    as_official = bool((operations <= MAX_OPERATIONS).any())
+    if as_official:
         operations = np.minimum(operations, MAX_OPERATIONS)
     found = {"operations": {str(count): operations == count for count in np.unique(operations)}}
     pattern = PATTERNS[config.split]
@@ -74,7 +75,7 @@ def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
         short = operations <= TRAIN_OPERATIONS
         found[LEFT_OUT.format(config.split)] = (
             {"0–6": left_out & short, "7–12": left_out & ~short, "0–12": left_out}
-            if (operations <= MAX_OPERATIONS).any()
+            if as_official
             else {f"{operations.min()}–{operations.max()}": left_out}
         )
     return found
