@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,15 +16,15 @@ from torch import Tensor
 from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
+from ordered_memory.trace_nodes import DIGITS, add_values, nodes_of, shift_and_reduce
 from ordered_memory.tree_recovery import (
     DECODINGS,
     DIRECTIONS,
     ReadingDirection,
     check_direction,
     from_distances,
-    reductions,
 )
-from ordered_memory.trees import Span, Tree, check_tokens, fold, leaves, spans
+from ordered_memory.trees import Tree, check_tokens, spans
 
 __all__ = [
     "Answer",
@@ -45,8 +45,8 @@ __all__ = [
     "to_json",
 ]
 
-DIGITS, DISTANCE_DIGITS = 3, 6
-"""Decimal places of fractions, and of distances, which must stay distinct."""
+DISTANCE_DIGITS = 6
+"""Decimal places of distances, which must stay distinct."""
 
 
 class HasAttention(Protocol):
@@ -174,7 +174,7 @@ def read_attention(
     }
     if direction == "backward":
         rows = {name: values.flip(0) for name, values in rows.items()}
-    steps, nodes = _shift_and_reduce(p.argmax(-1).tolist(), num_slots, direction)
+    steps, nodes = shift_and_reduce(p.argmax(-1).tolist(), num_slots, direction)
     memory: Memory = {
         "num_slots": num_slots,
         "attention": _rounded(rows["attention"]),
@@ -302,99 +302,6 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         for node in nodes:
             inside = [number[t] for t in range(node["first"], node["last"] + 1) if t in number]
             node["in_true_tree"] = (inside[0], inside[-1]) in true if len(inside) > 1 else None
-
-
-def add_values(
-    nodes: Sequence[Node],
-    values: Mapping[Span, float],
-    words: Sequence[int],
-    key: Literal["value", "model_value"] = "value",
-) -> None:
-    """Set the value of every node that has one.
-
-    Args:
-        nodes: nodes of a tree over the tokens; changed in place.
-        values: values by first and last word.
-        words: positions of the words among the tokens.
-        key: "model_value" for the predictions of a model that induces no tree, at the nodes of the true tree.
-    """
-    by_position = {(words[first], words[last]): value for (first, last), value in values.items()}
-    for node in nodes:
-        value = by_position.get((node["first"], node["last"]))
-        if value is not None:
-            node[key] = round(value, DIGITS)
-
-
-def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | None = None) -> list[Node]:
-    """Convert a tree to a list of nodes.
-
-    Args:
-        tree: binary or not.
-        num_tokens: T; None for the number of leaves.
-        words: the position of each leaf among the tokens; None if every token is a leaf.
-    Returns:
-        The constituents, children before parents.
-    Raises:
-        TypeError, ValueError: not a tree, as `trees.fold`.
-    Example:
-        >>> [node["children"] for node in nodes_of(((0, 1), 2))]
-        [[0, 1], [3, 2]]
-    """
-    size = len(leaves(tree)) if num_tokens is None else num_tokens
-    nodes: list[Node] = []
-
-    def leaf(position: int) -> tuple[int, int, int]:
-        token = position if words is None else words[position]
-        return token, token, token
-
-    def join(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-        if len(parts) == 1:
-            return parts[0]
-        first, last = parts[0][1], parts[-1][2]
-        nodes.append({"first": first, "last": last, "children": [number for number, _, _ in parts]})
-        return size + len(nodes) - 1, first, last
-
-    fold(tree, leaf, join)
-    return nodes
-
-
-def _shift_and_reduce(
-    pointers: Sequence[int], num_slots: int, direction: ReadingDirection
-) -> tuple[list[Step], list[Node]]:
-    """Run Algorithm 2. Pointers are in reading order; tokens and nodes are in the order of the text.
-
-    Joining two subtrees moves the upper one down by one slot, and the last join before a token ends in the
-    slot that the token attends to. At the end of the sequence the result is in the slot of the lower subtree.
-    """
-    size = len(pointers)
-    order = range(size) if direction == "forward" else range(size - 1, -1, -1)
-    counts: list[int | None] = [*reductions(pointers, num_slots), None]
-    steps: list[Step] = []
-    nodes: list[Node] = []
-    stack: list[tuple[int, int]] = []  # from the top: id and slot of each subtree
-    spans_of = {token: (token, token) for token in order}
-    for time, count in enumerate(counts):
-        joined: list[int] = []
-        while len(stack) > 1 and (count is None or len(joined) < count):
-            (upper, slot), (lower, below) = stack[:2]
-            children = [lower, upper] if direction == "forward" else [upper, lower]
-            first, last = spans_of[children[0]][0], spans_of[children[1]][1]
-            number, slot = size + len(nodes), below if count is None else min(slot + 1, num_slots)
-            nodes.append({"first": first, "last": last, "children": children, "step": time, "slot": slot})
-            spans_of[number] = (first, last)
-            joined.append(number)
-            stack[:2] = [(number, slot)]
-        token, attended = None, None
-        if count is not None:
-            token = order[time]
-            if time:
-                attended = pointers[time] + 1
-                stack[0] = (stack[0][0], attended)
-                if joined:
-                    nodes[-1]["slot"] = attended
-            stack.insert(0, (token, num_slots if attended is None else attended - 1))
-        steps.append({"token": token, "slot": attended, "joined": joined, "stack": list(stack)})
-    return steps, nodes
 
 
 def _rounded(values: Tensor, digits: int = DIGITS) -> list[list[float]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ordered_memory.trace import (
-    DIGITS,
     Answer,
     Trace,
     add_true_tree,
@@ -14,6 +13,7 @@ from ordered_memory.trace import (
     read_attention,
     read_tree,
 )
+from ordered_memory.trace_nodes import DIGITS
 from ordered_memory.trees import Span
 from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
