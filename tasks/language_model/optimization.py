@@ -68,12 +68,13 @@ class AveragedSGD:
         self._set_learning_rate(self.config.learning_rate)
         self.average.update()
 
-    def end_epoch(self, loss: float, selection_score: float) -> None:
+    def end_epoch(self, loss: float, selection_score: float) -> bool:
         earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
         begins = self.average.averaged is None and bool(earlier) and loss > min(earlier)
         self._losses.append(loss)
         if begins or (self.average.averaged is not None and len(self._losses) == FINE_TUNING):
             self.average.start()
+        return False
 
     def model_to_evaluate(self, model: nn.Module) -> nn.Module:
         return self.average.averaged_or(model)

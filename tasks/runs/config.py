@@ -121,6 +121,8 @@ class AdamConfig(TrainingConfig):
     """Epochs without better validation accuracy that are allowed before the learning rate is reduced."""
     learning_rate_decay: float = 0.5
     """Factor by which the learning rate is multiplied."""
+    restore_best: bool = False
+    """When the learning rate is reduced, go on from the weights of the best epoch."""
     average_decay: float = 0.0
     """Decay of an exponential moving average (EMA) of the weights. If it is not 0, the averaged weights are
     evaluated and saved."""

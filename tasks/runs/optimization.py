@@ -30,12 +30,14 @@ class Optimization(Protocol):
     def end_step(self) -> None:
         """Called after each training step."""
 
-    def end_epoch(self, loss: float, selection_score: float) -> None:
+    def end_epoch(self, loss: float, selection_score: float) -> bool:
         """Called after each epoch.
 
         Args:
             loss: validation loss, in nats.
             selection_score: see `Task.selection_score`.
+        Returns:
+            Whether training should go on from the weights of the best epoch.
         """
 
     def model_to_evaluate(self, model: nn.Module) -> nn.Module:
@@ -139,6 +141,7 @@ class PlateauAdam:
             weight_decay=config.weight_decay,
         )
         self.average = WeightAverage(model, config.average_decay)
+        self._restore_best = config.restore_best
         self._scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimizer,
             "max",
@@ -155,8 +158,10 @@ class PlateauAdam:
             self.average.start()
         self.average.update()
 
-    def end_epoch(self, loss: float, selection_score: float) -> None:
+    def end_epoch(self, loss: float, selection_score: float) -> bool:
+        rate = self._learning_rate()
         self._scheduler.step(selection_score)
+        return self._restore_best and self._learning_rate() < rate
 
     def model_to_evaluate(self, model: nn.Module) -> nn.Module:
         return self.average.averaged_or(model)
@@ -167,6 +172,10 @@ class PlateauAdam:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state["scheduler"])
         self.average.load_state_dict(state["average"])
+
+    def _learning_rate(self) -> float:
+        rate: float = self.optimizer.param_groups[0]["lr"]
+        return rate
 
 
 def _parameter_groups(model: nn.Module, learning_rates: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -273,7 +273,7 @@ class Trainer:
         }
         progress.history.append(row)
         selection_score = task.selection_score(validation)
-        self.optimization.end_epoch(validation.loss, selection_score)
+        return_to_best = self.optimization.end_epoch(validation.loss, selection_score)
         improved = progress.best is None or selection_score > progress.best
         if improved:
             progress.best, progress.best_epoch = selection_score, progress.epoch
@@ -288,7 +288,19 @@ class Trainer:
             self.run.write_metrics(progress.history)
             curves.add_epoch(row)
             print(epoch_text(progress, config), flush=True)
+        if return_to_best:
+            self._return_to_best(evaluated)
         self._save()
+
+    def _return_to_best(self, evaluated: nn.Module) -> None:
+        """Replace the weights, and their average if there is one, by those of the best epoch."""
+        weights, _ = read_checkpoint(self.run.best)
+        check_weights(self.run.best, weights, self.unwrapped_model)
+        for model in (self.unwrapped_model, evaluated):
+            model.load_state_dict(weights)
+        if self.fabric.is_global_zero and not self.progress.finished:
+            rate = f"learning rate {self._learning_rate():g}"
+            print(f"{rate}, from the weights of epoch {self.progress.best_epoch}", flush=True)
 
     def _save(self) -> None:
         """Save the complete training state to last.safetensors. All processes call this at the same step."""

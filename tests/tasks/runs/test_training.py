@@ -21,6 +21,7 @@ from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
+from tasks.runs.checkpoints import read_checkpoint
 from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
@@ -237,6 +238,37 @@ def test_fewer_epochs_than_a_run_has_begun_are_refused_and_as_many_end_it(tmp_pa
     assert f"--epochs 1: {tmp_path} is in epoch 2 already" in capsys.readouterr().err
     assert train(tmp_path, "--epochs", "2", "--resume") == 0
     assert len(outcome(tmp_path)[0]) == 2
+
+
+@pytest.mark.parametrize("decay", ["0", "0.9"])
+def test_a_lower_learning_rate_starts_from_the_best_weights_where_asked(tmp_path, monkeypatch, capsys, decay):
+    scores = (1.0, 3.0, 2.0, 2.5, 4.0)  # of each epoch
+
+    def selection_score(self, validation):
+        return next(expected)
+
+    def stop(self, *arguments):
+        end_epoch(self, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Classification, "selection_score", selection_score)
+    options = ["--epochs", "5", "--patience", "0", "--restore-best", "--average-decay", decay]
+    expected = iter(scores)
+    assert train(tmp_path / "whole", *options) == 0
+    assert capsys.readouterr().out.count("from the weights of epoch 2") == 2
+
+    expected = iter(scores)
+    end_epoch = Trainer._end_epoch
+    for epoch in range(1, 5):
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_end_epoch", stop)
+            assert train(tmp_path / "stopped", *options, "--resume") == 130
+        weights = SafetensorsIO().load_checkpoint(tmp_path / "stopped" / "last.safetensors")
+        best, _ = read_checkpoint(tmp_path / "stopped" / "best.safetensors")
+        same = all(torch.equal(best[name], value) for name, value in weights["model"].items())
+        assert same == (epoch > 2 or decay == "0")
+    assert train(tmp_path / "stopped", *options, "--resume") == 0
+    assert outcome(tmp_path / "stopped")[:2] == outcome(tmp_path / "whole")[:2]
 
 
 def test_an_interrupt_before_training_says_what_is_there(tmp_path, monkeypatch, capsys):
