@@ -7,6 +7,7 @@ nltk itself, convert them with `trees.to_nltk`.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ MAX_HORIZONTAL_LABEL = 5
 BAR_WIDTH = 40
 INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00", "#1a66b0"
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
 
 def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | None = None) -> str:
     """Draw a tree as text, for a terminal.
@@ -43,6 +46,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         Several lines of text.
     Raises:
         ModuleNotFoundError: nltk is not installed.
+        RecursionError: the tree is too deep for nltk, which draws about 900 levels; `tree_svg` draws more.
     Example:
         >>> print(tree_text(((0, 1), 2), ["a", "b", "c"]).replace(" ", "_"))
         _________·
@@ -84,8 +88,8 @@ def tree_svg(
         sentiment: sentiment of every node by first and last word, (i, i) for single words, from -1 (negative)
             to 1 (positive). Nodes are then drawn as circles whose colour and size show it.
     Returns:
-        One `<svg>` element. A page may style its classes: `branch`, `branch wrong`, `leaf`, and
-        `node positive` or `node negative` with its `--strength` (percent).
+        One `<svg>` element, see `valid_xml`. A page may style its classes: `branch`, `branch wrong`, `leaf`,
+        and `node positive` or `node negative` with its `--strength` (percent).
     Raises:
         TypeError: not a tree.
         ValueError: not a tree over the tokens, or the sentiment of a node is missing or outside [-1, 1].
@@ -126,13 +130,25 @@ def tree_svg(
             title = " ".join(tokens[span[0] : span[1] + 1])
             parts.append(_node(span, sentiment, place(span), title, words.get(span, "")))
     label = html.escape(f"Tree over {' '.join(tokens)}", quote=True)
-    return (
+    return valid_xml(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
         f'<g fill="none" stroke="gray" stroke-width="1.4">{"".join(branches)}</g>'
         f'<g fill="currentColor" font-family="monospace" font-size="12" text-anchor="middle">'
         f"{''.join(parts)}</g></svg>"
     )
+
+
+def valid_xml(text: str) -> str:
+    """Replace the characters that an XML document cannot contain, such as control characters, by U+FFFD.
+
+    Args:
+        text: markup or plain text.
+    Example:
+        >>> valid_xml("<b>\\x00</b>")
+        '<b>�</b>'
+    """
+    return _NOT_XML.sub("\ufffd", text)
 
 
 def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title: str = "") -> Figure:

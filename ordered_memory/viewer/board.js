@@ -16,7 +16,7 @@ class Board {
     this.timeline = timelineOf(trace, chosen);
     this.columns = new Columns(tokens);
     this.tokens = tokenRow(tokens, this.columns);
-    this.cursor = element("div", { class: "om-cursor" });
+    this.cursor = element("div", { class: "om-cursor", hidden: "" });
     this.sentence = element("p", { class: "om-sentence" });
     this.player = new Player(this.timeline?.length ?? 1, (frame) => this.show(frame));
     this.tree = this.timeline && new TreeView(this.nodes, this.columns, {
@@ -92,7 +92,9 @@ class Board {
     });
     const tree = view("True tree", true_nodes, true_token_values);
     if (!timeline) {
-      if (true_nodes.every((node) => node.model_value === undefined)) return [tree.element, this.tokens];
+      if (true_nodes.every((node) => node.model_value === undefined)) {
+        return [heading("True tree", "this model induces none"), tree.element, this.tokens];
+      }
       const own = true_nodes.map((node) => ({ ...node, value: node.model_value }));
       return [heading("True tree", "with the model's values"),
         view("True tree, values of the model", own, token_values).element, this.tokens,
@@ -183,7 +185,9 @@ function timelineOf(trace, chosen) {
 
 /** @param {Constituent} node */
 function valueOf({ value }) {
-  return value === undefined ? [] : [`value ${value > 0 ? "+" : ""}${fraction(value)}`];
+  if (value === undefined) return [];
+  const text = fraction(value);
+  return [`value ${Number(text) > 0 ? "+" : ""}${text}`];
 }
 
 /**

@@ -69,11 +69,17 @@ function clamp(value, least, most) {
  * @param {number} value
  */
 function fraction(value) {
-  return value.toFixed(2);
+  const text = value.toFixed(2);
+  return text === "-0.00" ? "0.00" : text;
 }
 
-/** @param {number} value */
+/**
+ * A probability; "0.0 %" and "100.0 %" are only what is exactly so.
+ * @param {number} value
+ */
 function percent(value) {
+  if (value > 0 && value < 0.0005) return "< 0.1 %";
+  if (value < 1 && value >= 0.9995) return "> 99.9 %";
   return `${(100 * value).toFixed(1)} %`;
 }
 

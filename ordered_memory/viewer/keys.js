@@ -1,18 +1,32 @@
 // Keys: left, right, Home and End move through time, space plays; in the tree up and down go from node to node.
 
-/** @type {Board | null} the board that keys go to while nothing has the focus */
-let active = null;
+/** @type {Board | undefined} the board that keys go to while nothing has the focus */
+let active;
+/** @type {WeakMap<Element, Board>} */
+const boards = new WeakMap();
 
 /** @param {Board} board */
 function listenToKeys(board) {
-  active ??= board;
+  boards.set(board.element, board);
   board.element.addEventListener("keydown", (event) => press(board, event));
   for (const name of ["pointerdown", "focusin"]) board.element.addEventListener(name, () => (active = board));
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.target === document.body && active?.element.isConnected) press(active, event);
+  if (event.target === document.body) pressActive(event);
 });
+
+/**
+ * Without an active board, keys go to the first one on the page that has steps.
+ * @param {KeyboardEvent} event
+ */
+function pressActive(event) {
+  if (!active?.element.isConnected) {
+    const shown = [...document.querySelectorAll(".om-board")].map((one) => boards.get(one));
+    active = shown.find((board) => board?.timeline);
+  }
+  if (active) press(active, event);
+}
 
 /**
  * @param {Board} board

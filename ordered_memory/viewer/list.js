@@ -38,7 +38,7 @@ class TraceList {
     this.count = element("p", { class: "om-note", role: "status" });
     this.list = element("div", { class: "om-examples", role: "radiogroup", "aria-label": "Examples" });
     this.list.addEventListener("keydown", (event) => {
-      if (active && ["ArrowLeft", "ArrowRight"].includes(event.key)) press(active, event);
+      if (["ArrowLeft", "ArrowRight"].includes(event.key)) pressActive(event);
     });
     this.place = element("div");
     const side = element("div", { class: "om-side" }, this.choices, this.count, this.list);

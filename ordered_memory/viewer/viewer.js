@@ -16,7 +16,6 @@ class TraceViewer {
   /** @param {Trace[]} traces of one example */
   show(traces) {
     this.root.replaceChildren();
-    if (!active?.element.isConnected) active = null;
     /** @param {(trace: Trace) => unknown} part */
     const same = (part) => new Set(traces.map((trace) => JSON.stringify(part(trace)))).size === 1;
     const [sameCaption, sameAnswer] = [same(({ caption }) => caption), same(({ answer }) => answer)];

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Sentence, iterate_batches
+from tasks.classifiers.classification import LabelledData, Prediction, Sentence, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import Scores, score_trees, valid_fractions
+from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 
@@ -198,6 +199,8 @@ def evaluate(
         device: the device to compute on.
     Returns:
         Predictions and trees in the order of the data.
+    Raises:
+        UserError: the model computes values that are not finite.
     """
     model.eval()
     order: list[NDArray[np.int64]] = []
@@ -205,7 +208,7 @@ def evaluate(
     trees: dict[int, tuple[Tree, ...]] = {}
     with progress_bar(total=len(data.labels), desc="evaluating", unit="example") as bar:
         for indices, batch in iterate_batches(data, batch_size):
-            prediction = model(to_device(batch, device), num_slots)
+            prediction = _predict(model, to_device(batch, device), num_slots)
             order.append(indices)
             probabilities.append(prediction.logits.double().softmax(-1).cpu().numpy())
             induced = read_trees(prediction, batch.lengths)
@@ -232,9 +235,11 @@ def predict_example(
         num_slots: number of slots for this call; None for the model's own.
     Returns:
         Probabilities, trees and attention.
+    Raises:
+        UserError: the model computes values that are not finite.
     """
     batch = data.batch([index])
-    prediction = model.eval()(batch, num_slots)
+    prediction = _predict(model.eval(), batch, num_slots)
     probabilities = prediction.logits.float().softmax(-1)[0]
     induced, attention = read_trees(prediction, batch.lengths), None
     if prediction.attention is not None:
@@ -243,3 +248,11 @@ def predict_example(
     if induced is None:
         return ExamplePrediction(probabilities, None, None, attention)
     return ExamplePrediction(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)
+
+
+def _predict(model: nn.Module, batch: Any, num_slots: int | None) -> Prediction:
+    """Apply a model to a batch; a UserError is raised unless its logits are finite."""
+    prediction: Prediction = model(batch, num_slots)
+    if not prediction.logits.isfinite().all():
+        raise UserError("the model computes values that are not finite: its training has diverged")
+    return prediction

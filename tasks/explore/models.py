@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,15 @@ from tasks.classifiers.classification import LabelledData
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
 from tasks.explore.texts import LANGUAGES, Texts
+from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.reading import layers_of, load_with_distances, split_sentence, trace_sentence
 from tasks.listops.task import LISTOPS
 from tasks.logic.task import LOGIC
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
+from tasks.sst.dataset import PhraseData
+from tasks.sst.embedding import WordEmbedding
 from tasks.sst.task import PRETRAINED as SST_PRETRAINED
 from tasks.sst.task import SST
 
@@ -34,6 +38,8 @@ SHIPPED = {
 MARKS = {"expressions": "listops", "split": "logic", "phrases": "sst", "vocabulary": "language_model"}
 """The task of a checkpoint, by a key that only the metadata of this task have."""
 MOST_SLOTS = 100
+ATTEMPTS = 50
+"""Maximum number of attempts to generate an example of which the model knows every word."""
 
 
 class Answer(NamedTuple):
@@ -80,6 +86,41 @@ class Model(ABC):
             UserError: a text is malformed or too long, or the number of slots is out of range.
         """
 
+    def unknown_words(self, texts: Texts) -> set[str]:
+        """The words of an example that are not in the model's vocabulary.
+
+        Args:
+            texts: one for each text box of the task; valid.
+        """
+        return set()
+
+    def draw(self, rng: random.Random, length: int | None) -> Texts:
+        """Generate an example, if possible of words that the model knows.
+
+        Args:
+            rng: source of randomness.
+            length: approximate number of tokens; None for any length.
+        Raises:
+            UserError: the length is out of range.
+        """
+        return self._of_known_words(lambda: self.language.draw(rng, length), set())
+
+    def lengthen(self, rng: random.Random, texts: Texts) -> Texts:
+        """Generate a longer example that contains the given one, if possible with words that the model knows.
+
+        Args:
+            rng: source of randomness.
+            texts: one for each text box of the task; valid.
+        """
+        return self._of_known_words(lambda: self.language.lengthen(rng, texts), self.unknown_words(texts))
+
+    def _of_known_words(self, generate: Callable[[], Texts], allowed: set[str]) -> Texts:
+        for _ in range(ATTEMPTS):
+            texts = generate()
+            if self.unknown_words(texts) <= allowed:
+                break
+        return texts
+
 
 class ClassifierModel(Model):
     """A model of ListOps, logic or sentiment.
@@ -113,6 +154,12 @@ class ClassifierModel(Model):
         traces = example_traces(self.model, data, 0, num_slots or self.model.config.test_num_slots)
         return Answer(traces, note.getvalue())
 
+    def unknown_words(self, texts: Texts) -> set[str]:
+        embedding, data = getattr(self.model, "embedding", None), self.model.read_text(*texts)
+        if not (isinstance(embedding, WordEmbedding) and isinstance(data, PhraseData)):
+            return set()
+        return set(embedding.unknown(word for tree in data.trees for word in tree.words))
+
     def _data(self, texts: Texts) -> LabelledData:
         data = self.model.read_text(*texts)
         tokens = int(data.sentence_lengths.max())
@@ -137,6 +184,10 @@ class DistanceModel(Model):
 
     def check(self, texts: Texts) -> None:
         split_sentence(texts[0], self.language.longest)
+
+    def unknown_words(self, texts: Texts) -> set[str]:
+        vocabulary = self.trained.vocabulary
+        return {word for word in spell(texts[0].split(), vocabulary) if word not in vocabulary}
 
     def read(self, texts: Texts, num_slots: int | None) -> Answer:
         words = split_sentence(texts[0], self.language.longest)

@@ -93,8 +93,8 @@ class Explorer:
             request: `{"model": name, "length": number or null}`.
         """
         asked = await _asked(request)
-        language, length = self._model(asked).language, _number(asked, "length", "the length")
-        return await self._texts(lambda: language.draw(self._random, length))
+        model, length = self._model(asked), _number(asked, "length", "the length")
+        return await self._texts(lambda: model.draw(self._random, length))
 
     async def lengthen(self, request: Request) -> Response:
         """Generate an example that contains the given one: `{"texts": […]}`.
@@ -108,7 +108,7 @@ class Explorer:
 
         def longer() -> Texts:
             model.check(texts)
-            found = model.language.lengthen(self._random, texts)
+            found = model.lengthen(self._random, texts)
             model.check(found)
             return found
 
@@ -245,7 +245,7 @@ def _number(asked: Mapping[str, Any], key: str, name: str) -> int | None:
 def _refuse(request: Request, error: Exception) -> Response:
     """Respond with an error message: `{"error": …}`."""
     if isinstance(error, HTTPException):
-        return JSONResponse({"error": error.detail}, error.status_code, HEADERS)
+        return JSONResponse({"error": error.detail}, error.status_code, {**HEADERS, **(error.headers or {})})
     # Status 200 for a malformed text: a browser's console would report another status as a failure of the
     # page.
     return JSONResponse({"error": " ".join(str(error).split())}, headers=HEADERS)

@@ -32,7 +32,7 @@ LONGEST_RANDOM = 1_000
 """Maximum number of tokens of a random expression; longer ones are too rare to be found."""
 SEEDS = 2**32
 """Number of different seeds for the generators."""
-ATTEMPTS = 100
+FORMULA_ATTEMPTS = 100
 """Maximum number of attempts to generate formulas that are neither tautologies nor contradictions."""
 
 
@@ -89,7 +89,7 @@ def _draw_formulas(rng: random.Random, length: int | None) -> Texts:
 def _join_formulas(rng: random.Random, texts: Texts) -> Texts:
     """Combine both formulas with random ones; tautologies and contradictions are avoided if possible."""
     typed = [" ".join(sentence.tokens) for sentence in LogicModel.read_text(*texts).sentences(0)]
-    for _ in range(ATTEMPTS):
+    for _ in range(FORMULA_ATTEMPTS):
         drawn = _draw_formulas(rng, None)
         left, right = (
             f"( {text} ( {rng.choice((AND, OR))} {other} ) )"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from ordered_memory.draw import valid_xml
 from tasks.reporting.rendering import TEMPLATES, cell
 
 WIDTH, PLOT_HEIGHT, TOP, BOTTOM, RIGHT = 360, 190, 34, 38, 14
@@ -128,23 +129,22 @@ def curve_svg(curve: Curve) -> Markup:
     corners = _legend(names, bottom + BOTTOM + LINE)
     drawn = [{place: (x(place), y(value)) for place, value in points} for points in finite.values()]
     lines = [_line(i, names[i], points, places, corners[i]) for i, points in enumerate(drawn)]
-    return Markup(
-        TEMPLATES.get_template("curve.svg").render(
-            curve=curve,
-            description=_description(curve),
-            size=(WIDTH, corners[-1][1] + 8 if corners else bottom + BOTTOM),
-            left=left,
-            right=WIDTH - RIGHT,
-            top=TOP,
-            bottom=bottom,
-            lines=[line for line in lines if line.ys.strip("- ")],
-            x_ticks=[(x(tick), f"{tick:,.0f}") for tick in whole if places[0] <= tick <= places[-1]],
-            y_ticks=[(y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
-            best=None if curve.best is None else x(curve.best),
-            xs=" ".join(f"{x(place):g}" for place in places),
-            name_width=CHARACTER * len(curve.name) + 6,
-        )
+    text = TEMPLATES.get_template("curve.svg").render(
+        curve=curve,
+        description=_description(curve),
+        size=(WIDTH, corners[-1][1] + 8 if corners else bottom + BOTTOM),
+        left=left,
+        right=WIDTH - RIGHT,
+        top=TOP,
+        bottom=bottom,
+        lines=[line for line in lines if line.ys.strip("- ")],
+        x_ticks=[(x(tick), f"{tick:,.0f}") for tick in whole if places[0] <= tick <= places[-1]],
+        y_ticks=[(y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
+        best=None if curve.best is None else x(curve.best),
+        xs=" ".join(f"{x(place):g}" for place in places),
+        name_width=CHARACTER * len(curve.name) + 6,
     )
+    return Markup(valid_xml(text))
 
 
 def _line(

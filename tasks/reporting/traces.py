@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trace import Answer, Trace, to_json
 from ordered_memory.viewer import viewer_page
 from tasks.runs.files import check_different_files, check_writable_file, write_atomically
@@ -70,7 +71,7 @@ def answer_text(answer: Answer) -> str:
     classes, probabilities, true = answer["classes"], answer["probabilities"], answer["true"]
     given = probabilities.index(max(probabilities))
     verdict = "" if true is None else "; right" if given == true else f"; wrong, it is {classes[true]}"
-    return f"answer: {classes[given]} (probability {probabilities[given]:.3f}{verdict})"
+    return f"answer: {classes[given]} (probability {fraction_text(probabilities[given], 3)}{verdict})"
 
 
 def summary_text(traces: Sequence[Trace]) -> str:
@@ -97,7 +98,8 @@ def _line(trace: Trace) -> str:
     count = len(trace["tokens"])
     facts = [f"{count:,} token" + "s" * (count != 1)]
     if "memory" in trace:
-        slots = {slot for step in trace["memory"]["steps"] for _, slot in step["stack"]}
+        # Slot 0 holds what found all slots taken.
+        slots = {slot for step in trace["memory"]["steps"] for _, slot in step["stack"] if slot}
         facts.append(f"{len(slots)} of {trace['memory']['num_slots']} slots in use")
     if "layers" in trace:
         facts.append(f"distances of {', '.join(layer['name'] for layer in trace['layers'])}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -185,6 +186,54 @@ def test_numbers_and_texts_that_cannot_be_are_told_in_words(explore: Any) -> Non
     page.locator(".om-verdict", has_text="Answer 3").wait_for()
 
 
+def test_an_error_marks_what_it_is_about(explore: Any) -> None:
+    page = explore()
+    box, slots = page.get_by_label("Expression"), page.get_by_role("spinbutton", name="Slots")
+    for number, told in (("500", "must lie in 1..100, got 500"), ("1e", "must be a whole number")):
+        slots.fill("")
+        slots.press_sequentially(number)
+        slots.press("Enter")
+        page.locator("#error").get_by_text(f"the number of slots {told}").wait_for()
+        assert [one.get_attribute("aria-invalid") for one in (box, slots)] == ["false", "true"]
+    slots.fill("")
+    page.evaluate("() => { window.fetch = () => Promise.reject(new TypeError('no network')); }")
+    box.press("Enter")
+    page.locator("#error").get_by_text("the server does not answer").wait_for()
+    assert [one.get_attribute("aria-invalid") for one in (box, slots)] == ["false", "false"]
+
+
+def test_what_is_too_long_can_be_deleted(explore: Any) -> None:
+    page = explore(f"#model=ListOps&text={'1' * 80_000}")
+    page.locator("#error").get_by_text("this text is too long to be read").wait_for()
+    box = page.get_by_label("Expression")
+    box.press("End")
+    box.press("Backspace")
+    assert len(typed(page)[0]) == 79_999
+    box.press("Control+A")
+    box.press_sequentially("3")
+    assert typed(page) == ["3"]
+
+
+def test_every_reading_answers_to_keys(explore: Any) -> None:
+    page = explore()
+    for digits in ("7 8", "1 2 3", "4 5", "6 7 8"):
+        page.get_by_label("Expression").fill(f"[SM {digits} ]")
+        page.get_by_label("Expression").press("Enter")
+        page.locator(".om-token", has_text=digits[-1]).wait_for()
+        page.locator("h1").click()
+        page.keyboard.press("Home")
+        assert page.locator(".om-count").inner_text().startswith("1 /")
+
+
+def test_what_a_model_answers_is_told_to_those_who_do_not_see_it(explore: Any) -> None:
+    page = explore()
+    assert page.locator("#verdicts").inner_text() == "ListOps: answer 9"
+    page.get_by_label("Expression").fill("q")
+    page.get_by_label("Expression").press("Enter")
+    page.locator("#error").get_by_text("unknown token").wait_for()
+    assert page.locator("#verdicts").inner_text() == ""
+
+
 def test_a_text_that_no_model_reads_does_not_get_into_the_box(explore: Any) -> None:
     page = explore()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -215,6 +264,21 @@ def test_two_models_are_compared(explore: Any, own: str) -> None:
     assert not page.get_by_label("Compare with").is_visible()
 
 
+def test_one_of_two_models_may_fail(explore: Any, own: str, address: str) -> None:
+    def answer(route: Any) -> None:
+        refused = route.request.post_data_json["model"] == own
+        route.fulfill(json={"error": "it has diverged"}) if refused else route.continue_()
+
+    page = explore(f"#model=ListOps&with={own}")
+    page.route(f"{address}read", answer)
+    page.get_by_label("Expression").press("Enter")
+    page.get_by_text("it has diverged", exact=True).wait_for()
+    sections = page.locator("#results > section").all()
+    assert sections[0].locator(".om-verdict").inner_text().startswith("Answer 9")
+    assert sections[1].inner_text().split("\n")[-1] == "it has diverged"
+    assert page.locator("#error").inner_text() == ""
+
+
 def test_what_is_typed_is_no_markup(explore: Any) -> None:
     page = explore("#model=SST-2")
     text = "<script>alert(1)</script> <img src=x onerror=alert(1)>"
@@ -237,6 +301,23 @@ def test_a_model_that_the_page_was_not_started_with(explore: Any) -> None:
     page.get_by_role("button", name="Read").click()
     page.locator(".om-verdict", has_text="Answer 9").wait_for()
     assert page.locator("#error").inner_text() == ""
+    page = explore("#model=ListOps&with=other")
+    assert "no model other" in page.locator("#error").inner_text()
+
+
+def test_an_answer_that_comes_late_is_not_shown(explore: Any, address: str) -> None:
+    page, waiting = explore(), []
+    page.route(f"{address}read", lambda route: waiting.append(route))
+    page.get_by_label("Expression").press("Enter")
+    page.wait_for_function("document.querySelector('#results[aria-busy]')")
+    page.evaluate("location.hash = '#model=nosuch'")
+    page.locator("#error").get_by_text("no model nosuch").wait_for()
+    page.locator("#results:not([aria-busy])").wait_for(state="attached")
+    for route in waiting:
+        with contextlib.suppress(Exception):
+            route.continue_()
+    assert page.locator("#busy").inner_text() == ""
+    assert page.locator("#results > section").count() == 0
 
 
 def test_what_was_typed_for_a_task_is_kept(explore: Any) -> None:

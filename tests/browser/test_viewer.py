@@ -398,11 +398,42 @@ def test_without_an_induced_tree_the_true_one_has_two_kinds_of_values(show: Any)
     add_values(trace["true_nodes"], {(0, 1): 0.5, (0, 2): 1.0}, trace["words"])
     page = show([trace])
     assert page.locator(".om-tree").count() == 1
+    assert page.locator(".om-heading").all_inner_texts() == ["True tree\nthis model induces none"]
+    assert not page.locator(".om-cursor").is_visible()
     add_values(trace["true_nodes"], {(0, 1): -0.5, (0, 2): 0.25}, trace["words"], "model_value")
     page = show([trace])
     assert page.locator("[aria-label='True tree, values of the model'] .om-negative").count() == 1
     assert page.locator("[aria-label='True tree'] .om-negative").count() == 0
     assert page.locator("[aria-label='True tree'] .om-node").count() == 2
+
+
+def test_only_a_certain_answer_has_all_of_the_probability(show: Any) -> None:
+    trace = example(3, true=1)
+    for probabilities, shown in (
+        ([0.00002, 0.99998], ["> 99.9 %", "< 0.1 %"]),
+        ([0.0, 1.0], ["100.0 %", "0.0 %"]),
+        ([0.001, 0.999], ["99.9 %", "0.1 %"]),
+    ):
+        trace["answer"]["probabilities"] = probabilities
+        page = show([trace])
+        assert page.locator(".om-classes li > :nth-child(3)").all_inner_texts() == shown
+
+
+def test_a_value_of_zero_has_no_sign(show: Any) -> None:
+    trace = read_tree((0, 1), ["a", "b"])
+    add_values(trace["nodes"], {(0, 1): -0.001}, trace["words"])
+    page = show([trace])
+    assert "value 0.00" in page.locator(".om-node").get_attribute("aria-label")
+
+
+def test_keys_go_to_the_board_that_is_there(show: Any) -> None:
+    page = show([empty_trace(["a"]) | {"example": 0}, example(6, example=0), example(4, example=0)])
+    page.keyboard.press("Home")
+    assert page.locator(".om-count").all_inner_texts() == ["1 / 7", "5 / 5"]
+    page.locator(".om-scroller").nth(2).focus()
+    page.evaluate("document.activeElement.blur(); document.querySelectorAll('.om-board')[2].remove()")
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".om-count").all_inner_texts() == ["2 / 7"]
 
 
 def test_the_traces_of_an_example_stand_one_under_the_other(show: Any) -> None:

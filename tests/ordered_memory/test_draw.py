@@ -155,6 +155,14 @@ def test_svg_is_a_file_of_its_own(more):
     assert [word.text for word in words.iter("{http://www.w3.org/2000/svg}text")] == ["a", "<b>"]
 
 
+def test_svg_is_valid_for_any_word():
+    words = ["a\0b", "\x1b", "\ud800", "\ufffe", "é\t"]
+    text = tree_svg((0, (1, (2, (3, 4)))), words)
+    root = ElementTree.fromstring(text.encode())
+    shown = [word.text for word in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert shown == ["a\ufffdb", "\ufffd", "\ufffd", "\ufffd", "é\t"]
+
+
 def test_tensors_that_need_gradients_are_drawn():
     attention = torch.rand(4, 3, dtype=torch.float32, requires_grad=True)
     (image,) = attention_figure(attention, WORDS).axes[0].images

@@ -34,7 +34,20 @@
   const boxes = get("boxes", HTMLDivElement);
   const error = get("error", HTMLParagraphElement);
   const busy = get("busy", HTMLSpanElement);
+  const verdicts = get("verdicts", HTMLParagraphElement);
   const results = get("results", HTMLDivElement);
+
+  /** An error, and the controls that it is about. */
+  class Refusal extends Error {
+    /**
+     * @param {string} message
+     * @param {Element[]} controls
+     */
+    constructor(message, controls) {
+      super(message);
+      this.controls = controls;
+    }
+  }
 
   /** What was typed for each task. @type {Record<string, string[]>} */
   const typed = {};
@@ -43,13 +56,21 @@
   /** @param {string} name */
   const named = (name) => options.models.find((one) => one.name === name);
   const chosen = () => named(model.value) ?? options.models[0];
-  const texts = () => [...boxes.querySelectorAll("textarea")].map((box) => box.value);
+  const textBoxes = () => [...boxes.querySelectorAll("textarea")];
+  const texts = () => textBoxes().map((box) => box.value);
 
   /**
-   * What a control says, if it is there for this model.
+   * The number in a control, if it is there for this model.
    * @param {HTMLInputElement} input
+   * @param {string} name
    */
-  const number = (input) => (input.closest("label")?.hidden || input.value === "" ? null : input.valueAsNumber);
+  function number(input, name) {
+    if (input.closest("label")?.hidden) return null;
+    const { valid, badInput, stepMismatch } = input.validity;
+    const rule = badInput || stepMismatch ? "be a whole number" : `lie in ${input.min}..${input.max}`;
+    if (!valid) throw new Refusal(`${name} must ${rule}${input.value && `, got ${input.value}`}`, [input]);
+    return input.value === "" ? null : input.valueAsNumber;
+  }
 
   /**
    * @param {HTMLSelectElement} select
@@ -66,7 +87,7 @@
    * @param {string} compared name of the other model
    */
   function arrange(compared) {
-    const { task, num_slots } = chosen();
+    const { task } = chosen();
     const { boxes: labels, hint, start, sized } = options.languages[task];
     const alike = options.models.filter((one) => one.task === task && one.name !== model.value);
     fill(other, [["", "nothing"], ...alike.map(({ name }) => [name, name])], compared);
@@ -76,9 +97,9 @@
       boxes.dataset.task = task;
       boxes.replaceChildren(...labels.map((label, place) => textBox(label, (typed[task] ?? start)[place])));
     }
-    const withSlots = [chosen(), named(other.value)].some((one) => one && one.num_slots !== null);
-    get("slots-control", HTMLLabelElement).hidden = !withSlots;
-    slots.placeholder = String(num_slots ?? "");
+    const counts = [chosen(), named(other.value)].map((one) => one?.num_slots ?? null).filter((count) => count !== null);
+    get("slots-control", HTMLLabelElement).hidden = counts.length === 0;
+    slots.placeholder = [...new Set(counts)].join(", ");
     get("length-control", HTMLLabelElement).hidden = !sized;
     get("other-control", HTMLLabelElement).hidden = alike.length === 0;
     get("hint", HTMLParagraphElement).textContent = hint;
@@ -96,9 +117,10 @@
     box.setAttribute("aria-describedby", "error hint");
     box.addEventListener("beforeinput", (event) => {
       // A browser takes minutes to lay out what the server would refuse: it does not get into the box.
-      if (box.value.length + (event.data ?? "").length <= options.most_bytes) return;
+      const kept = box.value.length - (box.selectionEnd - box.selectionStart);
+      if (event.inputType.startsWith("delete") || kept + (event.data ?? "").length <= options.most_bytes) return;
       event.preventDefault();
-      fail(TOO_LONG);
+      fail(TOO_LONG, [box]);
     });
     onEnter(box, () => form.requestSubmit());
     const labelled = document.createElement("label");
@@ -122,8 +144,7 @@
   function go() {
     const state = new URLSearchParams({ model: model.value });
     if (other.value) state.append("with", other.value);
-    const asked = number(slots);
-    if (asked !== null) state.append("slots", String(asked));
+    if (slots.value && !slots.closest("label")?.hidden) state.append("slots", slots.value);
     for (const text of texts()) state.append("text", text);
     if (`#${state}` !== location.hash) history.pushState(null, "", `#${state}`);
     read();
@@ -134,23 +155,31 @@
     const state = new URLSearchParams(location.hash.slice(1));
     const name = state.get("model") ?? options.models[0].name;
     model.value = (named(name) ?? options.models[0]).name;
-    arrange(state.get("with") ?? "");
-    if (!named(name)) {
-      results.replaceChildren();
-      fail(`this page has no model ${name}: it was started with other checkpoints`);
+    const compared = state.get("with") ?? "";
+    arrange(compared);
+    const missing = named(name) ? other.value !== compared && compared : name;
+    if (missing) {
+      attempt(async () => {
+        throw new Refusal(`this page has no model ${missing}: it was started with other checkpoints`, []);
+      }, clear);
       return;
     }
     slots.value = state.get("slots") ?? "";
     const given = state.getAll("text");
     const { start } = options.languages[chosen().task];
-    boxes.querySelectorAll("textarea").forEach((box, place) => (box.value = given[place] ?? start[place]));
+    textBoxes().forEach((box, place) => (box.value = given[place] ?? start[place]));
     read();
   }
 
-  /** @param {string} message */
-  function fail(message) {
+  /**
+   * @param {string} message
+   * @param {Element[]} [controls] that it is about
+   */
+  function fail(message, controls = []) {
     error.textContent = message;
-    for (const box of boxes.querySelectorAll("textarea")) box.setAttribute("aria-invalid", String(message !== ""));
+    for (const control of [...textBoxes(), slots, length]) {
+      control.setAttribute("aria-invalid", String(controls.includes(control)));
+    }
   }
 
   /**
@@ -171,7 +200,7 @@
     });
     const isJson = response.headers.get("Content-Type") === "application/json";
     const answer = isJson ? await response.json() : { error: await response.text() };
-    if (answer.error) throw new Error(answer.error);
+    if (answer.error) throw new Refusal(answer.error, response.ok ? textBoxes() : []);
     return answer;
   }
 
@@ -191,7 +220,7 @@
     } catch (reason) {
       if (own.signal.aborted) return;
       onError?.();
-      fail(reason instanceof Error ? reason.message : String(reason));
+      fail(reason instanceof Error ? reason.message : String(reason), reason instanceof Refusal ? reason.controls : []);
     }
     if (own !== asking) return;
     busy.textContent = "";
@@ -201,26 +230,54 @@
   function read() {
     return attempt(async () => {
       const names = [model.value, ...(other.value ? [other.value] : [])];
-      const question = { texts: texts(), num_slots: number(slots) };
-      const answers = await Promise.all(names.map((name) => ask("read", { model: name, ...question })));
+      const question = { texts: texts(), num_slots: number(slots, "the number of slots") };
+      const asked = names.map((name) => ask("read", { model: name, ...question }));
+      const answers = await Promise.allSettled(asked);
+      const refusals = answers.flatMap((answer) => (answer.status === "rejected" ? [answer.reason] : []));
+      const messages = new Set(refusals.map((reason) => reason.message));
+      if (asking.signal.aborted || (refusals.length === names.length && messages.size === 1)) throw refusals[0];
       results.replaceChildren(...names.map((name, place) => section(name, answers[place])));
-    }, () => results.replaceChildren());
+      verdicts.textContent = names.map((name, place) => `${name}: ${verdict(answers[place])}`).join("; ");
+    }, clear);
+  }
+
+  function clear() {
+    results.replaceChildren();
+    verdicts.textContent = "";
+  }
+
+  /**
+   * In words, for those who do not see the page.
+   * @param {PromiseSettledResult<{traces: Trace[]}>} answered
+   */
+  function verdict(answered) {
+    if (answered.status === "rejected") return answered.reason.message;
+    const answer = answered.value.traces[0]?.answer;
+    if (!answer) return "the tree has been drawn";
+    return `answer ${answer.classes[answer.probabilities.indexOf(Math.max(...answer.probabilities))]}`;
   }
 
   /**
    * @param {string} name
-   * @param {{traces: Trace[], note: string}} answer
+   * @param {PromiseSettledResult<{traces: Trace[], note: string}>} answered
    */
-  function section(name, { traces, note }) {
+  function section(name, answered) {
     const made = document.createElement("section");
     const heading = document.createElement("h2");
     heading.textContent = name;
     const about = document.createElement("p");
+    made.append(heading, about);
+    if (answered.status === "rejected") {
+      about.textContent = answered.reason.message;
+      about.className = "refusal";
+      return made;
+    }
+    const { traces, note } = answered.value;
     about.textContent = note;
     about.className = "note";
     about.hidden = note === "";
     const place = document.createElement("div");
-    made.append(heading, about, place);
+    made.append(place);
     new OrderedMemoryViewer.TraceViewer(place, traces);
     return made;
   }
@@ -228,12 +285,12 @@
   /**
    * Have the server type something.
    * @param {string} path
-   * @param {object} question
+   * @param {() => object} question
    */
   function retype(path, question) {
     return attempt(async () => {
-      const found = await ask(path, { model: model.value, ...question });
-      boxes.querySelectorAll("textarea").forEach((box, place) => (box.value = found.texts[place]));
+      const found = await ask(path, { model: model.value, ...question() });
+      textBoxes().forEach((box, place) => (box.value = found.texts[place]));
       go();
     });
   }
@@ -248,10 +305,10 @@
       go();
     });
   }
-  const drawOne = () => retype("draw", { length: number(length) });
+  const drawOne = () => retype("draw", () => ({ length: number(length, "the length") }));
   get("draw", HTMLButtonElement).addEventListener("click", drawOne);
   onEnter(length, drawOne);
-  get("lengthen", HTMLButtonElement).addEventListener("click", () => retype("lengthen", { texts: texts() }));
+  get("lengthen", HTMLButtonElement).addEventListener("click", () => retype("lengthen", () => ({ texts: texts() })));
   addEventListener("hashchange", restore); // also when one goes back
 
   fill(model, options.models.map(({ name }) => [name, name]), options.models[0].name);

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from tasks.explore.server import MOST_BYTES, Explorer, make_app
 from tasks.listops.__main__ import main as listops
 from tasks.logic.__main__ import main as logic
 from tasks.parsing.__main__ import main as parsing
+from tasks.runs.checkpoints import read_checkpoint, save_tensors
+from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main as sst
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -224,6 +227,13 @@ def test_a_request_that_the_page_would_not_make(client, body, error):
     assert error in response.json()["error"]
 
 
+def test_another_method_is_refused_by_the_rules_of_http(client):
+    response = client.get("/read")
+    assert response.status_code == 405
+    assert response.headers["Allow"] == "POST"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "text/json"])
 def test_what_another_page_could_send_is_refused(client, kind):
     headers = {} if kind is None else {"Content-Type": kind}
@@ -277,6 +287,26 @@ def test_a_random_example_can_be_read_and_made_longer(client, models):
         read(client, name, *texts)
         longer = client.post("/lengthen", json={"model": name, "texts": texts}).json()["texts"]
         assert all(len(after) > len(before) for after, before in zip(longer, texts, strict=True))
+
+
+def test_a_random_sentence_has_words_that_the_model_knows(models):
+    rng = random.Random(0)
+    for name in ("SST-2", "SST-5"):
+        model = models[name]
+        for _ in range(30):
+            texts = model.draw(rng, None)
+            assert not model.unknown_words(texts)
+            assert not model.unknown_words(model.lengthen(rng, texts))
+    texts = ("A zorgleflub .",)
+    assert models["SST-2"].unknown_words(texts) == {"zorgleflub"}
+    assert models["SST-2"].unknown_words(models["SST-2"].lengthen(rng, texts)) == {"zorgleflub"}
+
+
+def test_a_diverged_model_is_refused(own, tmp_path):
+    tensors, metadata = read_checkpoint(Path(own["listops"]))
+    save_tensors(tmp_path / "w", {name: 1e25 * value for name, value in tensors.items()}, metadata)
+    with pytest.raises(UserError, match="training has diverged"):
+        load_models([tmp_path / "w"])[str(tmp_path / "w")].read((EXPRESSION,), None)
 
 
 class Page(HTMLParser):

@@ -11,7 +11,7 @@ from tasks.classifiers.evaluation import predict_example
 from tasks.listops.__main__ import main as listops
 from tasks.listops.model import ListOpsModel
 from tasks.parsing.__main__ import main as parsing
-from tasks.reporting.traces import summary_text
+from tasks.reporting.traces import answer_text, summary_text
 from tests.hostile_files import MAIN
 from tests.tasks.reporting.pages import embedded
 from tests.traces import tree_of
@@ -35,6 +35,17 @@ def test_the_same_trace_is_printed_and_written(task, small_runs, tmp_path, capsy
     assert told.startswith("answer: ")
     assert "slots in use" in told
     assert ("the true one" in told) == (task != "sst")
+
+
+def test_no_more_slots_are_in_use_than_there_are(capsys):
+    deep = "[MAX 2 9 [MIN 4 [SM 3 [MED 7 1 2 ] 5 ] 0 ] 1 ]"
+    assert listops(["trace", deep, "--num-slots", "3"]) == 0
+    assert "3 of 3 slots in use" in capsys.readouterr().out
+
+
+def test_only_a_certain_answer_has_a_probability_of_one():
+    answer = {"classes": ["no", "yes"], "probabilities": [0.00004, 0.99996], "true": None}
+    assert answer_text(answer) == "answer: yes (probability 0.99996)"
 
 
 def test_the_tree_is_that_of_algorithm_2(small_runs, capsys):
