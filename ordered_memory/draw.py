@@ -145,8 +145,8 @@ def valid_xml(text: str) -> str:
     Args:
         text: markup or plain text.
     Example:
-        >>> valid_xml("<b>\\x00</b>")
-        '<b>�</b>'
+        >>> valid_xml("a\\x00b")
+        'a�b'
     """
     return _NOT_XML.sub("\ufffd", text)
 
