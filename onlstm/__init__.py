@@ -9,8 +9,10 @@ from torch.serialization import add_safe_globals
 from onlstm.cell import ONLSTMCell
 from onlstm.layer import ONLSTM, Distances
 from ordered_memory import __version__ as __version__
+from ordered_memory.serialization import register_named_tuples
 
 # `torch.load(weights_only=True)` accepts a pickled module and its distances.
-add_safe_globals([ONLSTM, ONLSTMCell, Distances])
+register_named_tuples("onlstm", Distances)
+add_safe_globals([ONLSTM, ONLSTMCell])
 
 __all__ = ["ONLSTM", "Distances", "ONLSTMCell"]

@@ -19,6 +19,7 @@ from onlstm.parameters import State
 from ordered_memory.checks import check_fraction, check_name, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
+from ordered_memory.serialization import register_named_tuples
 
 Recurrent = Literal["onlstm", "lstm"]
 
@@ -39,6 +40,9 @@ class LanguageModelOutput(NamedTuple):
     raw: Tensor
     dropped: Tensor
     distances: Distances | None
+
+
+register_named_tuples("onlstm.language_model", LanguageModelOutput)
 
 
 def _fraction(name: str) -> Any:

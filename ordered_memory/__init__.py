@@ -13,16 +13,17 @@ from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.cumulative import backward_mask, cumax, forward_mask
 from ordered_memory.direction import Direction
 from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
+from ordered_memory.serialization import register_named_tuples
 
 __version__ = "0.2.0"
 
 # `torch.load(weights_only=True)` accepts a pickled layer, its padded output and its state.
+register_named_tuples("ordered_memory", OrderedMemoryOutput, OrderedMemoryState)
 add_safe_globals(
     [
         OrderedMemory,
-        OrderedMemoryOutput,
-        OrderedMemoryState,
         Direction,
+        (Direction, "ordered_memory.layer.Direction"),  # its name in 0.2.0
         AdditiveScore,
         NormalizedScore,
         GatedRecursiveCell,

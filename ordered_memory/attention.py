@@ -31,10 +31,17 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
         threshold: an occupancy below this counts as 0, in [0, 1].
     Returns:
         p, (..., N): non-negative; sums to 1 over the slots, or is all 0 if the memory is empty.
+    Raises:
+        ValueError: `occupancy` does not have N + 1 entries.
     Example:
         >>> masked_attention(torch.zeros(3), torch.tensor([0.0, 0.0, 1.0, 1.0]))
         tensor([0.0000, 0.5000, 0.5000])
     """
+    if occupancy.shape[-1] != scores.shape[-1] + 1:
+        raise ValueError(
+            f"occupancy must have {scores.shape[-1] + 1} entries, one more than scores, got "
+            f"{occupancy.shape[-1]}"
+        )
     mask = occupancy[..., 1:]
     mask = mask.masked_fill(mask < threshold, 0.0)
     scores = scores.masked_fill(mask == 0, -math.inf)

@@ -197,16 +197,7 @@ class OrderedMemory(nn.Module):
             raise ValueError(f"x must have 2 or 3 axes, got {x.dim()}: shape {tuple(x.shape)}")
         if x.dim() == 2:
             return self._forward_unbatched(x, state, lengths, num_slots)
-
-        inputs = x.transpose(0, 1) if self.batch_first else x
-        self._check_inputs(inputs)
-        checked = check_lengths(lengths, inputs)
-        states = self._check_state(state, inputs, num_slots)
-        results = [
-            self.directions[i](inputs, states[i], checked, num_slots, self.backend, self.recompute_every)
-            for i in range(len(self.directions))
-        ]
-        return self._assemble(results)
+        return self._forward_padded(x, state, lengths, num_slots)
 
     def extra_repr(self) -> str:
         arguments = inspect.signature(OrderedMemory).parameters.values()
@@ -219,6 +210,28 @@ class OrderedMemory(nn.Module):
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        for i, direction in enumerate(self.directions):  # 0.2.0 pickled them without this attribute
+            direction.__dict__.setdefault("reverse", i == 1)
+
+    def _forward_padded(
+        self,
+        x: Tensor,
+        state: OrderedMemoryState | None,
+        lengths: Tensor | Sequence[int] | None,
+        num_slots: int,
+    ) -> OrderedMemoryOutput:
+        inputs = x.transpose(0, 1) if self.batch_first else x
+        self._check_inputs(inputs)
+        checked = check_lengths(lengths, inputs)
+        states = self._check_state(state, inputs, num_slots)
+        results = [
+            self.directions[i](inputs, states[i], checked, num_slots, self.backend, self.recompute_every)
+            for i in range(len(self.directions))
+        ]
+        return self._assemble(results)
 
     def _assemble(self, results: list[MemoryRecurrence]) -> OrderedMemoryOutput:
         """Combine the results of all directions, in the caller's layout."""
@@ -250,7 +263,7 @@ class OrderedMemory(nn.Module):
         padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, position, x.data).view(shape)
         if x.unsorted_indices is not None:
             padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
-        result = self.forward(padded.transpose(0, time), state, lengths, num_slots)
+        result = self._forward_padded(padded.transpose(0, time), state, lengths, num_slots)
         assert isinstance(result.output, Tensor)
         output = result.output.transpose(0, time)
         if x.sorted_indices is not None:
@@ -272,7 +285,7 @@ class OrderedMemory(nn.Module):
         if state is not None:
             state = OrderedMemoryState(*(tensor.unsqueeze(batch) for tensor in state))
         time = 0 if self.batch_first else 1
-        result = self.forward(x.unsqueeze(time), state, None, num_slots)
+        result = self._forward_padded(x.unsqueeze(time), state, None, num_slots)
         assert isinstance(result.output, Tensor)
         return OrderedMemoryOutput(
             result.output.squeeze(time),

@@ -41,7 +41,8 @@ def why_not(
     dtype = None
     for name, (module, kind, shape) in _parts(modules, inputs.shape[-1]).items():
         if type(module) is not kind:
-            return f"its {name} must be a {kind.__name__}, got {type(module).__name__}"
+            found = f"{type(module).__module__}.{type(module).__qualname__}"
+            return f"its {name} must be a torch.nn.{kind.__name__}, got {found}"
         if _has_hooks(module):
             return f"it does not call the hooks of {name}"
         if _is_patched(module):

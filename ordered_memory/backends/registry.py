@@ -63,13 +63,25 @@ def explain(layer: nn.Module, x: Any) -> str:
     token = _explanations.set(found)
     devices = {parameter.device for parameter in layer.parameters() if parameter.is_cuda}
     try:
-        with torch.random.fork_rng(devices), torch.no_grad(), contextlib.suppress(BackendError):
+        with (
+            torch.random.fork_rng(devices),
+            torch.no_grad(),
+            contextlib.suppress(BackendError),
+            _eager(layer),
+        ):
             layer(x)
     finally:
         _explanations.reset(token)
     if not found:
         raise TypeError(f"layer: expected an OrderedMemory or ONLSTM, got {type(layer).__name__}")
     return "\n\n".join(dict.fromkeys(found))
+
+
+def _eager(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
+    """A context in which a model is called without being compiled, if it or a part of it is compiled."""
+    # `Module.compile` and `torch.compile`. Otherwise PyTorch's compiler need not be imported.
+    compiled = (one._compiled_call_impl or hasattr(one, "_orig_mod") for one in model.modules())
+    return torch.compiler.set_stance("force_eager") if any(compiled) else contextlib.nullcontext()
 
 
 def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run:

@@ -158,8 +158,11 @@ def test_a_language_model_exported():
     model = LanguageModel(11, 6, 8, num_layers=2, chunk_size=2).eval()
     sizes = {0: torch.export.Dim("T", min=2, max=100), 1: torch.export.Dim("B", min=2, max=100)}
     program = torch.export.export(model, (torch.randint(11, (5, 3)),), dynamic_shapes=(sizes,))
-    text = torch.randint(11, (9, 4))
-    assert torch.equal(program.module()(text).logits, model(text).logits)
+    text, file = torch.randint(11, (9, 4)), io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for exported in (program, torch.export.load(file)):
+        assert torch.equal(exported.module()(text).logits, model(text).logits)
 
 
 def test_the_definition_exported_takes_batches_of_any_size():
@@ -175,6 +178,11 @@ def test_an_exported_layer_comes_back_from_a_file():
     torch.export.save(torch.export.export(layer, (x,)), file)
     file.seek(0)
     assert torch.equal(torch.export.load(file).module()(x)[0], layer(x)[0])
+    file.seek(0)
+    torch.export.save(torch.export.export(layer, (x,), {"distances": True}), file)
+    file.seek(0)
+    *_, distances = torch.export.load(file).module()(x, distances=True)
+    assert torch.equal(distances.forget, layer(x, distances=True)[2].forget)
 
 
 def test_a_graph_has_one_operator():

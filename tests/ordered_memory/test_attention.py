@@ -40,6 +40,12 @@ def test_an_empty_memory_attends_nowhere_and_has_finite_gradients():
     assert occupancy.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("width", [1, 2, 4, 6])
+def test_occupancy_has_one_entry_more_than_scores(width):
+    with pytest.raises(ValueError, match=f"occupancy must have 5 entries, one more than scores, got {width}"):
+        masked_attention(torch.zeros(3, 4), torch.ones(3, width))
+
+
 def test_the_threshold_decides_what_counts_as_empty():
     occupancy = torch.tensor([0.0, 0.01, 0.5, 1.0])
     assert masked_attention(torch.zeros(3), occupancy, threshold=0.02)[0] == 0

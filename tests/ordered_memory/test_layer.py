@@ -1,6 +1,7 @@
 """The layer as a user of nn.LSTM would use it."""
 
 import copy
+import pickle
 import re
 import warnings
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
@@ -370,6 +372,61 @@ def test_a_state_that_changes_before_the_backward_pass_gives_no_other_gradients(
     state.memory.zero_()
     for actual, wanted in zip(torch.autograd.grad(output, list(layer.parameters())), expected, strict=True):
         assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+def test_a_checkpoint_around_a_layer_that_recomputes_gives_its_gradients(backend):
+    layer = make(cell_dropout=0.3, attention_dropout=0.2, recompute_every=2, backend=backend)
+    x, gradients, outputs = torch.randn(2, 5, 4, dtype=F64, requires_grad=True), [], []
+    for run in (
+        layer,
+        lambda x: checkpoint(lambda x: layer(x).output, x, use_reentrant=True),
+        lambda x: checkpoint(lambda x: layer(x).output, x, use_reentrant=False),
+    ):
+        torch.manual_seed(0)
+        found = run(x)
+        outputs.append(found if isinstance(found, torch.Tensor) else found.output)
+        layer.zero_grad()
+        x.grad = None
+        outputs[-1].sin().sum().backward()  # what reentrant checkpoints support
+        gradients.append([leaf.grad for leaf in (x, *layer.parameters())])
+    torch.manual_seed(0)
+    with torch.no_grad():
+        outputs.append(layer(x).output)
+    for other in outputs[1:]:
+        assert_close(other, outputs[0])
+    for others in gradients[1:]:
+        for actual, expected in zip(others, gradients[0], strict=True):
+            assert_close(actual, expected)
+
+
+def test_what_a_subclass_does_in_forward_is_done_once():
+    class Doubled(OrderedMemory):
+        def forward(self, x):
+            return (
+                super().forward(2 * x if isinstance(x, torch.Tensor) else x._replace(data=2 * x.data)).output
+            )
+
+    plain = OrderedMemory(4, 6, 5, dtype=F64, batch_first=True)
+    layer = Doubled(4, 6, 5, dtype=F64, batch_first=True)
+    layer.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 5, 4, dtype=F64)
+    expected = plain(2 * x).output
+    assert_close(layer(x), expected)
+    assert_close(layer(x[0]), expected[0])
+    packed = layer(pack_sequence([x[0], x[1, :3]], enforce_sorted=False))
+    assert_close(pad_packed_sequence(packed, batch_first=True)[0][0], expected[0])
+
+
+def test_a_layer_that_version_0_2_0_pickled_is_read():
+    layer = make(bidirectional=True)
+    old = copy.deepcopy(layer)
+    for direction in old.directions:
+        del direction.__dict__["reverse"]
+    again = pickle.loads(pickle.dumps(old))
+    assert torch.equal(again(X).output, layer(X).output)
+    names = {entry[1] for entry in torch.serialization.get_safe_globals() if isinstance(entry, tuple)}
+    assert "ordered_memory.layer.Direction" in names
 
 
 @pytest.mark.parametrize("lengths", [(5, 1), np.array([5, 1], dtype=np.uint8), torch.tensor([5, 1]).int()])

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from ordered_memory import OrderedMemory, OrderedMemoryState
+from ordered_memory import OrderedMemory, OrderedMemoryOutput, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, module_checks, native, select_backend
 from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.registry import BackendError
@@ -185,6 +185,18 @@ def test_an_exported_classifier_gives_the_same_answers(strict):
     again = torch.export.load(file).module()
     for symbols, lengths in (example, (torch.randint(7, (9, 3)), torch.tensor([4, 9, 1]))):
         assert_close(again(symbols, lengths), model(symbols, lengths))
+
+
+@QUIET
+def test_an_exported_layer_and_its_state_come_back_from_a_file():
+    layer, x, file = make().eval(), tokens().detach(), io.BytesIO()
+    example = (x, OrderedMemoryState(*layer(x).state.detach()))
+    torch.export.save(torch.export.export(layer, example), file)
+    file.seek(0)
+    again = torch.export.load(file).module()(*example)
+    assert type(again) is OrderedMemoryOutput
+    assert type(again.state) is OrderedMemoryState
+    assert torch.equal(again.output, layer(*example).output)
 
 
 @QUIET

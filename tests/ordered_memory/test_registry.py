@@ -67,7 +67,11 @@ def test_a_layer_inside_a_model_is_found_and_nothing_else_is():
 def test_a_compiled_layer_is_explained_as_the_layer_in_it(make):
     whole = layer(make)
     x = torch.zeros(5, 2, 3)
-    assert explain(torch.compile(whole, backend="eager"), x) == explain(whole, x)
+    expected = explain(whole, x)
+    assert explain(torch.compile(whole, backend="eager"), x) == expected
+    assert explain(nn.Sequential(torch.compile(whole, backend="eager")), x) == expected
+    whole.compile(backend="eager")
+    assert explain(whole, x) == expected
 
 
 @BOTH

@@ -370,7 +370,7 @@ def test_it_says_why_it_cannot_run(monkeypatch):
         "torch.float64": (inputs.double(), modules),
         "slot_size": (torch.zeros(1, 1, 513), modules),
         "TreeRNNCell": (inputs, OrderedMemory(4, 16, 3, cell="tree-rnn").directions[0].recurrent_modules()),
-        "norm must be a LayerNorm": (inputs, modules._replace(norm=torch.nn.Identity())),
+        "norm must be a torch.nn.LayerNorm": (inputs, modules._replace(norm=torch.nn.Identity())),
         "score Linear": (inputs, modules._replace(score=torch.nn.Linear(16, 16))),
     }
     for word, arguments in reasons.items():

@@ -1,0 +1,23 @@
+"""Classes that PyTorch may read from a file or write to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.serialization import add_safe_globals
+from torch.utils import _pytree
+
+
+def register_named_tuples(package: str, *classes: type[Any]) -> None:
+    """Let `torch.load(weights_only=True)` read named tuples, and `torch.export.save` those of a program.
+
+    Args:
+        package: the package that exports the classes, which begins their names in files.
+        *classes: subclasses of `NamedTuple`, in the inputs or outputs of a module.
+    """
+    add_safe_globals(list(classes))
+    # Private, but the only way to name the type of a program's output in a file.
+    register = getattr(_pytree, "_register_namedtuple", None)
+    for kind in classes:
+        if register is not None:
+            register(kind, serialized_type_name=f"{package}.{kind.__qualname__}")
