@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
+from ordered_memory.initialization import reset_children
 
 OCCUPANCY_THRESHOLD = 1e-5
 """An occupancy below this counts as 0. The value of the authors' code; the paper gives none."""
@@ -84,8 +85,7 @@ class _Score(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
+        reset_children(self)
 
     def draw_query_mask(self, like: Tensor) -> Tensor | None:
         """Draw a dropout mask for tokens.

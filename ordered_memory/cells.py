@@ -224,3 +224,20 @@ CELLS: dict[str, type[GatedRecursiveCell] | type[TreeRNNCell]] = {
     "gated": GatedRecursiveCell,
     "tree-rnn": TreeRNNCell,
 }
+
+
+def check_cell(cell: nn.Module) -> None:
+    """Check that a layer calls what a cell computes.
+
+    Args:
+        cell: of a class of one's own, or one of `CELLS`.
+    Raises:
+        TypeError: the class overrides `forward` but not `compose`, which is what the layer calls.
+    """
+    kind = type(cell)
+    known = [one.compose for one in CELLS.values()]
+    if getattr(kind, "forward", None) is not _Cell.forward and getattr(kind, "compose", None) in known:
+        raise TypeError(
+            f"the layer does not call the forward of a cell: override compose in {kind.__name__}, and, if "
+            "needed, prepare"
+        )

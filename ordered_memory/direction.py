@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -9,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import RunRecurrence, select_backend
 from ordered_memory.backends.contract import DropoutSampler, MemoryRecurrence, Modules, OrderedMemoryState
-from ordered_memory.cells import CELLS
+from ordered_memory.cells import CELLS, check_cell
 from ordered_memory.checks import is_transformed
+from ordered_memory.initialization import reset_children
 from ordered_memory.memory import initial_state
 
 
@@ -47,8 +50,12 @@ class Direction(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
+        reset_children(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "cell" and isinstance(value, nn.Module):
+            check_cell(value)
+        super().__setattr__(name, value)
 
     def forward(
         self,

@@ -211,6 +211,14 @@ class OrderedMemory(nn.Module):
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("score", "cell") and isinstance(value, nn.Module):
+            raise TypeError(
+                f"{name} is the name of the {name}, got {type(value).__name__}; to replace the module, set "
+                f"layer.directions[i].{name}"
+            )
+        super().__setattr__(name, value)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         for i, direction in enumerate(self.directions):  # 0.2.0 pickled them without this attribute

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -18,6 +21,10 @@ from tasks.runs.task import Losses, Scores, Shard, digest
 
 TOKENS_PER_BATCH = 25_600
 """Maximum number of tokens in an evaluation batch, padding included."""
+
+
+INPUTS_AT_ONCE = 1024
+"""Number of examples in a batch that is not for a model."""
 
 
 class Prediction(NamedTuple):
@@ -134,7 +141,8 @@ class Classification:
 
     def fingerprint(self) -> str:
         parts = (self.train, self.validation)
-        return digest(*(array for part in parts for array in (part.labels, part.sentence_lengths)))
+        sizes = digest(*(array for part in parts for array in (part.labels, part.sentence_lengths)))
+        return f"{sizes}-{_digest_of_inputs(parts)}"
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
         return bucketed_batches(
@@ -209,3 +217,16 @@ def iterate_batches(dataset: LabelledData, batch_size: int) -> Iterator[tuple[In
 
 def _evaluation_indices(dataset: LabelledData, batch_size: int) -> list[Indices]:
     return evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH)
+
+
+def _digest_of_inputs(parts: Iterable[LabelledData]) -> str:
+    """A SHA-256 digest of what models read: the tensors and lists of all batches, but not the true trees."""
+    found = hashlib.sha256()
+    for part in parts:
+        for start in range(0, len(part.labels), INPUTS_AT_ONCE):
+            for field in part.batch(np.arange(start, min(start + INPUTS_AT_ONCE, len(part.labels)))):
+                if isinstance(field, Tensor):
+                    found.update(field.numpy().tobytes())
+                elif isinstance(field, list):
+                    found.update(json.dumps(field).encode())
+    return found.hexdigest()

@@ -164,7 +164,8 @@ def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:
     config.check()
     checkpoint = config.checkpoint or task.pretrained
     model = task.model_class.from_pretrained(checkpoint)
-    name = type(model).__module__.split(".")[1]
+    package, _, rest = type(model).__module__.partition(".")
+    name = rest.partition(".")[0] if package == "tasks" else None
     values = model_card_values(name, checkpoint, model.config, task.presets, results_text)
     model.save_pretrained(config.directory, model_card_kwargs=values)
     print(f"{config.directory}: {type(model).__name__}.from_pretrained({str(config.directory)!r}) loads it")
@@ -233,7 +234,9 @@ def _warn_of_unused(config: CheckpointConfig, model: Classifier, *names: str) ->
 
 
 def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePrediction) -> None:
-    """Print the induced trees of an example, and the true trees if they differ; write the heat maps.
+    """Print the induced trees of an example, and the true trees if they are known and differ.
+
+    It also writes the heat maps.
 
     Args:
         config: the options.
@@ -245,11 +248,12 @@ def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePredic
         return
     for place, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
         of = f" of the {sentence.name}" if sentence.name else ""
-        same = set(spans(tree)) == set(spans(sentence.tree))
         print(f"\n{_drawn(tree, sentence.words)}")
-        print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
-        if not same:
-            print(f"\n{_drawn(sentence.tree, sentence.words)}")
+        if data.labelled:
+            same = set(spans(tree)) == set(spans(sentence.tree))
+            print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
+            if not same:
+                print(f"\n{_drawn(sentence.tree, sentence.words)}")
         if config.heat_map is not None and prediction.attention is not None:
             suffix = f"-{sentence.name.split()[0]}" if place else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)

@@ -43,7 +43,7 @@ def results_text(results: Mapping[str, Any]) -> str:
         ]
         lines += ["", table(found.columns, cells)]
     if results["confusion"] is not None:
-        short = [name.split()[0] for name in results["classes"]]
+        short = _short_names(results["classes"])
         rows = [
             [name, *(f"{count:,}" for count in row)]
             for name, row in zip(short, results["confusion"], strict=True)
@@ -151,7 +151,7 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
     classes = results["classes"]
     return Table(
         title=CONFUSION.capitalize() + (f": {name}" if name else ""),
-        columns=["true class", *(one.split()[0] for one in classes)],
+        columns=["true class", *_short_names(classes)],
         rows=[[one, *row] for one, row in zip(classes, results["confusion"], strict=True)],
     )
 
@@ -186,3 +186,9 @@ def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
             for name, line in cells.items()
         ],
     )
+
+
+def _short_names(classes: Sequence[str]) -> list[str]:
+    """The first word of each name, if they differ."""
+    short = [name.split()[0] for name in classes]
+    return short if len(set(short)) == len(short) else list(classes)

@@ -52,7 +52,7 @@ def example_traces(
         trace["answer"] = answer_of(prediction, data, index, model.classes)
         if data.labelled:
             add_true_tree(trace, sentence.tree, sentence.positions)
-        if sentence.values is not None:
+        if data.labelled and sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
         induced = None if prediction.trees is None else prediction.trees[place]

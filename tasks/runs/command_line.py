@@ -13,6 +13,7 @@ import shlex
 import signal
 import sys
 import textwrap
+import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -63,9 +64,11 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
         reader of the output, such as `head`, has closed the pipe.
     """
     if arguments is None:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM acts like Ctrl-C
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM acts like Ctrl-C
         if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8, printing must not fail
             sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -201,7 +204,9 @@ def option(words: Sequence[str], name: str) -> str | None:
 
 def _overview(task: str, verbs: Mapping[str, Verb]) -> str:
     """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
-    sentence, _, examples = inspect.cleandoc(sys.modules[task].__doc__ or "").partition("\n\n")
+    sentence, _, examples = inspect.cleandoc(getattr(sys.modules.get(task), "__doc__", None) or "").partition(
+        "\n\n"
+    )
     width = max(map(len, verbs))
     lines = []
     for i, (name, verb) in enumerate(verbs.items()):
@@ -269,7 +274,10 @@ def _default(field: dataclasses.Field[Any], default: Any) -> Any:
 @functools.cache
 def _field_docstrings(cls: type[Any]) -> dict[str, str]:
     """The docstring of each field that a dataclass itself declares, in one line."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError):  # defined in a notebook or on standard input
+        return {}
     body = typing.cast(ast.ClassDef, definition).body
     docstrings = {}
     for field, text in itertools.pairwise(body):

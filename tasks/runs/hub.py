@@ -63,7 +63,7 @@ def find_checkpoint(path: str | Path, **download: Any) -> Path:
 
 
 def model_card_values(
-    task: str,
+    task: str | None,
     checkpoint: Path,
     config: Any,
     presets: Callable[[str | None], Mapping[str, Any]],
@@ -72,7 +72,7 @@ def model_card_values(
     """The template values of a model card: results of the run, and the command that trains the model.
 
     Args:
-        task: `listops` for `python -m tasks.listops`.
+        task: `listops` for `python -m tasks.listops`; None if no such command trains the model.
         checkpoint: the model; only a run's best.safetensors has results.
         config: its training configuration.
         presets: returns the presets of the task by name, given the value of `--model`.
@@ -80,6 +80,8 @@ def model_card_values(
     """
     run = RunDirectory(checkpoint.parent)
     results = run.results_text(results_text) if checkpoint == run.best else None
+    if task is None:
+        return {"results": results, "command": None}
     options = _options(config, presets(config.model)[config.preset])
     return {"results": results, "command": f"python -m tasks.{task} train {options}"}
 

@@ -134,7 +134,8 @@ class Trainer:
             before = rest["batches"].get(name, value)
             if self.progress.step_in_epoch and value != before:
                 raise UserError(f"{flag(name)} {value}: must stay {before} until the end of the epoch")
-        if rest.get("data", self.fingerprint) != self.fingerprint:
+        # Version 0.2.0 saved only what is before the hyphen.
+        if rest.get("data", self.fingerprint) not in (self.fingerprint, self.fingerprint.partition("-")[0]):
             raise UserError(
                 f"{self.run.path}: this run was started with other training or validation data: a data "
                 "option, --seed or a file has changed; use another --run-dir"

@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
-from ordered_memory import OrderedMemory, OrderedMemoryState
+from ordered_memory import OrderedMemory, OrderedMemoryState, TreeRNNCell
 from ordered_memory.backends import BACKENDS
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
@@ -416,6 +416,35 @@ def test_what_a_subclass_does_in_forward_is_done_once():
     assert_close(layer(x[0]), expected[0])
     packed = layer(pack_sequence([x[0], x[1, :3]], enforce_sorted=False))
     assert_close(pad_packed_sequence(packed, batch_first=True)[0][0], expected[0])
+
+
+def test_a_score_or_cell_that_would_not_be_called_is_refused():
+    class Forward(TreeRNNCell):
+        def forward(self, memory, candidate):
+            return memory + candidate
+
+    class Compose(Forward):
+        def compose(self, prepared, memory, candidate, masks):
+            return self(memory, candidate)
+
+    layer = make()
+    with pytest.raises(
+        TypeError, match=r"cell is the name of the cell, got Compose; .*directions\[i\]"
+    ):
+        layer.cell = Compose(6)
+    with pytest.raises(TypeError, match="override compose in Forward"):
+        layer.directions[0].cell = Forward(6)
+    layer.directions[0].cell = Compose(6, dtype=F64)
+    assert layer(X).output.shape == (2, 5, 6)
+
+
+def test_reset_parameters_passes_over_modules_without_parameters():
+    layer = make(backend="reference")
+    layer.directions[0].norm = torch.nn.Sequential(torch.nn.GELU(), torch.nn.LayerNorm(6, dtype=F64))
+    layer.directions[0].score.key = torch.nn.Sequential(torch.nn.Linear(6, 6, dtype=F64), torch.nn.Tanh())
+    before = layer.directions[0].score.key[0].weight.clone()
+    layer.reset_parameters()
+    assert not torch.equal(layer.directions[0].score.key[0].weight, before)
 
 
 def test_a_layer_that_version_0_2_0_pickled_is_read():

@@ -36,6 +36,12 @@ def exported(small_runs, tmp_path_factory):
     return directory
 
 
+def test_a_model_of_another_package_names_no_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(ListOpsModel, "__module__", "__main__")
+    assert MAIN["listops"](["export", str(tmp_path / "model")]) == 0
+    assert "python -m" not in (tmp_path / "model" / "README.md").read_text()
+
+
 def assert_same_weights(model, other):
     state, expected = model.state_dict(), other.state_dict()
     assert state.keys() == expected.keys()

@@ -1,6 +1,10 @@
-"""Tables of accuracy by group."""
+"""Tables of accuracy by group, and files with one example per line."""
 
+import pytest
+
+from tasks.classifiers.files import read_lines
 from tasks.classifiers.report import accuracy_plots, results_text
+from tasks.runs.errors import UserError
 
 
 def results(accuracy_by):
@@ -34,6 +38,23 @@ def test_groups_of_two_names_are_rows_and_columns_with_gaps_where_there_is_no_ex
         ["2", "0.5000", "1.0000", "7"],
         ["3", "–", "0.0000", "1"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("classes", "shown"),
+    [(["no", "yes, sir"], "no"), (["very bad", "very good"], "very bad")],
+)
+def test_names_of_classes_stay_different_when_they_are_short(classes, shown):
+    text = results_text({**results({}), "classes": classes, "confusion": [[1, 2], [3, 4]]})
+    assert text.splitlines()[-2].startswith(shown)
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path):
+    (tmp_path / "f").write_bytes("a\u2028b\x0cc\r\nd\n\n".encode())
+    assert read_lines(tmp_path / "f", str) == ["a\u2028b\x0cc", "d"]
+    (tmp_path / "f").write_bytes(b"\n")
+    with pytest.raises(UserError, match="the file is empty"):
+        read_lines(tmp_path / "f", str)
 
 
 def test_only_a_perfect_score_reads_as_one():

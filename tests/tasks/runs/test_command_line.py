@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -81,6 +82,33 @@ def test_grouping_changes_neither_names_nor_defaults():
 @dataclasses.dataclass
 class Nothing:
     """Do nothing."""
+
+
+def test_a_task_outside_of_the_package_has_help(capsys):
+    @dataclasses.dataclass
+    class Config:
+        size: int = 1
+
+    source = "import dataclasses\n@dataclasses.dataclass\nclass Typed:\n    size: int = 1\n"
+    space = {"__name__": "notebook"}
+    exec(source, space)  # as in a notebook: no file has its source
+    for config in (Config, space["Typed"]):
+        verbs = {"train": Verb(config, lambda config: None)}
+        with pytest.raises(SystemExit) as exit_:
+            run("mytask", verbs, ["--help"])
+        assert exit_.value.code == 0
+        assert "--size" in capsys.readouterr().out
+        assert run("mytask", verbs, []) == 0
+
+
+def test_a_command_runs_in_a_thread(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mytask"])
+    found = []
+    verbs = {"list": Verb(dataclasses.make_dataclass("Config", []), lambda config: None)}
+    thread = threading.Thread(target=lambda: found.append(run("tasks.listops", verbs)))
+    thread.start()
+    thread.join()
+    assert found == [0]
 
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch):

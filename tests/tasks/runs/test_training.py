@@ -19,6 +19,7 @@ import tasks.runs.files
 from tasks.classifiers.classification import Classification
 from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.listops.data import Dataset as ListOpsData
 from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
 from tasks.runs.checkpoints import read_checkpoint
@@ -177,6 +178,27 @@ def test_evaluate_has_the_results_of_the_final_test_after_options_have_changed(t
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert json.loads((tmp_path / "again.json").read_text()) == results
     assert ListOpsModel.from_pretrained(best).config.test_num_slots == 2
+
+
+def test_other_words_of_the_same_lengths_are_other_data(tmp_path, monkeypatch, capsys, uninterrupted):
+    assert train(tmp_path / "run", "--epochs", "1") == 0
+    batch = ListOpsData.batch
+
+    def swapped(self, indices):
+        found = batch(self, indices)
+        return found._replace(tokens=torch.where(found.tokens == 3, 4, found.tokens))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ListOpsData, "batch", swapped)
+        assert train(tmp_path / "run", "--resume") == 2
+    assert "this run was started with other training or validation data" in capsys.readouterr().err
+    # Version 0.2.0 looked at labels and lengths alone; its runs can be resumed.
+    fingerprint = Classification.fingerprint
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "fingerprint", lambda self: fingerprint(self).partition("-")[0])
+        assert train(tmp_path / "old", "--epochs", "1") == 0
+    assert train(tmp_path / "old", "--resume") == 0
+    assert outcome(tmp_path / "old") == uninterrupted
 
 
 @pytest.mark.parametrize("options", [("--seed", "2"), ("--expressions", "310")])
