@@ -24,7 +24,7 @@ from ordered_memory.backends.registry import BackendError
 from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
 from tasks.runs.files import read_json
 from tasks.runs.options import warn_of_unused
-from tasks.runs.processes import is_lost_process, is_main_process
+from tasks.runs.processes import given_command, is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict
 
@@ -73,6 +73,7 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
             sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     program = f"python -m {task}"
+    token = given_command.set(None if arguments is None else f"{program} {shlex.join(words)}".rstrip())
     try:
         named = bool(words) and not words[0].startswith("-")
         name = words.pop(0) if named else next(iter(verbs))
@@ -109,6 +110,8 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    finally:
+        given_command.reset(token)
     return 0
 
 

@@ -1,11 +1,23 @@
-"""Helpers for distributed training: which process this is, and whether another one was lost."""
+"""Which process this is, what it was called with, and whether another one of its run was lost."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
+from contextvars import ContextVar
+from pathlib import Path
 
 from torch import distributed
+
+given_command: ContextVar[str | None] = ContextVar("given_command", default=None)
+"""The command that Python code runs with `main([…])`; None if it is that of this process."""
+
+
+def current_command() -> str:
+    """The command line of this process or, within `main([…])`, one that does the same."""
+    return given_command.get() or shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])
 
 
 def is_main_process() -> bool:

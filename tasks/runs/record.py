@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import shlex
-import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +14,7 @@ import torch
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json, write_json
 from tasks.runs.machine import commit, device_name
+from tasks.runs.processes import current_command
 from tasks.runs.run_directory import RunDirectory
 
 STARTS, END = "starts", "end"
@@ -44,7 +42,7 @@ def this_process(device: torch.device) -> dict[str, str]:
     count = torch.get_num_threads()
     threads = f"{count} thread{'s' * (count != 1)}"
     found = {
-        "Command": shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
+        "Command": current_command(),
         "Commit": commit(),
         "Date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "Machine": f"{device_name(device)}, {threads}, torch {torch.__version__}",

@@ -428,9 +428,7 @@ def test_a_score_or_cell_that_would_not_be_called_is_refused():
             return self(memory, candidate)
 
     layer = make()
-    with pytest.raises(
-        TypeError, match=r"cell is the name of the cell, got Compose; .*directions\[i\]"
-    ):
+    with pytest.raises(TypeError, match=r"cell is the name of the cell, got Compose; .*directions\[i\]"):
         layer.cell = Compose(6)
     with pytest.raises(TypeError, match="override compose in Forward"):
         layer.directions[0].cell = Forward(6)

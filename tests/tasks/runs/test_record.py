@@ -66,6 +66,15 @@ def test_a_damaged_record_is_as_none_and_stops_no_run(small_runs, tmp_path):
     assert facts.keys() > {"Command, resumption 1", "Training ended after"}
 
 
+def test_the_command_of_a_call_from_python_is_the_one_that_does_the_same(small_runs, tmp_path):
+    shutil.copytree(small_runs["listops_run"], tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    words = ["train", "--run-dir", str(run.path), "--resume", "--epochs", "2"]
+    assert main(words) == 0
+    *_, command = (value for name, value in run_facts(run).items() if name.startswith("Command"))
+    assert shlex.split(command) == ["python", "-m", "tasks.listops", *words]
+
+
 def test_the_command_is_one_that_a_shell_reads_back(monkeypatch):
     words = ["-m", "tasks.listops", "a  b", "it's", '"', "ü", "a\nb", "$HOME", ""]
     monkeypatch.setattr("sys.orig_argv", ["/somewhere/bin/python3", *words])
