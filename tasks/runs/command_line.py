@@ -18,6 +18,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 import tyro
 
 from ordered_memory.backends.registry import BackendError
@@ -73,6 +74,7 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
             sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     program = f"python -m {task}"
+    threads = torch.get_num_threads()
     token = given_command.set(None if arguments is None else f"{program} {shlex.join(words)}".rstrip())
     try:
         named = bool(words) and not words[0].startswith("-")
@@ -110,8 +112,10 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    finally:
+    finally:  # for Python code that calls this several times
         given_command.reset(token)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
     return 0
 
 

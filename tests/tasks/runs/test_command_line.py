@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 from torch import distributed
 
 import tasks.__main__
@@ -99,6 +100,13 @@ def test_a_task_outside_of_the_package_has_help(capsys):
         assert exit_.value.code == 0
         assert "--size" in capsys.readouterr().out
         assert run("mytask", verbs, []) == 0
+
+
+def test_threads_are_those_of_one_command(monkeypatch):
+    before = torch.get_num_threads()
+    verbs = {"set": Verb(Nothing, lambda config: torch.set_num_threads(before + 1))}
+    assert run("tasks", verbs, []) == 0
+    assert torch.get_num_threads() == before
 
 
 def test_a_command_runs_in_a_thread(monkeypatch):
