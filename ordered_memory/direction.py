@@ -97,7 +97,7 @@ class Direction(nn.Module):
         masks = self.dropout_sampler(projected[0], num_slots)
         # Segments draw dropout masks of their own, so they must be the same without gradients: a checkpoint
         # around the layer runs it once without and once with them. Transforms do not support checkpoints.
-        in_segments = recompute_every is not None and (torch.is_grad_enabled() or masks is not None)
+        in_segments = torch.is_grad_enabled() or masks is not None
         if recompute_every is not None and in_segments and not is_transformed(projected, *state):
             result = _run_checkpointed(run, recompute_every, projected, state, modules, lengths, masks)
         else:

@@ -191,12 +191,16 @@ class OrderedMemory(nn.Module):
         if state is not None and not (is_tuple and all(isinstance(one, Tensor) for one in state)):
             raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
         if isinstance(x, PackedSequence):
-            return self._forward_packed(x, state, lengths, num_slots)
+            if lengths is not None:
+                raise ValueError("lengths must be None for a PackedSequence, which carries its own")
+            return self._forward_packed(x, state, num_slots)
         x = check_sequences("x", x)
         if x.dim() not in (2, 3):
             raise ValueError(f"x must have 2 or 3 axes, got {x.dim()}: shape {tuple(x.shape)}")
         if x.dim() == 2:
-            return self._forward_unbatched(x, state, lengths, num_slots)
+            if lengths is not None:
+                raise ValueError("lengths must be None for an input without a batch axis")
+            return self._forward_unbatched(x, state, num_slots)
         return self._forward_padded(x, state, lengths, num_slots)
 
     def extra_repr(self) -> str:
@@ -255,14 +259,8 @@ class OrderedMemory(nn.Module):
         return OrderedMemoryOutput(output, state, attention)
 
     def _forward_packed(
-        self,
-        x: PackedSequence,
-        state: OrderedMemoryState | None,
-        lengths: Tensor | Sequence[int] | None,
-        num_slots: int,
+        self, x: PackedSequence, state: OrderedMemoryState | None, num_slots: int
     ) -> OrderedMemoryOutput:
-        if lengths is not None:
-            raise ValueError("lengths must be None for a PackedSequence, which carries its own")
         if x.data.dim() != 2:
             raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
         time = 1 if self.batch_first else 0
@@ -281,14 +279,8 @@ class OrderedMemory(nn.Module):
         return OrderedMemoryOutput(sequence, result.state, result.attention)
 
     def _forward_unbatched(
-        self,
-        x: Tensor,
-        state: OrderedMemoryState | None,
-        lengths: Tensor | Sequence[int] | None,
-        num_slots: int,
+        self, x: Tensor, state: OrderedMemoryState | None, num_slots: int
     ) -> OrderedMemoryOutput:
-        if lengths is not None:
-            raise ValueError("lengths must be None for an input without a batch axis")
         batch = 1 if self.bidirectional else 0
         if state is not None:
             state = OrderedMemoryState(*(tensor.unsqueeze(batch) for tensor in state))

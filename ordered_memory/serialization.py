@@ -16,8 +16,8 @@ def register_named_tuples(package: str, *classes: type[Any]) -> None:
         *classes: subclasses of `NamedTuple`, in the inputs or outputs of a module.
     """
     add_safe_globals(list(classes))
-    # Private, but the only way to name the type of a program's output in a file.
+    # Private, but the only way to name the type of a program's output in a file. A module may be reloaded.
     register = getattr(_pytree, "_register_namedtuple", None)
     for kind in classes:
-        if register is not None:
+        if register is not None and kind not in _pytree.SUPPORTED_NODES:
             register(kind, serialized_type_name=f"{package}.{kind.__qualname__}")

@@ -87,6 +87,14 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         return None
 
+    def unknown_words(self, data: LabelledData) -> list[str]:
+        """The words of a data set that are not in the model's vocabulary, without duplicates.
+
+        Args:
+            data: what `read_text` returned, for instance.
+        """
+        return []
+
     @staticmethod
     def read_text(*texts: str) -> LabelledData:
         """Parse the text of one example.

@@ -22,8 +22,6 @@ from tasks.logic.task import LOGIC
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.sst.dataset import PhraseData
-from tasks.sst.embedding import WordEmbedding
 from tasks.sst.task import PRETRAINED as SST_PRETRAINED
 from tasks.sst.task import SST
 
@@ -155,10 +153,7 @@ class ClassifierModel(Model):
         return Answer(traces, note.getvalue())
 
     def unknown_words(self, texts: Texts) -> set[str]:
-        embedding, data = getattr(self.model, "embedding", None), self.model.read_text(*texts)
-        if not (isinstance(embedding, WordEmbedding) and isinstance(data, PhraseData)):
-            return set()
-        return set(embedding.unknown(word for tree in data.trees for word in tree.words))
+        return set(self.model.unknown_words(self.model.read_text(*texts)))
 
     def _data(self, texts: Texts) -> LabelledData:
         data = self.model.read_text(*texts)

@@ -211,9 +211,8 @@ def option(words: Sequence[str], name: str) -> str | None:
 
 def _overview(task: str, verbs: Mapping[str, Verb]) -> str:
     """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
-    sentence, _, examples = inspect.cleandoc(getattr(sys.modules.get(task), "__doc__", None) or "").partition(
-        "\n\n"
-    )
+    about = getattr(sys.modules.get(task), "__doc__", None) or ""
+    sentence, _, examples = inspect.cleandoc(about).partition("\n\n")
     width = max(map(len, verbs))
     lines = []
     for i, (name, verb) in enumerate(verbs.items()):

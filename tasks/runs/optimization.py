@@ -159,9 +159,9 @@ class PlateauAdam:
         self.average.update()
 
     def end_epoch(self, loss: float, selection_score: float) -> bool:
-        rate = self._learning_rate()
+        rates = self._scheduler.get_last_lr()
         self._scheduler.step(selection_score)
-        return self._restore_best and self._learning_rate() < rate
+        return self._restore_best and self._scheduler.get_last_lr() != rates
 
     def model_to_evaluate(self, model: nn.Module) -> nn.Module:
         return self.average.averaged_or(model)
@@ -172,10 +172,6 @@ class PlateauAdam:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state["scheduler"])
         self.average.load_state_dict(state["average"])
-
-    def _learning_rate(self) -> float:
-        rate: float = self.optimizer.param_groups[0]["lr"]
-        return rate
 
 
 def _parameter_groups(model: nn.Module, learning_rates: Mapping[str, float]) -> list[dict[str, Any]]:

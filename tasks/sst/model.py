@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.nn.functional import dropout
 
 from ordered_memory.baseline_trees import right_branching
 from ordered_memory.trees import Span, Tree, spans
-from tasks.classifiers.classification import Prediction, Sentence, iterate_batches
+from tasks.classifiers.classification import LabelledData, Prediction, Sentence, iterate_batches
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.pretrained import Classifier
 from tasks.runs.checkpoints import load_weights
@@ -93,6 +93,11 @@ class SentimentModel(Classifier):
             return Prediction(self.classifier(sentences * mask[:, 0]))
         encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
         return Prediction(self.classifier(encoded.summary), *encoded[1:])
+
+    def unknown_words(self, data: LabelledData) -> list[str]:
+        if not isinstance(self.embedding, WordEmbedding):
+            return []
+        return self.embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
 
     @torch.inference_mode()
     def node_values(self, sentence: Sentence, tree: Tree) -> dict[Span, float]:

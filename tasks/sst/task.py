@@ -106,7 +106,7 @@ def _add_word_vectors(model: SentimentModel, data: LabelledData) -> None:
     embedding, config = model.embedding, model.config
     if not isinstance(embedding, WordEmbedding):
         return
-    words = embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
+    words = model.unknown_words(data)
     if not words:
         return
     shown = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")

@@ -1,6 +1,8 @@
 """The native recurrence as an operator of PyTorch, and what backends leave to the definition."""
 
 import io
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -627,3 +629,9 @@ def test_a_million_slots_do_not_overflow_the_stack(keep):
     if keep:
         output.sum().backward()
     assert output.isfinite().all()
+
+
+def test_a_package_is_reloaded_without_a_warning():
+    code = "import importlib, onlstm, onlstm.language_model, ordered_memory\n"
+    code += "for module in (ordered_memory, onlstm, onlstm.language_model): importlib.reload(module)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
