@@ -7,6 +7,7 @@ and a model card in README.md. Nothing is pickled.
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
@@ -133,6 +134,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             values: template variables that replace the module's own: `name`, `usage`, `results`, `command`.
         """
         name, module = type(self).__name__, type(self).__module__
+        if module == "__main__":
+            spec = sys.modules[module].__spec__
+            module = module if spec is None else spec.name  # of `python -m`
         load = f'model = {name}.from_pretrained(".")  # this directory, or its name on the Hub'
         usage = f"from {module} import {name}\n\n{load}\n{self.usage}"
         return super().generate_model_card(**{"name": name, "usage": usage} | values)

@@ -1,6 +1,7 @@
 """The examples run, are short, and show what the site says they show."""
 
 import contextlib
+import importlib
 import io
 import json
 import random
@@ -12,9 +13,11 @@ import pytest
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.tree_recovery import shift_reduce
+from tasks.runs.command_line import run as command_line
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+OWN_TASK = ROOT / "examples" / "own_task.py"
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK})
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
 ARGUMENTS = {"compile": ["aot_eager"]}
 """Inductor takes long; test_layer.py runs it."""
@@ -33,6 +36,74 @@ def run(example, *arguments):
 def test_an_example_is_short_and_runs(example):
     assert len(example.read_text().splitlines()) < 80
     assert run(example, *ARGUMENTS.get(example.stem, []))
+
+
+@pytest.fixture
+def own_task(monkeypatch, tmp_path):
+    """The module, in a directory with data: one word of each text names its label."""
+    rng = random.Random(1)
+    for name, count in [("train", 200), ("validation", 40), ("test", 40)]:
+        lines = []
+        for _ in range(count):
+            label = rng.choice(["negative", "positive"])
+            words = [rng.choice("abcd") for _ in range(rng.randint(0, 5))] + [f"very-{label}"]
+            lines.append(f"{label}\t{' '.join(rng.sample(words, len(words)))}\n")
+        (tmp_path / f"{name}.tsv").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(OWN_TASK.parent)
+    return importlib.import_module(OWN_TASK.stem)
+
+
+SMALL = [
+    *("--slot-size", "16", "--embedding-size", "16", "--num-slots", "4", "--cell-dropout", "0"),
+    *("--batch-size", "16", "--threads", "1"),
+]
+
+
+def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, tmp_path, capsys):
+    def main(*words):
+        return command_line("own_task", own_task.VERBS, words)
+
+    assert main("--epochs", "1", *SMALL) == 0
+    assert main("--epochs", "4", *SMALL, "--resume") == 0
+    run = tmp_path / "runs" / "texts" / "ordered-memory-1"
+    results = json.loads((run / "results.json").read_text())
+    assert results["accuracy"] > 0.9
+    assert results["span_f1"] == {}
+    checkpoint = str(run / "best.safetensors")
+    evaluate = ["evaluate", "--checkpoint", checkpoint, "--predictions", "rows.jsonl"]
+    assert main(*evaluate, "--file", "test.tsv") == 0
+    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    assert sum(row["label"] == row["prediction"] for row in rows) == 40 * results["accuracy"]
+    for row in rows:
+        assert from_brackets(row["trees"][0])[1] == row["texts"][0].split()
+        assert "true_trees" not in row
+    assert main("export", "exported", "--checkpoint", checkpoint) == 0
+    assert "from own_task import TextModel" in Path("exported", "README.md").read_text()
+    model = own_task.TextModel.from_pretrained("exported")
+    assert model.answer("c very-positive a").answer == "positive"
+    assert "error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "gold-tree-lstm"], "--model gold-tree-lstm needs true trees, and these texts have none"),
+        (["--data-dir", "elsewhere"], "elsewhere/train.tsv: no such file"),
+        (["--preset", "large"], "--preset must be one of default, got 'large'"),
+        (["evaluate"], "--checkpoint must be given: no model comes with this task"),
+    ],
+)
+def test_what_a_task_of_your_own_does_not_have_is_said(own_task, capsys, words, message):
+    assert command_line("own_task", own_task.VERBS, words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_label_that_a_task_of_your_own_does_not_know_is_found(own_task, capsys):
+    with open("validation.tsv", "a") as file:
+        file.write("neutral\ta b\n")
+    assert command_line("own_task", own_task.VERBS, []) == 2
+    assert "validation.tsv, line 41: expected one of negative, positive" in capsys.readouterr().err
 
 
 def test_the_picture_of_the_stack_is_of_the_model(tmp_path):

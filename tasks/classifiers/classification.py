@@ -51,13 +51,13 @@ class Prediction(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """An input sequence and its true tree.
+    """An input sequence and, if it is known, its true tree.
 
     Args:
         tokens: all tokens that the model reads.
         positions: positions of the words among the tokens. Words are the leaves of the trees; the parentheses
             of a formula, for instance, are tokens but not words.
-        tree: the true tree, over the words.
+        tree: the true tree, over the words; None if it is not known.
         name: distinguishes the sentences of an example.
         values: a number in [-1, 1], such as its sentiment, for each node of the true tree, single words (i,
             i) included; None if the task has no labels of nodes.
@@ -65,7 +65,7 @@ class Sentence(NamedTuple):
 
     tokens: list[str]
     positions: Sequence[int]
-    tree: Tree
+    tree: Tree | None = None
     name: str = ""
     values: Mapping[Span, float] | None = None
 
@@ -76,15 +76,14 @@ class Sentence(NamedTuple):
 
 
 class LabelledData(Protocol):
-    """A data set of n examples with k sentences each."""
+    """A data set of n examples with k sentences each. Data sets derive from this class."""
 
     labels: Indices
     """(n,) int64."""
-    split: str
+    split: str = "test"
     """What results on this data are called: "test", or "validation" if the task has no test data."""
-    labelled: bool
-    """Whether labels and trees are known; those of a sentence that a user typed, for instance, are
-    dummies."""
+    labelled: bool = True
+    """Whether labels are known; that of a sentence that a user typed, for instance, is a dummy."""
 
     @property
     def sentence_lengths(self) -> Indices:
@@ -113,8 +112,9 @@ class LabelledData(Protocol):
             trees: over all tokens, one for each of the k B sentences of `batch`.
             batch: returned by `batch`.
         Returns:
-            The same number of trees, over the words.
+            The same number of trees, over the words. By default every token is a word.
         """
+        return trees
 
 
 class Splits(NamedTuple):

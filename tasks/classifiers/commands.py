@@ -121,13 +121,15 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     config.check()
     config.set_up()
     model = task.model_class.from_pretrained(
-        config.checkpoint or task.pretrained, occupancy_threshold=config.occupancy_threshold
+        task.checkpoint(config.checkpoint), occupancy_threshold=config.occupancy_threshold
     )
     trained = model.config
     _warn_of_unused(config, model, "num_slots", "occupancy_threshold")
     if config.data_dir is not None:
         trained.data_dir = config.data_dir
     if config.file is not None:
+        if task.read_file is None:
+            raise UserError("--file: this task has no format of single files")
         data = task.read_file(trained, config.file)
     elif task.generate_test is not None and isinstance(config, GeneratedConfig) and config.test != "standard":
         data = task.generate_test(trained, config.test, config.size, config.seed)
@@ -162,7 +164,7 @@ def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:
         UserError: bad options or checkpoint.
     """
     config.check()
-    checkpoint = config.checkpoint or task.pretrained
+    checkpoint = task.checkpoint(config.checkpoint)
     model = task.model_class.from_pretrained(checkpoint)
     package, _, rest = type(model).__module__.partition(".")
     name = rest.partition(".")[0] if package == "tasks" else None
@@ -220,7 +222,7 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
 
 def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData) -> Classifier:
     """Load the model that the options name, and adapt it to the data."""
-    model = task.model_class.from_pretrained(config.checkpoint or task.pretrained)
+    model = task.model_class.from_pretrained(task.checkpoint(config.checkpoint))
     _warn_of_unused(config, model, "num_slots")
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)
@@ -249,7 +251,7 @@ def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePredic
     for place, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
         of = f" of the {sentence.name}" if sentence.name else ""
         print(f"\n{_drawn(tree, sentence.words)}")
-        if data.labelled:
+        if sentence.tree is not None:
             same = set(spans(tree)) == set(spans(sentence.tree))
             print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
             if not same:

@@ -320,7 +320,7 @@ def encode(
         num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         trees: the true trees, for an encoder of `GOLD_TREE_MODELS`.
     Raises:
-        ValueError: an encoder of `GOLD_TREE_MODELS` got no trees.
+        UserError: an encoder of `GOLD_TREE_MODELS` got no trees.
     """
     if isinstance(encoder, OrderedMemory):
         out = encoder(embedded, lengths=lengths.cpu(), num_slots=num_slots)
@@ -330,7 +330,7 @@ def encode(
         return Encoded(torch.cat(tuple(roots), dim=-1), out.attention[0])
     if isinstance(encoder, TreeModel):
         if trees is None:
-            raise ValueError("trees must be given to a tree encoder, got None")
+            raise UserError("a gold-tree- model needs the true tree of what it reads: it is not known here")
         return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
     if isinstance(encoder, GumbelTreeLSTM):
         summary, merges = encoder(embedded, lengths)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Prediction, Sentence, iterate_batches
+from tasks.classifiers.classification import LabelledData, Prediction, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import Scores, score_trees, valid_fractions
 from tasks.runs.errors import UserError
@@ -25,8 +25,9 @@ from tasks.runs.progress import progress_bar
 Masks = Mapping[str, NDArray[np.bool_]]
 """Groups of examples: by name, a mask (n,) of the examples in the group."""
 
-ValidSpans = Callable[[Sentence], set[Span]]
-"""Returns the constituents of all valid trees; see `Evaluation.valid_trees`."""
+ValidSpans = Callable[[Tree, Sequence[str]], set[Span]]
+"""Returns the constituents of all valid trees, given the true tree and its words; see
+`Evaluation.valid_trees`."""
 
 CROSS = " × "
 """Groups with names such as `a × b` are shown as a table with a row for each a and a column for each b."""
@@ -106,12 +107,13 @@ class Evaluation:
         Args:
             min_words: shorter sentences are left out.
         Returns:
-            Scores by convention; empty if the model induces no trees, or all sentences are left out.
+            Scores by convention; empty if the model induces no trees, no true tree is known, or all sentences
+            are left out.
         """
         scored = self._scored_trees(min_words)
         if not scored:
             return {}
-        return score_trees([tree for _, tree in scored], [sentence.tree for sentence, _ in scored])
+        return score_trees([tree for tree, _, _ in scored], [true for _, true, _ in scored])
 
     def valid_trees(self, min_words: int, valid_spans: ValidSpans | None) -> dict[str, float]:
         """Compute the fraction of the induced trees, and of baselines, that are valid.
@@ -127,8 +129,8 @@ class Evaluation:
         if valid_spans is None:
             return {}
         scored = self._scored_trees(min_words)
-        valid = [valid_spans(sentence) for sentence, _ in scored]
-        return valid_fractions([tree for _, tree in scored], valid)
+        valid = [valid_spans(true, words) for _, true, words in scored]
+        return valid_fractions([tree for tree, _, _ in scored], valid)
 
     def rows(self, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
         """What the model predicts for each example, as JSON values.
@@ -136,8 +138,8 @@ class Evaluation:
         Args:
             classes: names of the classes, in the order of the labels.
         Yields:
-            The texts of the example, its label, the prediction, the probability of each class, the true trees
-            and, if the model induces trees, the induced ones, in brackets.
+            The texts of the example, its label, the prediction, the probability of each class and, in
+            brackets, the true trees if they are known and the induced ones if there are any.
         """
         for index, (label, predicted) in enumerate(zip(self.data.labels, self.predicted, strict=True)):
             sentences = self.data.sentences(index)
@@ -147,20 +149,25 @@ class Evaluation:
                 "label": classes[label],
                 "prediction": classes[predicted],
                 "probabilities": dict(zip(classes, probabilities, strict=True)),
-                "true_trees": [to_brackets(sentence.tree, sentence.words) for sentence in sentences],
             }
+            true = [(sentence.tree, sentence.words) for sentence in sentences if sentence.tree is not None]
+            if true:
+                row["true_trees"] = [to_brackets(tree, words) for tree, words in true]
             if self.trees is not None:
                 pairs = zip(self.trees[index], sentences, strict=True)
                 row["trees"] = [to_brackets(tree, sentence.words) for tree, sentence in pairs]
             yield row
 
-    def _scored_trees(self, min_words: int) -> list[tuple[Sentence, Tree]]:
-        """The sentences with at least `min_words` words, each with its induced tree."""
+    def _scored_trees(self, min_words: int) -> list[tuple[Tree, Tree, list[str]]]:
+        """The induced tree, the true tree and the words of each sentence that is scored.
+
+        Sentences with fewer words than `min_words` or without a true tree are left out.
+        """
         return [
-            (sentence, tree)
+            (tree, sentence.tree, sentence.words)
             for index, trees in enumerate(self.trees or ())
             for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
-            if len(sentence.words) >= min_words
+            if sentence.tree is not None and len(sentence.words) >= min_words
         ]
 
 

@@ -76,12 +76,12 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         raise NotImplementedError
 
-    def node_values(self, sentence: Sentence, tree: Tree) -> Mapping[Span, float] | None:
+    def node_values(self, sentence: Sentence, tree: Tree | None) -> Mapping[Span, float] | None:
         """The model's value in [-1, 1] for each node of a tree, single words (i, i) included.
 
         Args:
             sentence: the sentence.
-            tree: over its words.
+            tree: over its words; None for the values of single words alone.
         Returns:
             None in tasks whose nodes have no value.
         """

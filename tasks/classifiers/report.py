@@ -100,9 +100,12 @@ def depths_of(data: LabelledData) -> list[int]:
 
     Args:
         data: n examples.
+    Returns:
+        n depths; 0 where no tree is known.
     """
     return [
-        max(depth(sentence.tree) for sentence in data.sentences(index)) for index in range(len(data.labels))
+        max(0 if sentence.tree is None else depth(sentence.tree) for sentence in data.sentences(index))
+        for index in range(len(data.labels))
     ]
 
 

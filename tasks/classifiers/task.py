@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 
@@ -38,8 +38,8 @@ class ClassifierTask(Generic[Config]):
         load_splits: reads or generates the data of a run.
         accuracy_groups: groups of test examples to report the accuracy of: by title of a table, masks by name
             of a group; see `CROSS` for tables with two dimensions.
-        read_file: reads test data in the task's file format.
-        pretrained: checkpoint of the model that comes with the project.
+        read_file: reads test data in the task's file format, for `evaluate --file`.
+        pretrained: checkpoint of the model that comes with the task.
         punctuation: says in one sentence which tokens are leaves of the scored trees.
         min_words: trees of sentences with fewer words are not scored.
         load_test: reads or generates the test data of a run alone; by default `load_splits` loads all data.
@@ -61,10 +61,10 @@ class ClassifierTask(Generic[Config]):
     model_class: type[Classifier]
     presets: Callable[[str | None], Mapping[str, Config]]
     load_splits: Callable[[Config], Splits]
-    accuracy_groups: Callable[[Config, LabelledData], Mapping[str, Masks]]
-    read_file: Callable[[Config, Path], LabelledData]
-    pretrained: Path
-    punctuation: str
+    accuracy_groups: Callable[[Config, LabelledData], Mapping[str, Masks]] = lambda config, data: {}
+    read_file: Callable[[Config, Path], LabelledData] | None = None
+    pretrained: Path | None = None
+    punctuation: str = "every token counts"
     min_words: int = 1
     load_test: Callable[[Config], LabelledData] | None = None
     generate_test: Callable[[Config, str, int, int], LabelledData] | None = None
@@ -74,6 +74,18 @@ class ClassifierTask(Generic[Config]):
     learning_rates: Callable[[Config], Mapping[str, float]] | None = None
     adapt_to_data: Callable[[Any, LabelledData], None] | None = None
     extra_accuracies: ExtraAccuracies[Config] | None = None
+
+    def checkpoint(self, given: Path | None) -> Path:
+        """The checkpoint to load: the given one or else the model that comes with the task.
+
+        Args:
+            given: the value of `--checkpoint`.
+        Raises:
+            UserError: none is given, and none comes with the task.
+        """
+        if given is None and self.pretrained is None:
+            raise UserError("--checkpoint must be given: no model comes with this task")
+        return given or cast(Path, self.pretrained)
 
     def test(
         self,
@@ -157,6 +169,8 @@ class ClassifierTask(Generic[Config]):
                 raise UserError(
                     f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                 )
+        if config.needs_trees and splits.train.sentences(0)[0].tree is None:
+            raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")
         model = self._initial_model(config, splits)
         train, validation, test = (f"{len(part.labels):,}" for part in splits)
         return Experiment(

@@ -50,9 +50,9 @@ def example_traces(
         trace["example"] = example
         trace["words"] = list(sentence.positions)
         trace["answer"] = answer_of(prediction, data, index, model.classes)
-        if data.labelled:
+        if sentence.tree is not None:
             add_true_tree(trace, sentence.tree, sentence.positions)
-        if data.labelled and sentence.values is not None:
+        if sentence.tree is not None and sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
         induced = None if prediction.trees is None else prediction.trees[place]

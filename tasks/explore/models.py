@@ -17,7 +17,9 @@ from tasks.classifiers.traces import example_traces
 from tasks.explore.texts import LANGUAGES, Texts
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.reading import layers_of, load_with_distances, split_sentence, trace_sentence
+from tasks.listops.model import PRETRAINED as LISTOPS_PRETRAINED
 from tasks.listops.task import LISTOPS
+from tasks.logic.model import PRETRAINED as LOGIC_PRETRAINED
 from tasks.logic.task import LOGIC
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
@@ -27,8 +29,8 @@ from tasks.sst.task import SST
 
 CLASSIFIERS: dict[str, ClassifierTask[Any]] = {"listops": LISTOPS, "logic": LOGIC, "sst": SST}
 SHIPPED = {
-    "ListOps": ("listops", LISTOPS.pretrained),
-    "Logic": ("logic", LOGIC.pretrained),
+    "ListOps": ("listops", LISTOPS_PRETRAINED),
+    "Logic": ("logic", LOGIC_PRETRAINED),
     "SST-5": ("sst", SST_PRETRAINED[5]),
     "SST-2": ("sst", SST_PRETRAINED[2]),
 }
@@ -128,13 +130,15 @@ class ClassifierModel(Model):
         task: a key of `CLASSIFIERS`.
         checkpoint: a file or directory.
     Raises:
-        UserError: not a checkpoint of this task.
+        UserError: not a checkpoint of this task, or the model needs trees that typed text does not have.
     """
 
     def __init__(self, name: str, task: str, checkpoint: Path) -> None:
         self.classifier = CLASSIFIERS[task]
         self.model = self.classifier.model_class.from_pretrained(checkpoint)
         config = self.model.config
+        if config.needs_trees and task == "sst":
+            raise UserError(f"{name}: {config.model} needs the true tree of every sentence")
         has_slots = config.model == "ordered-memory"
         super().__init__(name, task, (config.test_num_slots or config.num_slots) if has_slots else None)
 

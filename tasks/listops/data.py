@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ordered_memory.trees import Tree
 from tasks.classifiers.batching import gather, pad
-from tasks.classifiers.classification import Sentence
+from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
@@ -45,7 +44,7 @@ class Batch(NamedTuple):
     trees: TreeBatch | None = None
 
 
-class Dataset:
+class Dataset(LabelledData):
     """Expressions, concatenated in one array.
 
     Args:
@@ -63,9 +62,6 @@ class Dataset:
         >>> dataset.batch([1, 0]).tokens.tolist()
         [[9, 0, 0, 0], [4, 13, 14, 5]]
     """
-
-    split = "test"
-    labelled = True
 
     def __init__(
         self,
@@ -139,10 +135,6 @@ class Dataset:
         """Return an expression and its tree; see `LabelledData.sentences`."""
         tokens = self.tokens_of(index)
         return (Sentence(tokens, range(len(tokens)), self.parsed[index].tree),)
-
-    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
-        """Return the same trees, since every token is a leaf; see `LabelledData.word_trees`."""
-        return trees
 
     def tokens_of(self, index: int) -> list[str]:
         """Return the tokens of one expression.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.classifiers.batching import gather, pad
-from tasks.classifiers.classification import Sentence
+from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
@@ -91,7 +91,7 @@ class Batch(NamedTuple):
     trees: TreeBatch | None = None
 
 
-class Dataset:
+class Dataset(LabelledData):
     """A data set of pairs.
 
     Args:
@@ -102,9 +102,6 @@ class Dataset:
         >>> dataset.batch([0]).tokens.shape, RELATIONS[int(dataset.labels[0])]
         (torch.Size([2, 7]), '<')
     """
-
-    split = "test"
-    labelled = True
 
     def __init__(self, pairs: Sequence[Pair], *, trees: bool = False) -> None:
         clauses = [clause for pair in pairs for clause in (pair.left, pair.right)]

@@ -107,6 +107,6 @@ LOGIC = ClassifierTask(
     pretrained=PRETRAINED,
     punctuation="parentheses are removed from both trees; formulas of one word are left out",
     min_words=2,
-    valid_spans=lambda sentence: valid_spans(sentence.tree, sentence.words),
+    valid_spans=valid_spans,
     report_confusion=True,
 )

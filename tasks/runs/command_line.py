@@ -56,8 +56,8 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
     """Run one verb of a task; the first verb is the default.
 
     Args:
-        task: its package, "tasks.listops". The docstring of the package is for `--help`: one sentence about
-            the task and, after an empty line, examples of commands.
+        task: its package or module, "tasks.listops". Its docstring is for `--help`: one sentence about the
+            task and, after an empty line, examples of commands.
         verbs: verbs by name.
         arguments: without the program; by default `sys.argv[1:]`.
     Returns:
@@ -181,7 +181,7 @@ def parse_run(
     saved = RunDirectory(config.directory).config
     if config.resume and saved.exists():
         default = config_from_dict(cls, read_json(saved), saved)
-        if option(words, "--preset") not in (None, default.preset):
+        if option(words, "--preset") is not None and config.preset != default.preset:
             raise UserError(
                 f"--preset {config.preset}: {saved.parent} holds a run with --preset {default.preset}"
             )
@@ -211,7 +211,7 @@ def option(words: Sequence[str], name: str) -> str | None:
 
 def _overview(task: str, verbs: Mapping[str, Verb]) -> str:
     """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
-    about = getattr(sys.modules.get(task), "__doc__", None) or ""
+    about = getattr(sys.modules.get(task, sys.modules["__main__"]), "__doc__", None) or ""
     sentence, _, examples = inspect.cleandoc(about).partition("\n\n")
     width = max(map(len, verbs))
     lines = []

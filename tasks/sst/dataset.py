@@ -13,8 +13,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ordered_memory.baseline_trees import right_branching
 from ordered_memory.trees import Span, Tree, keep_leaves, spans
-from tasks.classifiers.classification import Sentence
+from tasks.classifiers.classification import LabelledData, Sentence
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, subtree_nodes, tree_nodes
 from tasks.sst.treebank import NEUTRAL, LabelledTree, Phrase
 
@@ -35,15 +36,15 @@ class Batch(NamedTuple):
     trees: TreeBatch | None = None
 
 
-class PhraseData:
-    """A data set of phrases; see `LabelledData`.
+class PhraseData(LabelledData):
+    """A data set of phrases.
 
     Args:
         trees: the sentences.
         examples: phrases of these sentences.
         include_trees: whether batches contain the true trees.
         split: what results on this data are called.
-        labelled: whether labels and trees are known.
+        labelled: whether labels are known, and so the true trees of `sentences`.
     Example:
         >>> tree = LabelledTree(("Not", "good"), (0, 1), {(0, 0): 2, (1, 1): 4, (0, 1): 1})
         >>> data = PhraseData([tree], [Phrase(0, 0, 1, 0, 1), Phrase(0, 1, 1, 1, 1)])
@@ -126,11 +127,8 @@ class PhraseData:
             for (first, last), label in labelled.labels.items()
             if phrase.first <= first and last <= phrase.last
         }
-        return (Sentence(words, range(len(words)), self.tree_of(index), values=values or None),)
-
-    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
-        """Return the same trees, since every token is a word; see `LabelledData.word_trees`."""
-        return trees
+        tree = self.tree_of(index) if self.labelled else None
+        return (Sentence(words, range(len(words)), tree, values=values or None),)
 
 
 class _SentenceNodes(NamedTuple):
@@ -140,14 +138,15 @@ class _SentenceNodes(NamedTuple):
     inner: dict[Span, int]
 
 
-def unlabelled_phrases(words: Sequence[str], tree: Tree, phrases: Sequence[Span]) -> PhraseData:
+def unlabelled_phrases(words: Sequence[str], tree: Tree | None, phrases: Sequence[Span]) -> PhraseData:
     """Make a data set of phrases of one sentence, without labels; 0 is used as a dummy label.
 
     Args:
         words: of the sentence.
-        tree: over these words.
-        phrases: first and last word of each phrase, both inclusive; constituents of the tree, or single
-            words.
+        tree: over these words, for models that get trees as input; None if it is not known.
+        phrases: first and last word of each phrase, both inclusive. If the tree is known, they are its
+            constituents or single words.
     """
     examples = [Phrase(0, first, last, 0, 1) for first, last in phrases]
-    return PhraseData([LabelledTree(tuple(words), tree, {})], examples, include_trees=True, labelled=False)
+    labelled = LabelledTree(tuple(words), right_branching(len(words)) if tree is None else tree, {})
+    return PhraseData([labelled], examples, include_trees=tree is not None, labelled=False)

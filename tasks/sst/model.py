@@ -11,7 +11,6 @@ from nltk.tokenize import NLTKWordTokenizer
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from ordered_memory.baseline_trees import right_branching
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabelledData, Prediction, Sentence, iterate_batches
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
@@ -63,7 +62,7 @@ class SentimentModel(Classifier):
         words = NLTKWordTokenizer().tokenize(texts[0])
         if not words:
             raise UserError(f"the sentence must have one word or more, got {texts[0]!r}")
-        return unlabelled_phrases(words, right_branching(len(words)), [(0, len(words) - 1)])
+        return unlabelled_phrases(words, None, [(0, len(words) - 1)])
 
     @classmethod
     def build(cls, config: SentimentConfig, description: Any) -> Self:
@@ -100,12 +99,14 @@ class SentimentModel(Classifier):
         return self.embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
 
     @torch.inference_mode()
-    def node_values(self, sentence: Sentence, tree: Tree) -> dict[Span, float]:
+    def node_values(self, sentence: Sentence, tree: Tree | None) -> dict[Span, float]:
         """The expected sentiment of each node, from -1 (very) negative to 1 (very) positive.
 
         Each node is a phrase that the model, on the CPU, reads by itself; see `Classifier.node_values`.
         """
-        nodes = [(position, position) for position in range(len(sentence.words))] + spans(tree)
+        nodes = [(position, position) for position in range(len(sentence.words))]
+        if tree is not None:
+            nodes += spans(tree)
         data = unlabelled_phrases(sentence.words, tree, nodes)
         values = np.zeros(len(nodes))
         for indices, batch in iterate_batches(data, 256):

@@ -13,6 +13,7 @@ from tasks.listops.model import ListOpsModel
 from tasks.logic.config import LogicConfig
 from tasks.logic.formulas import RELATIONS
 from tasks.logic.model import LogicModel
+from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WordEmbedding
@@ -112,7 +113,7 @@ def test_without_an_induced_tree_the_true_one_has_the_values_of_the_model(name):
     assert trace["true_nodes"][-1]["model_value"] == pytest.approx(root, abs=6e-4)
 
 
-@pytest.mark.parametrize("name", ["ordered-memory", "gold-tree-cell"])
+@pytest.mark.parametrize("name", ["ordered-memory", "lstm"])
 def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
     model, _ = sentiment_model(name)
     data = SentimentModel.read_text("neither bad nor dull")
@@ -121,6 +122,12 @@ def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
     assert not {"true_nodes", "true_token_values"} & trace.keys()
     assert all("in_true_tree" not in node for node in trace.get("nodes", []))
     assert len(trace["token_values"]) == 4
+
+
+def test_a_model_along_true_trees_does_not_read_a_sentence_without_one():
+    model, _ = sentiment_model("gold-tree-cell")
+    with pytest.raises(UserError, match="needs the true tree of what it reads"):
+        model.answer("neither bad nor dull")
 
 
 def test_more_slots_than_the_model_has_are_traced():

@@ -9,6 +9,7 @@ from ordered_memory.trees import keep_leaves, spans
 from tasks.classifiers.encoders import EncoderConfig, build_encoder, encode
 from tasks.classifiers.tree_batching import batch_trees, subtree_nodes, tree_nodes
 from tasks.classifiers.tree_models import TREE_MODELS
+from tasks.runs.errors import UserError
 
 COUNTS = [1, 2, 3, 7, 20, 1, 12, 5]
 """Words of the sentences of a batch."""
@@ -142,5 +143,5 @@ def test_no_tree_is_too_deep():
 
 
 def test_no_trees_are_an_error(embedded):
-    with pytest.raises(ValueError, match="trees must be given"):
+    with pytest.raises(UserError, match="needs the true tree"):
         encode(build("gold-tree-cell"), embedded, torch.tensor(COUNTS))

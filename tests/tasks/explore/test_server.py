@@ -105,6 +105,25 @@ def test_an_exported_directory_is_a_model(own, tmp_path):
     assert name == str(tmp_path / "model")
 
 
+def test_a_model_that_needs_trees_which_typed_sentences_do_not_have_is_refused(tmp_path):
+    options = [
+        "--generated",
+        "20",
+        "--vectors",
+        "none",
+        "--slot-size",
+        "4",
+        "--epochs",
+        "1",
+        "--threads",
+        "1",
+    ]
+    words = ["--preset", "demo", "--model", "gold-tree-rnn", *options, "--run-dir", str(tmp_path)]
+    assert sst(words) == 0
+    with pytest.raises(UserError, match="gold-tree-rnn needs the true tree of every sentence"):
+        load_models([tmp_path / "best.safetensors"])
+
+
 def test_a_directory_with_the_name_of_another_model_does_not_replace_it(own, tmp_path, monkeypatch):
     assert listops(["export", str(tmp_path / "ListOps"), "--checkpoint", own["listops"]]) == 0
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,142 @@
+"""A task of your own: train any of the models on lines of a label, a tab and a text.
+
+python -m own_task --data-dir reviews --model onlstm --slot-size 120
+python -m own_task evaluate --checkpoint runs/texts/onlstm-1/best.safetensors --file more.tsv
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from tasks.classifiers.classification import LabelledData, Prediction, Sentence, Splits
+from tasks.classifiers.commands import EvaluateConfig, run_evaluate, run_export
+from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
+from tasks.classifiers.files import read_lines
+from tasks.classifiers.pretrained import Classifier
+from tasks.classifiers.seeds import ClassifierConfig
+from tasks.classifiers.task import ClassifierTask
+from tasks.runs.command_line import Verb, run
+from tasks.runs.hub import ExportConfig
+from tasks.sst.embedding import WordEmbedding
+
+CLASSES = ("negative", "positive")
+
+
+@dataclass
+class TextConfig(ClassifierConfig):
+    """Train a model to classify texts."""
+
+    data_dir: Path = Path()
+    """Directory with train.tsv, validation.tsv and test.tsv."""
+
+    @property
+    def directory(self) -> Path:
+        return self.given_directory or Path("runs", "texts", f"{self.model_name}-{self.seed}")
+
+
+class Batch(NamedTuple):
+    """B texts: their words, the number of words of each, and their labels."""
+
+    words: list[list[str]]
+    lengths: Tensor
+    labels: Tensor
+
+
+class Texts(LabelledData):
+    """Texts. Their trees are not known."""
+
+    def __init__(self, examples: list[tuple[int, list[str]]], *, labelled: bool = True) -> None:
+        self.words = [words for _, words in examples]
+        self.labels = np.array([label for label, _ in examples], dtype=np.int64)
+        self.labelled = labelled
+
+    @property
+    def sentence_lengths(self) -> NDArray[np.int64]:
+        return np.array([[len(words)] for words in self.words], dtype=np.int64)
+
+    def batch(self, indices: ArrayLike) -> Batch:
+        chosen = np.asarray(indices, dtype=np.int64)
+        words = [self.words[index] for index in chosen]
+        lengths = torch.from_numpy(self.sentence_lengths[chosen, 0])
+        return Batch(words, lengths, torch.from_numpy(self.labels[chosen]))
+
+    def sentences(self, index: int) -> tuple[Sentence]:
+        return (Sentence(self.words[index], range(len(self.words[index]))),)
+
+
+def parse(line: str) -> tuple[int, list[str]]:
+    """The label and the words of a line."""
+    label, _, text = line.partition("\t")
+    if label not in CLASSES or not text.split():
+        raise ValueError(f"expected one of {', '.join(CLASSES)}, a tab and a text, got {line!r}")
+    return CLASSES.index(label), text.split()
+
+
+class TextModel(Classifier):
+    """Embedding → dropout → encoder → head."""
+
+    config_class = TextConfig
+    metadata_key = "words"
+    classes = CLASSES
+
+    def __init__(self, config: TextConfig, words: list[str]) -> None:
+        super().__init__(config)
+        self.embedding = WordEmbedding(words, config.embedding_size, learned=True)
+        self.input_dropout = torch.nn.Dropout(config.input_dropout)
+        self.encoder = build_encoder(config, config.embedding_size)
+        self.head = build_head(config, summary_size(config, config.embedding_size), len(CLASSES))
+
+    @classmethod
+    def build(cls, config: TextConfig, description: list[str]) -> Self:
+        return cls(config, description)
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"words": self.embedding.vocabulary}
+
+    @staticmethod
+    def read_text(*texts: str) -> Texts:
+        return Texts([(0, text.split()) for text in texts], labelled=False)
+
+    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+        embedded = self.input_dropout(self.embedding(batch.words))
+        encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots)
+        return Prediction(self.head(encoded.summary), *encoded[1:])
+
+
+def load(config: TextConfig) -> Splits:
+    """Read the three files of a run."""
+    names = ("train.tsv", "validation.tsv", "test.tsv")
+    return Splits(*(Texts(read_lines(config.data_dir / name, parse)) for name in names))
+
+
+def build(config: TextConfig, splits: Splits) -> TextModel:
+    """Build a model; its vocabulary is the words of the training data."""
+    texts = cast(Texts, splits.train).words
+    return TextModel(config, sorted({word.lower() for text in texts for word in text}))
+
+
+TASK = ClassifierTask(
+    title=lambda config: f"Texts: {config.model}",
+    about="The model reads a text and predicts its class.",
+    unit="texts",
+    model_class=TextModel,
+    presets=lambda model: {"default": TextConfig()},
+    load_splits=load,
+    read_file=lambda config, path: Texts(read_lines(path, parse)),
+    build_initial_model=build,
+)
+VERBS = {
+    "train": Verb(TextConfig, TASK.train, TASK.presets),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, TASK)),
+    "export": Verb(ExportConfig, partial(run_export, TASK)),
+}
+
+if __name__ == "__main__":
+    sys.exit(run("own_task", VERBS))
