@@ -217,7 +217,7 @@ def evaluate(
         for indices, batch in iterate_batches(data, batch_size):
             prediction = _predict(model, to_device(batch, device), num_slots)
             order.append(indices)
-            probabilities.append(prediction.logits.double().softmax(-1).cpu().numpy())
+            probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
             induced = read_trees(prediction, batch.lengths)
             if induced is not None:
                 of_words = data.word_trees(induced, batch)

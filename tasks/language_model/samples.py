@@ -49,7 +49,7 @@ def sample_sentences(
         tokens, state, drawn = first.unsqueeze(1).expand(-1, size), None, []
         for _ in range(max_words + 1):
             out = model(tokens.to(device), state)
-            state, logits = out.state, out.logits[-1].double().cpu()
+            state, logits = out.state, out.logits[-1].cpu().double()
             probabilities = ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
             tokens = torch.multinomial(probabilities, 1, generator=generator).T
             drawn.append(tokens[0])

@@ -184,7 +184,7 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     rows = []
     for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
         row = torch.zeros(part.targets.shape, dtype=torch.float64)
-        row[part.targets != IGNORE_INDEX] = task.losses(model, to_device(part, device)).loss.double().cpu()
+        row[part.targets != IGNORE_INDEX] = task.losses(model, to_device(part, device)).loss.cpu().double()
         rows.append(row)
     return torch.cat(rows).t().flatten()[: len(text)]
 

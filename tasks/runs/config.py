@@ -43,7 +43,7 @@ class RunConfig:
     """CPU threads per process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core). Use 1 if other
     programs keep the cores busy: threads that wait for a core slow each other down."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to train on."""
+    """Device to train on; `auto` is a CUDA GPU if there is one, and else the CPU."""
     devices: int = 1
     """Number of devices, with one process each."""
     strategy: Literal["auto", "ddp"] = "auto"

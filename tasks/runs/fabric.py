@@ -33,15 +33,17 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     """
     if config.devices > MOST_PROCESSES:
         raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
-    on_cpu = config.accelerator == "cpu" or not torch.accelerator.is_available()
-    if config.precision == "16-mixed" and on_cpu:
+    accelerator = config.accelerator
+    if accelerator == "auto":  # Fabric would choose MPS, which has neither float64 nor a tested backend
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if config.precision == "16-mixed" and accelerator == "cpu":
         raise UserError("--precision 16-mixed needs a GPU; on a CPU use bf16-mixed")
     strategy: str = config.strategy
     if config.devices > 1 and config.may_leave_parameters_unused:
         strategy = "ddp_find_unused_parameters_true"
     try:
         return Fabric(
-            accelerator=config.accelerator,
+            accelerator=accelerator,
             devices=config.devices,
             strategy=strategy,
             precision=config.precision,

@@ -46,10 +46,10 @@ def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], en
     """
     device = model.embedding.weight.device
     read = torch.tensor([end, *sentence], device=device).unsqueeze(1)
-    targets = torch.tensor([*sentence, end], device=device).unsqueeze(1)
-    logits = model(read).logits.squeeze(1).double()
+    targets = torch.tensor([*sentence, end]).unsqueeze(1)
+    logits = model(read).logits.squeeze(1).cpu().double()
     found: Tensor = logits.log_softmax(-1).gather(1, targets)
-    return found.squeeze(1).cpu()
+    return found.squeeze(1)
 
 
 @torch.inference_mode()

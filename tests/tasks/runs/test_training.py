@@ -482,3 +482,9 @@ def test_training_does_not_touch_the_global_state_of_numpy_and_leaves_signals_al
     assert train(tmp_path / "run", "--epochs", "1") == 0
     assert signal.getsignal(signal.SIGINT) is handler
     assert not torch.distributed.is_initialized()
+
+
+def test_an_apple_gpu_is_not_chosen(monkeypatch):
+    monkeypatch.setattr("lightning_fabric.accelerators.mps.MPSAccelerator.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert build_fabric(PRESETS["demo"]).device.type == "cpu"

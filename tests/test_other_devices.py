@@ -1,0 +1,21 @@
+"""The layers and models run on a device that is not the CPU."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import backend_registration
+
+PROGRAM = Path(__file__).with_name("emulated_device.py")
+
+
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason=f"PyTorch {torch.__version__} registers no devices from Python",
+)
+def test_every_tensor_is_on_the_device():
+    done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 failed" in done.stdout
