@@ -14,7 +14,7 @@ from ordered_memory.trees import Span
 from tasks.classifiers import commands
 from tasks.classifiers.commands import draw_heat_map, print_answer
 from tasks.reporting.drawing import LONGEST_DRAWN
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_only_one
 from tasks.sst.config import SentimentConfig
 from tasks.sst.model import CLASSES
 from tasks.sst.stats import stats_text
@@ -28,11 +28,13 @@ SIGNS = tuple(name.split()[0] for name in CLASSES[5])
 class ClassesConfig(commands.CheckpointConfig):
     """Model that comes with the project."""
 
-    classes: Literal[2, 5] = 5
-    """Without --checkpoint: use the model that comes with the project for this number of classes."""
+    classes: Literal[2, 5] | None = None
+    """In place of --checkpoint: the model that comes with the project for this number of classes; the default
+    is the one for 5."""
 
     def __post_init__(self) -> None:
-        self.checkpoint = self.checkpoint or PRETRAINED[self.classes]
+        check_only_one(self, "checkpoint", "classes")
+        self.checkpoint = self.checkpoint or PRETRAINED[self.classes or 5]
 
 
 @dataclass

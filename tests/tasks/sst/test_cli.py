@@ -249,3 +249,8 @@ def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys, monkeypat
     save_tensors(best, lacking, metadata)  # a trained encoder must be in its checkpoint
     with pytest.raises(UserError, match="does not fit the model: embedding"):
         SentimentModel.from_pretrained(best)
+
+
+def test_a_checkpoint_has_its_own_number_of_classes(capsys):
+    assert main(["predict", "good", "--classes", "2", "--checkpoint", "best.safetensors"]) == 2
+    assert "--checkpoint best.safetensors and --classes 2: give one of them" in capsys.readouterr().err
