@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import tyro
 
 from tasks.classifiers import commands
@@ -17,12 +18,14 @@ from tasks.logic.data import (
     MAX_OPERATIONS,
     OFFICIAL_SIZES,
     TRAIN_OPERATIONS,
+    Dataset,
     SplitName,
     write_directory,
 )
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
 from tasks.logic.task import LOGIC, load_pairs
+from tasks.reporting.tables import table
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least
 
@@ -114,7 +117,9 @@ def run_predict(config: PredictConfig) -> None:
 
 
 def run_stats(config: StatsConfig) -> None:
-    """Print the number of pairs in each split, and whether the sizes are the official ones.
+    """Print the number of pairs in each split, whether the sizes are the official ones, and a baseline.
+
+    The baseline is the test accuracy of answering the most frequent relation to every pair.
 
     Args:
         config: the options.
@@ -122,14 +127,14 @@ def run_stats(config: StatsConfig) -> None:
         UserError: bad options or data.
     """
     check_at_least(0, config, "generated", "seed")
-    parts = load_pairs(
-        LogicConfig(
-            split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
-        )
+    run = LogicConfig(
+        split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
     )
+    parts = load_pairs(run)
     size = len(parts.train) + len(parts.validation)
     if not size:
-        raise UserError(f"{config.data_dir}: no pairs with at most {TRAIN_OPERATIONS} operations")
+        where = config.data_dir or f"--generated {config.generated}"
+        raise UserError(f"{where}: no pairs with at most {TRAIN_OPERATIONS} operations")
     print(f"split {config.split}: {size:,} pairs with at most {TRAIN_OPERATIONS} operations,", end=" ")
     print(f"{len(parts.train):,} for training and {len(parts.validation):,} for validation")
     learnt = Counter(pair.operations for pair in [*parts.train, *parts.validation])
@@ -142,9 +147,23 @@ def run_stats(config: StatsConfig) -> None:
     print(f"\n{'relation':>21}  {'kept':>9}  {'test':>9}")
     for number, sign in enumerate(RELATIONS):
         print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept[number]:>9,}  {tested[number]:>9,}")
+    _print_baseline(run, Dataset([pair for group in parts.tests for pair in group]))
     if size != OFFICIAL_SIZES[config.split]:
         official = f"{OFFICIAL_SIZES[config.split]:,}"
         print(f"\nThe official data have {official} pairs with at most {TRAIN_OPERATIONS} operations.")
+
+
+def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
+    """Print the accuracy of answering the most frequent relation to every test pair, if there are any."""
+    if not len(tests):
+        return
+    answer = np.bincount(tests.labels, minlength=len(RELATIONS)).argmax()
+    sign = RELATIONS[answer]
+    print(f"\nTest accuracy of answering {sign} ({RELATION_NAMES[sign]}) to every pair:")
+    right = tests.labels == answer
+    for title, masks in LOGIC.accuracy_groups(config, tests).items():
+        rows = [[name, f"{right[mask].mean():.4f}"] for name, mask in masks.items() if mask.any()]
+        print(f"\n{table([title, 'accuracy'], rows)}")
 
 
 def run_generate(config: GenerateConfig) -> None:

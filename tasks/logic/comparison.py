@@ -14,7 +14,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import TRAIN_OPERATIONS, Dataset
 from tasks.logic.model import LogicModel
-from tasks.logic.published import PUBLISHED
+from tasks.logic.published import LEFT_OUT_OPERATIONS, PUBLISHED
 from tasks.logic.task import LEFT_OUT, LOGIC, load_pairs
 from tasks.reporting import examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
@@ -129,12 +129,11 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
         ]
         for name, found in groups.items()
     ]
-    if split == "full":
-        published = PUBLISHED["ordered-memory"]
-        rows.append(["Ordered Memory, published", *(_fraction(published.get(count)) for count in operations)])
-    else:
-        blank = [""] * (len(operations) + len(regions) - 1)
-        rows.append(["Ordered Memory, published", *blank, _fraction(PUBLISHED["ordered-memory"][split])])
+    published = dict(PUBLISHED["ordered-memory"])
+    if split != "full":
+        published = {LEFT_OUT_OPERATIONS: published[split]}
+    columns = (*operations, *regions)
+    rows.append(["Ordered Memory, published", *(_fraction(published.get(column)) for column in columns)])
     return Table(
         title="Test accuracy by number of operations"
         + (f" and on what split {split} left out" if regions else ""),

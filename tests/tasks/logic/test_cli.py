@@ -1,9 +1,11 @@
 """The logic task from the command line."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -12,9 +14,11 @@ import pytest
 
 from tasks.classifiers.encoders import ModelName
 from tasks.logic.__main__ import main
-from tasks.logic.config import presets_of
-from tasks.logic.data import file_names, write_directory
+from tasks.logic.comparison import _comparison_table
+from tasks.logic.config import LogicConfig, presets_of
+from tasks.logic.data import PATTERNS, file_names, matches, write_directory
 from tasks.logic.generator import generate
+from tasks.logic.task import LEFT_OUT, load_pairs
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
@@ -132,9 +136,21 @@ def test_a_damaged_run_is_not_compared(run, tmp_path, capsys):
     assert "results.json: not the results of a run in logic" in capsys.readouterr().err
 
 
+def test_stats_of_no_test_pairs(tmp_path, capsys):
+    train, tests = generate(300, seed=1)
+    write_directory(tmp_path, train, [[] for _ in tests])
+    assert main(["stats", "--data-dir", str(tmp_path), "--split", "C"]) == 0
+    assert "every pair" not in capsys.readouterr().out
+
+
 def test_stats_counts_and_checks(tmp_path, capsys):
     assert main(["stats", "--generated", "600", "--split", "B"]) == 0
-    assert "split B:" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "split B:" in out
+    tests = load_pairs(LogicConfig(split="B", generated=600, seed=1)).tests
+    left_out = [pair.label for group in tests for pair in group if matches(pair, PATTERNS["B"])]
+    answer = Counter(pair.label for group in tests for pair in group).most_common(1)[0][0]
+    assert f"0–12  {left_out.count(answer) / len(left_out):.4f}" in re.sub(" +", "  ", out)
     assert main(["generate", str(tmp_path / "data"), "--size", "300"]) == 0
     assert main(["stats", "--data-dir", str(tmp_path / "data")]) == 0
     assert "The official data have 135,529 pairs" in capsys.readouterr().out
@@ -229,3 +245,10 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_published_numbers_of_a_split_stand_beside_pairs_of_7_to_12_operations():
+    groups = {"operations": {"7": [0.9, 5]}, LEFT_OUT.format("C"): {"0–6": [0.8, 4], "7–12": [0.7, 5]}}
+    table = _comparison_table({"lstm": {"accuracy_by": groups}}, "C")
+    assert table.columns == ["model", "7", "left out, 0–6", "left out, 7–12"]
+    assert table.rows == [["lstm", 0.9, 0.8, 0.7], ["Ordered Memory, published", "", "", 0.81]]
