@@ -55,17 +55,17 @@ class Texts(LabelledData):
     def __init__(self, examples: list[tuple[int, list[str]]], *, labelled: bool = True) -> None:
         self.words = [words for _, words in examples]
         self.labels = np.array([label for label, _ in examples], dtype=np.int64)
+        self.lengths = np.array([len(words) for words in self.words], dtype=np.int64)
         self.labelled = labelled
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
-        return np.array([[len(words)] for words in self.words], dtype=np.int64)
+        return self.lengths[:, None]
 
     def batch(self, indices: ArrayLike) -> Batch:
         chosen = np.asarray(indices, dtype=np.int64)
         words = [self.words[index] for index in chosen]
-        lengths = torch.from_numpy(self.sentence_lengths[chosen, 0])
-        return Batch(words, lengths, torch.from_numpy(self.labels[chosen]))
+        return Batch(words, torch.from_numpy(self.lengths[chosen]), torch.from_numpy(self.labels[chosen]))
 
     def sentences(self, index: int) -> tuple[Sentence]:
         return (Sentence(self.words[index], range(len(self.words[index]))),)
@@ -82,6 +82,7 @@ def parse(line: str) -> tuple[int, list[str]]:
 class TextModel(Classifier):
     """Embedding → dropout → encoder → head."""
 
+    usage = 'print(model.answer("neither bad nor dull"))'
     config_class = TextConfig
     metadata_key = "words"
     classes = CLASSES
@@ -102,6 +103,7 @@ class TextModel(Classifier):
 
     @staticmethod
     def read_text(*texts: str) -> Texts:
+        Classifier.check_texts(texts, 1, "text")
         return Texts([(0, text.split()) for text in texts], labelled=False)
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
@@ -110,10 +112,15 @@ class TextModel(Classifier):
         return Prediction(self.head(encoded.summary), *encoded[1:])
 
 
+def read(path: Path) -> Texts:
+    """Read a file."""
+    return Texts(read_lines(path, parse))
+
+
 def load(config: TextConfig) -> Splits:
     """Read the three files of a run."""
     names = ("train.tsv", "validation.tsv", "test.tsv")
-    return Splits(*(Texts(read_lines(config.data_dir / name, parse)) for name in names))
+    return Splits(*(read(config.data_dir / name) for name in names))
 
 
 def build(config: TextConfig, splits: Splits) -> TextModel:
@@ -129,7 +136,8 @@ TASK = ClassifierTask(
     model_class=TextModel,
     presets=lambda model: {"default": TextConfig()},
     load_splits=load,
-    read_file=lambda config, path: Texts(read_lines(path, parse)),
+    load_test=lambda config: read(config.data_dir / "test.tsv"),
+    read_file=lambda config, path: read(path),
     build_initial_model=build,
 )
 VERBS = {

@@ -283,9 +283,11 @@ class LanguageModel(LanguageModelBase):
         Returns:
             A `LanguageModelOutput`.
         Raises:
-            TypeError: `tokens` is not a tensor.
+            TypeError: `tokens` is not a tensor, or `state` does not consist of pairs.
             ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances`
                 is requested from an LSTM.
+            RuntimeError: T is 0, or `state` is that of another batch size.
+            IndexError: an id is outside the vocabulary.
         """
         check_tensor("tokens", tokens)
         if tokens.dim() != 2:
@@ -333,6 +335,8 @@ class LanguageModel(LanguageModelBase):
         if state is None:
             zeros = x.new_zeros(1, x.shape[1], lstm.hidden_size)
             state = zeros, zeros
+        # torch.lstm itself would read beyond a state that is too small.
+        lstm.check_forward_args(x, state, None)
         parameters: dict[str, Tensor] = dict(lstm.named_parameters())
         parameters["weight_hh_l0"] = F.dropout(parameters["weight_hh_l0"], self.weight_dropout)
         weights = [parameters[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]

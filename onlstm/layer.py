@@ -84,7 +84,8 @@ class ONLSTM(nn.Module):
         weight_dropout: probability p of dropping a recurrent weight (DropConnect), in [0, 1]; the others are
             divided by 1 - p. One mask is drawn per layer, direction and call.
         backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
-            `onlstm.backends.BACKENDS`. All give the same results.
+            `onlstm.backends.BACKENDS`. All give the same results. A batch without sequences is always
+            computed by "reference".
     Raises:
         TypeError: a size is not an int, or a flag is not a bool.
         ValueError: an argument is out of range, or `chunk_size` does not divide `hidden_size`.
@@ -202,14 +203,17 @@ class ONLSTM(nn.Module):
             TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` is not a pair.
             ValueError: `input` does not have two or three axes, or has another dtype than the parameters.
             RuntimeError: `input` has another number of features, is on another device or has T = 0, or `hx`
-                has another shape, dtype or device. These exception types are those of nn.LSTM.
+                has another shape, dtype or device. These exception types are those of nn.LSTM. A
+                BackendError, which is a RuntimeError: the backend that `backend` names cannot run here.
         """
         packed = input if isinstance(input, PackedSequence) else None
         check_pair(hx)
         if packed is not None:
             self._check_input(packed.data, 2)
-            hx = _reorder(hx, packed.sorted_indices)
             batch_size = _batch_size(packed, hx)
+            if hx is not None:
+                self._check_state(hx, batch_size, packed.data)
+            hx = _reorder(hx, packed.sorted_indices)
             output, state, found = self._run(packed.data, packed.batch_sizes, batch_size, hx)
             result = PackedSequence(output, *packed[1:])
             state = _reorder(state, packed.unsorted_indices)
@@ -265,10 +269,10 @@ class ONLSTM(nn.Module):
     ) -> tuple[Tensor, State, Distances]:
         """Run all layers on packed tokens, (P, input_size); the state is in the order of the packed batch."""
         directions = 2 if self.bidirectional else 1
-        expected = (self.num_layers * directions, batch_size, self.hidden_size)
         if hx is None:
-            hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
-        check_state(hx, expected, tokens)
+            zeros = tokens.new_zeros(self.num_layers * directions, batch_size, self.hidden_size)
+            hx = (zeros, zeros)
+        self._check_state(hx, batch_size, tokens)
         dtype = self.weight_ih_l0.dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
         reverse = _reversal(batch_sizes, tokens) if self.bidirectional else None
@@ -306,6 +310,10 @@ class ONLSTM(nn.Module):
         backend = self.backend if tokens.shape[0] else "reference"
         run = select_backend(backend, tokens, weights, hidden, cell)
         return run(tokens, batch_sizes, weights, hidden, cell, self.chunk_size)
+
+    def _check_state(self, hx: State, batch_size: int, tokens: Tensor) -> None:
+        directions = 2 if self.bidirectional else 1
+        check_state(hx, (self.num_layers * directions, batch_size, self.hidden_size), tokens)
 
     def _check_input(self, tokens: Tensor, axes: int) -> None:
         weight = self.weight_ih_l0

@@ -71,7 +71,8 @@ class Direction(nn.Module):
         Args:
             inputs: (T, B, input_size), T at least 1.
             state: state to continue from; None starts with an empty memory.
-            lengths: number of tokens of each sequence, (B,) on the CPU; None if nothing is padded.
+            lengths: number of tokens of each sequence, (B,) int64 on the device of `inputs`; None if nothing
+                is padded.
             num_slots: N.
             backend, recompute_every: as in `OrderedMemory`.
         Returns:

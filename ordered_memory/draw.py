@@ -46,6 +46,8 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         Several lines of text.
     Raises:
         ModuleNotFoundError: nltk is not installed.
+        TypeError: not a tree.
+        ValueError: not a tree over the tokens.
         RecursionError: the tree is too deep for nltk, which draws about 900 levels; `tree_svg` draws more.
     Example:
         >>> print(tree_text(((0, 1), 2), ["a", "b", "c"]).replace(" ", "_"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 WEIGHTS = "model.safetensors"
@@ -114,6 +115,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         try:
             return super().from_pretrained(where, **options)
         except _UNREADABLE as error:
+            if isinstance(error, OSError) and not os.path.isdir(where):
+                raise  # of the Hub
             reason = " ".join(str(error).split())
             raise ValueError(f"{where}: not a saved {cls.__name__} ({reason})") from error
 
@@ -134,9 +137,10 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             values: template variables that replace the module's own: `name`, `usage`, `results`, `command`.
         """
         name, module = type(self).__name__, type(self).__module__
-        if module == "__main__":
-            spec = sys.modules[module].__spec__
-            module = module if spec is None else spec.name  # of `python -m`
+        if module == "__main__":  # of `python -m` or of a file
+            main = sys.modules[module]
+            spec, file = main.__spec__, getattr(main, "__file__", None)
+            module = spec.name if spec is not None else Path(file).stem if file else module
         load = f'model = {name}.from_pretrained(".")  # this directory, or its name on the Hub'
         usage = f"from {module} import {name}\n\n{load}\n{self.usage}"
         return super().generate_model_card(**{"name": name, "usage": usage} | values)

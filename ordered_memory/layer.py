@@ -94,7 +94,7 @@ class OrderedMemory(nn.Module):
             value may draw other dropout masks.
         backend: implementation of the recurrence: "auto" (the fastest that can run here) or a name from
             `ordered_memory.backends.BACKENDS`. All give the same results, except that from the same seed they
-            draw different dropout masks.
+            draw different dropout masks. A batch without sequences is always computed by "reference".
         device: device of the parameters.
         dtype: dtype of the parameters.
     Raises:
@@ -179,9 +179,10 @@ class OrderedMemory(nn.Module):
         Returns:
             Named tuple (output, state, attention), without the batch axis if `x` has none.
         Raises:
-            TypeError: `x` is neither a tensor nor a PackedSequence, or `state` is not an OrderedMemoryState.
+            TypeError: `x` is neither a tensor nor a PackedSequence, or `state` is not three tensors.
             ValueError: `x`, `state`, `lengths` or `num_slots` has an unexpected size, value, dtype or device.
                 (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
+            BackendError: the backend that `backend` names cannot run on these inputs. It is a RuntimeError.
         """
         if self.recompute_every is not None:
             check_positive(recompute_every=self.recompute_every)
@@ -189,7 +190,10 @@ class OrderedMemory(nn.Module):
         check_positive(num_slots=num_slots)
         is_tuple = isinstance(state, (tuple, list)) and len(state) == 3
         if state is not None and not (is_tuple and all(isinstance(one, Tensor) for one in state)):
-            raise TypeError(f"state must be an OrderedMemoryState or None, got {type(state).__name__}")
+            raise TypeError(
+                "state must be three tensors, such as an OrderedMemoryState, or None, got "
+                f"{type(state).__name__}"
+            )
         if isinstance(x, PackedSequence):
             if lengths is not None:
                 raise ValueError("lengths must be None for a PackedSequence, which carries its own")
@@ -216,10 +220,11 @@ class OrderedMemory(nn.Module):
         raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("score", "cell") and isinstance(value, nn.Module):
+        if name in ("score", "cell") and value != self.__dict__.get(name, value):
+            shown = type(value).__name__ if isinstance(value, nn.Module) else repr(value)
             raise TypeError(
-                f"{name} is the name of the {name}, got {type(value).__name__}; to replace the module, set "
-                f"layer.directions[i].{name}"
+                f"{name} is the name of the {name} that the layer was built with, got {shown}; to replace "
+                f"the module, set layer.directions[i].{name}"
             )
         super().__setattr__(name, value)
 
@@ -283,6 +288,8 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         batch = 1 if self.bidirectional else 0
         if state is not None:
+            leading = (2,) if self.bidirectional else ()
+            check_state(OrderedMemoryState(*state), leading, num_slots, self.slot_size, x)
             state = OrderedMemoryState(*(tensor.unsqueeze(batch) for tensor in state))
         time = 0 if self.batch_first else 1
         result = self._forward_padded(x.unsqueeze(time), state, None, num_slots)

@@ -46,7 +46,7 @@ def own_task(monkeypatch, tmp_path):
         lines = []
         for _ in range(count):
             label = rng.choice(["negative", "positive"])
-            words = [rng.choice("abcd") for _ in range(rng.randint(0, 5))] + [f"very-{label}"]
+            words = [rng.choice(["a", "b", "(c", ":)"]) for _ in range(rng.randint(0, 5))] + [f"very-{label}"]
             lines.append(f"{label}\t{' '.join(rng.sample(words, len(words)))}\n")
         (tmp_path / f"{name}.tsv").write_text("".join(lines))
     monkeypatch.chdir(tmp_path)
@@ -76,11 +76,17 @@ def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, 
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
     assert sum(row["label"] == row["prediction"] for row in rows) == 40 * results["accuracy"]
     for row in rows:
-        assert from_brackets(row["trees"][0])[1] == row["texts"][0].split()
+        words = row["texts"][0].replace("(", "-LRB-").replace(")", "-RRB-").split()
+        assert from_brackets(row["trees"][0])[1] == words
         assert "true_trees" not in row
     assert main("export", "exported", "--checkpoint", checkpoint) == 0
     assert "from own_task import TextModel" in Path("exported", "README.md").read_text()
+    assert main("evaluate", "--checkpoint", checkpoint, "--data-dir", ".") == 0
     model = own_task.TextModel.from_pretrained("exported")
+    with pytest.raises(ValueError, match="input, example 0: expected one token or more, got none"):
+        model.answer(" ")
+    with pytest.raises(ValueError, match="expected 1 text as text, got"):
+        model.answer("a", "b")
     assert model.answer("c very-positive a").answer == "positive"
     assert "error" not in capsys.readouterr().err
 
@@ -90,13 +96,19 @@ def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, 
     [
         (["--model", "gold-tree-lstm"], "--model gold-tree-lstm needs true trees, and these texts have none"),
         (["--data-dir", "elsewhere"], "elsewhere/train.tsv: no such file"),
-        (["--preset", "large"], "--preset must be one of default, got 'large'"),
         (["evaluate"], "--checkpoint must be given: no model comes with this task"),
     ],
 )
 def test_what_a_task_of_your_own_does_not_have_is_said(own_task, capsys, words, message):
     assert command_line("own_task", own_task.VERBS, words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_classes_of_a_trained_model_do_not_change(own_task, tmp_path, monkeypatch):
+    assert command_line("own_task", own_task.VERBS, ["--epochs", "1", *SMALL]) == 0
+    monkeypatch.setattr(own_task.TextModel, "classes", ("positive", "negative"))
+    with pytest.raises(ValueError, match=r"trained with the classes \['negative', 'positive'\], not"):
+        own_task.TextModel.from_pretrained("runs/texts/ordered-memory-1/best.safetensors")
 
 
 def test_a_label_that_a_task_of_your_own_does_not_know_is_found(own_task, capsys):

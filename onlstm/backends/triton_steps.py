@@ -9,6 +9,7 @@ Triton is imported when the kernels are first run, not with this module.
 
 from __future__ import annotations
 
+import math
 from functools import cache, partial
 from typing import Any
 
@@ -31,6 +32,10 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
         return reason
     if weights.recurrent.dtype not in (torch.float32, torch.float64):
         return f"its parameters must be float32 or float64, not {weights.recurrent.dtype}"
+    rows, hidden_size = weights.recurrent.shape
+    masters = (rows - 4 * hidden_size) // 2
+    if masters > 0 and math.prod(_blocks(hidden_size, masters)) > LARGEST:
+        return f"it takes at most {LARGEST} units, with M and C rounded up to powers of two"
     return contract.why_not(tokens, weights, hidden, cell)
 
 
@@ -49,15 +54,14 @@ def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> No
 def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:
     """The arguments H, M, C, BLOCK_MASTER and BLOCK_CHUNK of the kernels, and their launch options."""
     hidden_size, masters = saved.cells.shape[1], saved.softmax.shape[2]
-    chunk_size = hidden_size // masters
-    blocks = [1 << (size - 1).bit_length() for size in (masters, chunk_size)]
-    units = blocks[0] * blocks[1]
-    if units > LARGEST:
-        raise ValueError(
-            f"backend 'triton' takes at most {LARGEST} units, got hidden_size={hidden_size} with "
-            f"chunk_size={chunk_size}, which it rounds up to {blocks[0]} × {blocks[1]}"
-        )
-    return (hidden_size, masters, chunk_size, *blocks), {"num_warps": min(16, max(1, units // 256))}
+    blocks = _blocks(hidden_size, masters)
+    options = {"num_warps": min(16, max(1, math.prod(blocks) // 256))}
+    return (hidden_size, masters, hidden_size // masters, *blocks), options
+
+
+def _blocks(hidden_size: int, masters: int) -> list[int]:
+    """M and C, rounded up to powers of two."""
+    return [1 << (size - 1).bit_length() for size in (masters, hidden_size // masters)]
 
 
 @cache

@@ -258,7 +258,7 @@ def check_state(
 
     Args:
         state: initial state.
-        batch: its leading axes, (B,), or (2, B) for both directions.
+        batch: its leading axes, (B,) or (2, B) for both directions; without the batch axis () or (2,).
         num_slots: N.
         size: D.
         like: the inputs, whose device and dtype are expected.
@@ -271,8 +271,8 @@ def check_state(
         tensor = getattr(state, name)
         if tuple(tensor.shape) != shape:
             raise ValueError(
-                f"state.{name} must have shape {shape} for batch size {batch[-1]} and "
-                f"num_slots={num_slots}, got {tuple(tensor.shape)}"
+                f"state.{name} must have shape {shape} for these inputs and num_slots={num_slots}, got "
+                f"{tuple(tensor.shape)}"
             )
         check_device(f"state.{name}", tensor, like)
         check_dtype(f"state.{name}", tensor, like)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -15,7 +16,9 @@ from torch.nn.functional import cross_entropy
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
+from tasks.classifiers.tree_batching import TreeBatch
 from tasks.runs.config import TrainingConfig
+from tasks.runs.errors import UserError
 from tasks.runs.progress import progress_bar
 from tasks.runs.task import Losses, Scores, Shard, digest
 
@@ -95,7 +98,8 @@ class LabelledData(Protocol):
         Args:
             indices: (B,) int64.
         Returns:
-            A named tuple with at least `labels`, (B,) int64, and `lengths`, (k B,) int64, on the CPU.
+            A named tuple with at least `labels`, (B,) int64, and `lengths`, (k B,) int64, on the CPU: the
+            first sentences of all examples, then the second ones.
         """
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
@@ -115,6 +119,25 @@ class LabelledData(Protocol):
             The same number of trees, over the words. By default every token is a word.
         """
         return trees
+
+
+def check_data(data: LabelledData, classes: int, name: str) -> None:
+    """Check the labels and lengths of a data set.
+
+    Args:
+        data: n examples.
+        classes: C, number of classes.
+        name: of the data, for the error message.
+    Raises:
+        UserError: a label is not in [0, C), or a sentence has no tokens.
+    """
+    wrong = np.flatnonzero((data.labels < 0) | (data.labels >= classes))
+    if wrong.size:
+        label = data.labels[wrong[0]]
+        raise UserError(f"{name}, example {wrong[0]}: labels must lie in 0..{classes - 1}, got {label}")
+    empty = np.flatnonzero((data.sentence_lengths < 1).any(1))
+    if empty.size:
+        raise UserError(f"{name}, example {empty[0]}: expected one token or more, got none")
 
 
 class Splits(NamedTuple):
@@ -225,8 +248,19 @@ def _digest_of_inputs(parts: Iterable[LabelledData]) -> str:
     for part in parts:
         for start in range(0, len(part.labels), INPUTS_AT_ONCE):
             for field in part.batch(np.arange(start, min(start + INPUTS_AT_ONCE, len(part.labels)))):
-                if isinstance(field, Tensor):
-                    found.update(field.numpy().tobytes())
-                elif isinstance(field, list):
-                    found.update(json.dumps(field).encode())
+                if not isinstance(field, TreeBatch):
+                    _update(found, field)
     return found.hexdigest()
+
+
+def _update(found: Any, field: Any) -> None:
+    """Add tensors, arrays and JSON values, also within lists and tuples, to a hash."""
+    if isinstance(field, Tensor):
+        found.update(field.flatten().view(torch.uint8).numpy().tobytes())
+    elif isinstance(field, np.ndarray):
+        found.update(field.tobytes())
+    elif isinstance(field, list | tuple) and any(isinstance(one, Tensor | np.ndarray) for one in field):
+        for one in field:
+            _update(found, one)
+    elif field is not None:
+        found.update(json.dumps(field).encode())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabelledData, check_data
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text
@@ -126,12 +126,16 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     trained = model.config
     _warn_of_unused(config, model, "num_slots", "occupancy_threshold")
     if config.data_dir is not None:
+        if not hasattr(trained, "data_dir"):
+            raise UserError("--data-dir: this task reads no directory")
         trained.data_dir = config.data_dir
     if config.file is not None:
         if task.read_file is None:
             raise UserError("--file: this task has no format of single files")
         data = task.read_file(trained, config.file)
-    elif task.generate_test is not None and isinstance(config, GeneratedConfig) and config.test != "standard":
+    elif isinstance(config, GeneratedConfig) and config.test != "standard":
+        if task.generate_test is None:
+            raise UserError(f"--test {config.test}: this task generates no tests")
         data = task.generate_test(trained, config.test, config.size, config.seed)
     else:
         data = task.load_test(trained) if task.load_test is not None else task.load_splits(trained).test
@@ -141,6 +145,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         )
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)
+    check_data(data, len(model.classes), str(config.file or "test data"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     evaluation, results = task.test(
         model.to(device),
@@ -223,6 +228,7 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
 def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData) -> Classifier:
     """Load the model that the options name, and adapt it to the data."""
     model = task.model_class.from_pretrained(task.checkpoint(config.checkpoint))
+    check_data(data, len(model.classes), "input")
     _warn_of_unused(config, model, "num_slots")
     if task.adapt_to_data is not None:
         task.adapt_to_data(model, data)

@@ -28,8 +28,8 @@ def read_lines(
         UserError: the file does not exist, is not UTF-8 text or is empty, or `parse` raises a ValueError; the
             message names the line.
     """
-    # Only at line feeds: a text may contain other characters that `str.splitlines` splits at.
-    text = read_text(path).replace("\r\n", "\n").rstrip("\n")
+    # Python has made all line ends \n. A text may contain other characters that `str.splitlines` splits at.
+    text = read_text(path).rstrip("\n")
     examples = []
     for number, line in enumerate(text.split("\n") if text else [], start=1):
         if number == 1 and line == header:

@@ -36,16 +36,16 @@ class GumbelTreeLSTM(nn.Module):
 
     Args:
         input_size: E.
-        slot_size: D.
+        size: D.
         dropout: before the linear layer of the Tree-LSTM.
     """
 
-    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+    def __init__(self, input_size: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.leaf = nn.LSTMCell(input_size, slot_size)
-        self.composition = nn.Linear(2 * slot_size, 5 * slot_size)
+        self.leaf = nn.LSTMCell(input_size, size)
+        self.composition = nn.Linear(2 * size, 5 * size)
         self.dropout = nn.Dropout(dropout)
-        self.query = nn.Parameter(torch.empty(slot_size))
+        self.query = nn.Parameter(torch.empty(size))
         nn.init.normal_(self.query, std=0.01)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,13 +12,16 @@ from torch import nn
 
 from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Prediction, Sentence
+from tasks.classifiers.classification import LabelledData, Prediction, Sentence, check_data
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
 from tasks.runs.saved_config import check_architecture, config_to_dict, read_config
+
+CLASS_NAMES = "class_names"
+"""The key of the names of the classes in the metadata of a checkpoint."""
 
 
 class Answer(NamedTuple):
@@ -149,12 +152,17 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             if key not in metadata:
                 raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
             description = metadata.pop(key)
+        names = metadata.pop(CLASS_NAMES, None)  # checkpoints of 0.2.0 have none
         saved = read_config(cls.config_class, metadata, path)
         config = config or saved
         check_architecture(saved, config, path)
         if occupancy_threshold is not None:
             config = replace(config, occupancy_threshold=occupancy_threshold)
         model = cls.build(config, description)
+        if names is not None and names != list(model.classes):
+            raise UserError(
+                f"{path}: trained with the classes {reprlib.repr(names)}, not {reprlib.repr(model.classes)}"
+            )
         model.load(path, saved)
         return model.eval()
 
@@ -177,14 +185,16 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Raises:
             UserError: the text is not well-formed, or the example has another number of texts.
         """
-        prediction = predict_example(self, self.read_text(*texts), 0, self.config.test_num_slots)
+        data = self.read_text(*texts)
+        check_data(data, len(self.classes), "input")
+        prediction = predict_example(self, data, 0, self.config.test_num_slots)
         probabilities = dict(zip(self.classes, prediction.probabilities.tolist(), strict=True))
         best = max(probabilities, key=lambda name: probabilities[name])
         return Answer(best, probabilities, prediction.trees)
 
     def metadata(self) -> dict[str, Any]:
         """The content of config.json in an exported directory."""
-        return config_to_dict(self.config)
+        return config_to_dict(self.config) | {CLASS_NAMES: list(self.classes)}
 
     def _save_pretrained(self, save_directory: Path) -> None:
         write_directory(save_directory, self.state_dict(), self.metadata())

@@ -17,7 +17,7 @@ from tasks.runs.files import read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import changed_options
+from tasks.runs.saved_config import changed_options, check_types
 
 
 @dataclass
@@ -56,6 +56,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     Raises:
         UserError: bad options, or without `resume` one of the directories already holds a run.
     """
+    check_types(config)
     config.check()
     configs = [_with_seed(config, seed) for seed in range(config.seed, config.seed + config.seeds)]
     runs = {one.seed: RunDirectory(one.directory) for one in configs}

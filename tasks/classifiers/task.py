@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import torch
 
-from tasks.classifiers.classification import Classification, LabelledData, Splits
+from tasks.classifiers.classification import Classification, LabelledData, Splits, check_data
 from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text, write_run_report
@@ -130,8 +130,9 @@ class ClassifierTask(Generic[Config]):
             "examples": len(evaluation.data.labels),
             "accuracy": float(evaluation.correct.mean()),
             "accuracy_by": {
-                title: evaluation.accuracy_by(masks)
+                title: rows
                 for title, masks in self.accuracy_groups(model.config, evaluation.data).items()
+                if (rows := evaluation.accuracy_by(masks))
             },
             "classes": list(model.classes),
             "confusion": evaluation.confusion(len(model.classes)) if self.report_confusion else None,
@@ -172,6 +173,8 @@ class ClassifierTask(Generic[Config]):
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:
             raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")
         model = self._initial_model(config, splits)
+        for name, part in zip(("training data", "validation data", "test data"), splits, strict=True):
+            check_data(part, len(model.classes), name)
         train, validation, test = (f"{len(part.labels):,}" for part in splits)
         return Experiment(
             task=Classification(config, splits.train, splits.validation),

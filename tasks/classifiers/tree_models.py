@@ -72,15 +72,15 @@ class TreeCell(TreeModel):
 
     Args:
         input_size: embedding size.
-        slot_size: D.
+        size: D.
         dropout: in the cell, before each linear layer.
     """
 
-    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+    def __init__(self, input_size: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.projection = nn.Linear(input_size, slot_size)
-        self.norm = nn.LayerNorm(slot_size)
-        self.cell = GatedRecursiveCell(slot_size, dropout)
+        self.projection = nn.Linear(input_size, size)
+        self.norm = nn.LayerNorm(size)
+        self.cell = GatedRecursiveCell(size, dropout)
 
     def leaf(self, words: Tensor) -> Tensor:
         nodes: Tensor = self.norm(self.projection(words))
@@ -96,14 +96,14 @@ class TreeRNN(TreeModel):
 
     Args:
         input_size: embedding size.
-        slot_size: D.
+        size: D.
         dropout: before the linear layer of inner nodes.
     """
 
-    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+    def __init__(self, input_size: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.projection = nn.Linear(input_size, slot_size)
-        self.composition = nn.Linear(2 * slot_size, slot_size)
+        self.projection = nn.Linear(input_size, size)
+        self.composition = nn.Linear(2 * size, size)
         self.dropout = nn.Dropout(dropout)
 
     def leaf(self, words: Tensor) -> Tensor:
@@ -121,15 +121,15 @@ class TreeLSTM(TreeModel):
 
     Args:
         input_size: embedding size.
-        slot_size: D.
+        size: D.
         dropout: before the linear layer of inner nodes.
     """
 
-    def __init__(self, input_size: int, slot_size: int, dropout: float) -> None:
+    def __init__(self, input_size: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.size = slot_size
-        self.projection = nn.Linear(input_size, 3 * slot_size)
-        self.composition = nn.Linear(2 * slot_size, 5 * slot_size)
+        self.size = size
+        self.projection = nn.Linear(input_size, 3 * size)
+        self.composition = nn.Linear(2 * size, 5 * size)
         self.dropout = nn.Dropout(dropout)
 
     def leaf(self, words: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
+from tasks.reporting.induced_trees import escape
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
@@ -298,7 +299,7 @@ def run_trees(config: TreesConfig) -> None:
     written = [""] * len(lines)
     for number, words, d in zip(numbers, texts, distances, strict=True):
         (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)
-        written[number] = to_brackets(tree, [_escape(word) for word in words])
+        written[number] = to_brackets(tree, escape(words))
     content = "\n".join(written) + "\n"
     write_or_print(config.output, content)
 
@@ -323,11 +324,6 @@ def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, 
     words = split_sentence(config.sentence, longest)
     trained = load_with_distances(config.checkpoint)
     return words, trained, _layers(config.layer, trained)
-
-
-def _escape(word: str) -> str:
-    """A word as in the Penn Treebank, where parentheses are brackets of the tree."""
-    return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def _layers(layer: int | None, trained: Trained) -> list[int]:

@@ -173,7 +173,8 @@ def parse_run(
         UserError: there is no such preset, or the saved configuration cannot be read.
     """
     presets = presets_of(option(words, "--model"))
-    name = option(words, "--preset") or next(iter(presets))
+    has_preset = any(field.name == "preset" for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+    name = (option(words, "--preset") if has_preset else None) or next(iter(presets))
     if name not in presets:
         raise UserError(f"--preset must be one of {', '.join(presets)}, got {name!r}")
     default: Any = presets[name]
@@ -181,7 +182,7 @@ def parse_run(
     saved = RunDirectory(config.directory).config
     if config.resume and saved.exists():
         default = config_from_dict(cls, read_json(saved), saved)
-        if option(words, "--preset") is not None and config.preset != default.preset:
+        if has_preset and option(words, "--preset") not in (None, default.preset):
             raise UserError(
                 f"--preset {config.preset}: {saved.parent} holds a run with --preset {default.preset}"
             )
@@ -273,7 +274,10 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 def _default(field: dataclasses.Field[Any], default: Any) -> Any:
     """The field with its value in `default`, if that is given."""
     if default is not None:
-        return dataclasses.field(default=getattr(default, field.name))
+        value = getattr(default, field.name)
+        if isinstance(value, list | dict):  # a dataclass refuses them as defaults
+            return dataclasses.field(default_factory=value.copy)
+        return dataclasses.field(default=value)
     return dataclasses.field(default=field.default, default_factory=field.default_factory)
 
 

@@ -16,7 +16,7 @@ from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import changed_options, config_to_dict
+from tasks.runs.saved_config import changed_options, check_types, config_to_dict
 from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 
@@ -37,6 +37,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     from tasks.runs.fabric import build_fabric  # only training imports Lightning Fabric, which takes long
     from tasks.runs.trainer import Trainer
 
+    check_types(config)
     config.check()
     run = RunDirectory(config.directory)
     fabric = build_fabric(config)

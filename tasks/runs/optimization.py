@@ -181,6 +181,8 @@ def _parameter_groups(model: nn.Module, learning_rates: Mapping[str, float]) -> 
         if parameter.requires_grad:
             owner = next((module for module in learning_rates if name.startswith(f"{module}.")), "")
             groups[owner].append(parameter)
+    if empty := [name for name in learning_rates if not groups[name]]:
+        raise ValueError(f"learning_rates: the model has no parameters to train in {', '.join(empty)}")
     return [
         {"params": parameters, **({"lr": learning_rates[name]} if name else {})}
         for name, parameters in groups.items()

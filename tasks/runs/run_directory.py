@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_json, remove_leftovers, write_atomically
+from tasks.runs.files import read_json, read_text, remove_leftovers, write_atomically
 
 
 class RunDirectory:
@@ -98,8 +98,18 @@ class RunDirectory:
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Read metrics.jsonl: metrics by name, one dictionary per epoch."""
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        """Read metrics.jsonl: metrics by name, one dictionary per epoch.
+
+        Raises:
+            UserError: the file does not exist or is damaged.
+        """
+        rows = []
+        for number, line in enumerate(read_text(self.metrics).splitlines(), start=1):
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise UserError(f"{self.metrics}, line {number}: not JSON ({error})") from None
+        return rows
 
     def read_results(self) -> dict[str, Any] | None:
         """Read results.json; None if the run is not finished."""
@@ -111,8 +121,8 @@ class RunDirectory:
         Args:
             format_results: formats results.
         """
-        results = self.read_results()
         try:
+            results = self.read_results()
             return None if results is None else format_results(results)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return None

@@ -29,8 +29,28 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     Returns:
         The value of each field by name; paths become strings.
     """
-    values = dataclasses.asdict(config)
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    return {name: _to_json(value) for name, value in dataclasses.asdict(config).items()}
+
+
+def check_types(config: Any) -> None:
+    """Check that every option has a value of its declared type: Python code may set others.
+
+    Args:
+        config: a flat dataclass.
+    Raises:
+        UserError: a value is of another type, or not one of those that the option may have.
+    """
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        is_nan = value != value
+        try:
+            fits = is_nan or _from_json(_to_json(value), hints[field.name]) == value
+        except TypeError:
+            fits = False
+        if not fits:
+            expected = _describe(hints[field.name])
+            raise UserError(f"{flag(field.name)} must be {expected}, got {reprlib.repr(value)}")
 
 
 def config_from_dict(cls: type[Config], values: Any, where: Path) -> Config:
@@ -123,6 +143,17 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
         and now != saved[name]
         and not (isinstance(now, Path) and isinstance(saved[name], Path) and name != "initial_weights")
     ]
+
+
+def _to_json(value: Any) -> Any:
+    """Convert paths to strings, also within tuples, lists and dictionaries."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_to_json(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _to_json(one) for name, one in value.items()}
+    return value
 
 
 def _from_json(value: Any, hint: Any) -> Any:

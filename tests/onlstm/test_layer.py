@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
 from onlstm.backends import BACKENDS, native
@@ -656,3 +656,12 @@ def test_a_layer_on_meta_computes_shapes():
     assert output.is_meta
     assert output.shape == (4, 3, 12)
     assert h.shape == (2, 3, 6)
+
+
+def test_a_state_of_another_batch_size_is_refused_for_packed_input_in_any_order():
+    layer = ONLSTM(3, 4, chunk_size=2)
+    state = (torch.zeros(1, 5, 4), torch.zeros(1, 5, 4))
+    for in_order in (True, False):
+        packed = pack_sequence([torch.zeros(3, 3), torch.zeros(2, 3)], enforce_sorted=in_order)
+        with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 2, 4\), got \[1, 5, 4\]"):
+            layer(packed, state)

@@ -5,6 +5,7 @@ import importlib.util
 
 import pytest
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from onlstm.language_model import LanguageModel
 from ordered_memory import hub
@@ -84,3 +85,22 @@ def test_without_huggingface_hub_the_error_says_what_to_install(monkeypatch, tmp
         with pytest.raises(ImportError, match=r"pip install 'ordered-memory\[hub\]'"):
             call()
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unreachable_hub_is_an_os_error(monkeypatch):
+    def unreachable(*_arguments, **_options):
+        raise LocalEntryNotFoundError("cannot find the requested files in the local cache")
+
+    monkeypatch.setattr("ordered_memory.hub.hf_hub_download", unreachable)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", unreachable)
+    with pytest.raises(OSError, match="local cache"):
+        LanguageModel.from_pretrained("nobody/nothing")
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("training", [False, True])
+def test_an_lstm_refuses_a_state_of_another_batch_size(batch_size, training):
+    model = LanguageModel(3, 4, 6, 2, recurrent="lstm", weight_dropout=0.5).train(training)
+    state = model(torch.zeros(2, batch_size, dtype=torch.int64)).state
+    with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size"):
+        model(torch.zeros(2, 2, dtype=torch.int64), state)

@@ -316,7 +316,7 @@ X = torch.zeros(2, 5, 4, dtype=F64)
         (lambda m: m(PackedSequence(X[0, 0], torch.ones(4, dtype=torch.int64))), "must have 2 axes"),
         (lambda m: m(X, num_slots=0), "num_slots must be an integer of at least 1, got 0"),
         (lambda m: m(X, m(X).state, num_slots=6), "state.memory must have shape (2, 6, 6)"),
-        (lambda m: m(X, m(X[:1]).state), "state.memory must have shape (2, 5, 6) for batch size 2"),
+        (lambda m: m(X, m(X[:1]).state), "state.memory must have shape (2, 5, 6) for these inputs"),
     ],
 )
 def test_bad_calls_are_named(call, message):
@@ -359,7 +359,7 @@ def test_wrong_type_of_input_is_named():
         make()(X.to_sparse())
     for state in ((X, X), (X, X, None), torch.ones(3), torch.tensor(1)):
         kind = type(state).__name__
-        with pytest.raises(TypeError, match=f"state must be an OrderedMemoryState or None, got {kind}"):
+        with pytest.raises(TypeError, match=f"state must be three tensors, .*, or None, got {kind}"):
             make()(X, state)
 
 
@@ -428,7 +428,7 @@ def test_a_score_or_cell_that_would_not_be_called_is_refused():
             return self(memory, candidate)
 
     layer = make()
-    with pytest.raises(TypeError, match=r"cell is the name of the cell, got Compose; .*directions\[i\]"):
+    with pytest.raises(TypeError, match=r"cell is the name of the cell .*, got Compose; .*directions\[i\]"):
         layer.cell = Compose(6)
     with pytest.raises(TypeError, match="override compose in Forward"):
         layer.directions[0].cell = Forward(6)
@@ -540,3 +540,23 @@ def test_a_layer_on_meta_computes_shapes():
     assert out.output.is_meta
     assert out.output.shape == (2, 5, 12)
     assert out.state.memory.shape == (2, 2, 5, 6)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_state_with_a_batch_axis_is_refused_where_the_input_has_none(bidirectional):
+    layer = OrderedMemory(3, 4, 3, bidirectional=bidirectional)
+    x = torch.zeros(5, 3)
+    state = layer(x.unsqueeze(1)).state
+    shape = r"\(2, 3, 4\)" if bidirectional else r"\(3, 4\)"
+    with pytest.raises(ValueError, match=rf"state\.memory must have shape {shape} for these inputs"):
+        layer(x, state)
+    assert layer(x, layer(x).state).output.shape == (5, 8 if bidirectional else 4)
+
+
+def test_the_name_of_the_score_is_fixed():
+    layer = OrderedMemory(3, 4, 3)
+    layer.score = "normalized"
+    with pytest.raises(
+        TypeError, match="score is the name of the score that the layer was built with, got 'add"
+    ):
+        layer.score = "additive"

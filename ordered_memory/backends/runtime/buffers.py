@@ -34,7 +34,7 @@ def empty(size: int) -> Tensor:
     """
     if size < MIN_SIZE:
         return torch.empty(size, dtype=torch.uint8, device="cpu")
-    buffer = _take(max(size, 1))
+    buffer = _take(size)
     # The tensor's storage keeps this array alive, so both are freed together.
     array = np.frombuffer(buffer, dtype=np.uint8)
     weakref.finalize(array, _give_back, buffer).atexit = False

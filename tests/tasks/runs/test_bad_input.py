@@ -1,21 +1,31 @@
 """Bad options, configurations and checkpoints are one line and status 2, and leave nothing behind."""
 
+import dataclasses
 import json
 import math
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.language_model.__main__ import main as language_model
 from tasks.listops.__main__ import main as listops
+from tasks.listops.config import PRESETS
+from tasks.listops.task import LISTOPS
+from tasks.logic.config import presets_of as logic_presets
 from tasks.runs.checkpoints import read_metadata
+from tasks.runs.command_line import parse
+from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import check_types, config_from_dict, config_to_dict
+from tasks.sst.config import PRESETS as SENTIMENT_PRESETS
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -220,3 +230,53 @@ def test_ctrl_c_while_modules_are_imported_is_silent():
         check=False,
     )
     assert (result.returncode, result.stderr) == (-signal.SIGINT, b"")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "lsmt"}, "--model must be 'ordered-memory' or .*, got 'lsmt'"),
+        ({"epochs": 1.5}, "--epochs must be int, got 1.5"),
+        ({"epochs": "2"}, "--epochs must be int, got '2'"),
+        ({"learning_rate": np.float32(0.001)}, "--learning-rate must be float, got"),
+        ({"run_dir": "run"}, "--run-dir must be .*, got 'run'"),
+        ({"adam_betas": [0.9, 0.99]}, "--adam-betas must be .*, got"),
+        ({"epochs": None}, "--epochs must be int, got None"),
+        ({"bidirectional": 1}, "--bidirectional must be bool, got 1"),
+    ],
+)
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_options_of_another_type_from_python(changes, message, seeds):
+    with pytest.raises(UserError, match=message):
+        LISTOPS.train(replace(PRESETS["demo"], seeds=seeds, **changes))
+
+
+def test_presets_have_the_declared_types():
+    for presets in (PRESETS, *map(logic_presets, (None, "onlstm")), SENTIMENT_PRESETS):
+        for config in presets.values():
+            check_types(config)
+
+
+@dataclasses.dataclass
+class Files:
+    """Options."""
+
+    files: tuple[Path, ...] = ()
+    """Files."""
+    names: list[str] = dataclasses.field(default_factory=list)
+    """Names."""
+
+
+def test_options_may_be_lists_and_files():
+    config = parse(Files, ["--names", "a", "b"], "program", Files((Path("x"),)))
+    assert config == Files((Path("x"),), ["a", "b"])
+    assert config_from_dict(Files, config_to_dict(config), Path("config.json")) == config
+    check_types(config)
+
+
+def test_a_damaged_history_is_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epo')
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not JSON"):
+        RunDirectory(tmp_path).read_metrics()
+    (tmp_path / "results.json").write_text('{"a": 1')
+    assert RunDirectory(tmp_path).results_text(str) is None
