@@ -7,8 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 NUM_EXAMPLES = 60
 LENGTHS = (5, 100)
-"""Minimum and maximum number of tokens. If all examples are shorter, the longest of them are shown; if all
-are longer, the shortest."""
+"""Minimum and maximum number of tokens; if all examples are shorter, the longest of them are shown."""
 
 
 def choose_examples(
@@ -31,8 +30,6 @@ def choose_examples(
     count = NUM_EXAMPLES if count is None else count
     length, depth = np.asarray(lengths), np.asarray(depths)
     shortest, longest = LENGTHS
-    if len(length) and length.min() > longest:  # long texts: the shortest of them
-        longest = int(np.sort(length)[min(count, len(length)) - 1])
     fitting = (length >= min(shortest, length.max(initial=0))) & (length <= longest)
     right = np.ones(len(length), dtype=bool) if correct is None else np.asarray(correct, dtype=bool)
     order = np.lexsort([depth, length])
