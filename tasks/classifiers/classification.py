@@ -249,11 +249,11 @@ def _digest_of_inputs(parts: Iterable[LabelledData]) -> str:
         for start in range(0, len(part.labels), INPUTS_AT_ONCE):
             for field in part.batch(np.arange(start, min(start + INPUTS_AT_ONCE, len(part.labels)))):
                 if not isinstance(field, TreeBatch):
-                    _update(found, field)
+                    _update_hash(found, field)
     return found.hexdigest()
 
 
-def _update(found: Any, field: Any) -> None:
+def _update_hash(found: Any, field: Any) -> None:
     """Add tensors, arrays and JSON values, also within lists and tuples, to a hash."""
     if isinstance(field, Tensor):
         found.update(field.flatten().view(torch.uint8).numpy().tobytes())
@@ -261,6 +261,6 @@ def _update(found: Any, field: Any) -> None:
         found.update(field.tobytes())
     elif isinstance(field, list | tuple) and any(isinstance(one, Tensor | np.ndarray) for one in field):
         for one in field:
-            _update(found, one)
+            _update_hash(found, one)
     elif field is not None:
         found.update(json.dumps(field).encode())
