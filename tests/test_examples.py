@@ -13,6 +13,7 @@ import pytest
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.tree_recovery import shift_reduce
+from tasks.classifiers.pretrained import Classifier
 from tasks.runs.command_line import run as command_line
 
 ROOT = Path(__file__).parents[1]
@@ -102,6 +103,19 @@ def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, 
 def test_what_a_task_of_your_own_does_not_have_is_said(own_task, capsys, words, message):
     assert command_line("own_task", own_task.VERBS, words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("metadata", Classifier.metadata, r"TextModel\.metadata\(\) must have the key 'words'"),
+        ("forward", lambda self, batch: None, "positional argument"),
+    ],
+)
+def test_a_mistake_in_a_task_is_found_before_training(own_task, monkeypatch, name, value, error):
+    monkeypatch.setattr(own_task.TextModel, name, value)
+    with pytest.raises((TypeError, ValueError), match=error):
+        own_task.TASK.prepare(own_task.TextConfig())
 
 
 def test_the_classes_of_a_trained_model_do_not_change(own_task, tmp_path, monkeypatch):

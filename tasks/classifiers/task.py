@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 
 from tasks.classifiers.classification import Classification, LabelledData, Splits, check_data
-from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate
+from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate, predict_example
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
@@ -175,6 +175,7 @@ class ClassifierTask(Generic[Config]):
         model = self._initial_model(config, splits)
         for name, part in zip(("training data", "validation data", "test data"), splits, strict=True):
             check_data(part, len(model.classes), name)
+        self._try_out(model, splits.test)
         train, validation, test = (f"{len(part.labels):,}" for part in splits)
         return Experiment(
             task=Classification(config, splits.train, splits.validation),
@@ -199,6 +200,14 @@ class ClassifierTask(Generic[Config]):
             for part in splits:
                 self.adapt_to_data(model, part)
         return model
+
+    def _try_out(self, model: Classifier, data: LabelledData) -> None:
+        """Do once what comes after training, so that a mistake in a task is found before."""
+        key = model.metadata_key
+        if key is not None and key not in model.metadata():
+            raise ValueError(f"{type(model).__name__}.metadata() must have the key {key!r}, its metadata_key")
+        predict_example(model, data, 0, model.config.test_num_slots)
+        data.sentences(0)
 
     def _test(
         self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
