@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -52,15 +53,25 @@ def tree_nodes(tree: Tree, words: Sequence[int]) -> TreeNodes:
     Args:
         tree: binary, over w words.
         words: the positions of the words among the tokens of the sentence, (w,).
+    Raises:
+        ValueError: the tree is not binary, or has another number of words.
     """
     found: list[tuple[int, int, int]] = []  # height, left, right
 
     def join(children: list[tuple[int, int]]) -> tuple[int, int]:
+        if len(children) != 2:
+            raise ValueError(
+                f"expected a binary tree, got a node with {len(children)} children: {reprlib.repr(tree)}"
+            )
         (left_height, left), (right_height, right) = children
         found.append((1 + max(left_height, right_height), left, right))
         return found[-1][0], len(words) + len(found) - 1
 
     fold(tree, lambda word: (0, word), join)
+    if len(found) != len(words) - 1:
+        raise ValueError(
+            f"expected a tree over {len(words)} words, got one over {len(found) + 1}: {reprlib.repr(tree)}"
+        )
     columns = np.array(found, dtype=np.int64).reshape(-1, 3)
     positions = np.asarray(words, dtype=np.int64)
     return TreeNodes(positions, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())

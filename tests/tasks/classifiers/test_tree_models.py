@@ -145,3 +145,15 @@ def test_no_tree_is_too_deep():
 def test_no_trees_are_an_error(embedded):
     with pytest.raises(UserError, match="needs the true tree"):
         encode(build("gold-tree-cell"), embedded, torch.tensor(COUNTS))
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ((0, (1, 2, 3)), "expected a binary tree, got a node with 3 children"),
+        ((0, (1, 2)), "expected a tree over 4 words, got one over 3"),
+    ],
+)
+def test_trees_that_do_not_fit_are_named(tree, message):
+    with pytest.raises(ValueError, match=message):
+        tree_nodes(tree, range(4))
