@@ -17,7 +17,7 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Prediction, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
-from tasks.reporting.induced_trees import Scores, escape, score_trees, valid_fractions
+from tasks.reporting.induced_trees import TreeScores, escape, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
@@ -101,7 +101,7 @@ class Evaluation:
         rows: list[list[int]] = counts.tolist()
         return rows
 
-    def span_f1(self, min_words: int) -> Scores:
+    def span_f1(self, min_words: int) -> TreeScores:
         """Compute the F1 of the induced trees, and of baselines, against the true trees.
 
         Args:

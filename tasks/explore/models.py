@@ -42,8 +42,8 @@ ATTEMPTS = 50
 """Maximum number of attempts to generate an example of which the model knows every word."""
 
 
-class Answer(NamedTuple):
-    """The response to an example.
+class Reading(NamedTuple):
+    """What a model shows of an example.
 
     Args:
         traces: one for each text.
@@ -76,7 +76,7 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def read(self, texts: Texts, num_slots: int | None) -> Answer:
+    def read(self, texts: Texts, num_slots: int | None) -> Reading:
         """Apply the model to an example.
 
         Args:
@@ -145,7 +145,7 @@ class ClassifierModel(Model):
     def check(self, texts: Texts) -> None:
         self._data(texts)
 
-    def read(self, texts: Texts, num_slots: int | None) -> Answer:
+    def read(self, texts: Texts, num_slots: int | None) -> Reading:
         data = self._data(texts)
         if num_slots is not None and not 1 <= num_slots <= MOST_SLOTS:
             raise UserError(f"the number of slots must lie in 1..{MOST_SLOTS}, got {num_slots}")
@@ -154,7 +154,7 @@ class ClassifierModel(Model):
             with contextlib.redirect_stderr(note):
                 self.classifier.adapt_to_data(self.model, data)
         traces = example_traces(self.model, data, 0, num_slots or self.model.config.test_num_slots)
-        return Answer(traces, note.getvalue())
+        return Reading(traces, note.getvalue())
 
     def unknown_words(self, texts: Texts) -> set[str]:
         return set(self.model.unknown_words(self.model.read_text(*texts)))
@@ -188,9 +188,9 @@ class DistanceModel(Model):
         vocabulary = self.trained.vocabulary
         return {word for word in spell(texts[0].split(), vocabulary) if word not in vocabulary}
 
-    def read(self, texts: Texts, num_slots: int | None) -> Answer:
+    def read(self, texts: Texts, num_slots: int | None) -> Reading:
         words = split_sentence(texts[0], self.language.longest)
-        return Answer([trace_sentence(self.trained, words, layers_of(self.trained))])
+        return Reading([trace_sentence(self.trained, words, layers_of(self.trained))])
 
 
 def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:

@@ -9,7 +9,7 @@ from ordered_memory.trees import Span, Tree, spans
 from tasks.reporting.report import Table, best_cells
 from tasks.reporting.tables import wrap
 
-Scores = dict[str, dict[str, float]]
+TreeScores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
 
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
@@ -28,7 +28,7 @@ def escape(words: Sequence[str]) -> list[str]:
     return [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
 
 
-def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> Scores:
+def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> TreeScores:
     """Compute the F1 of trees and of the baselines under both conventions.
 
     Args:
@@ -60,7 +60,7 @@ def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]])
     }
 
 
-def scores_text(scores: Scores, valid: Mapping[str, float], punctuation: str) -> list[str]:
+def scores_text(scores: TreeScores, valid: Mapping[str, float], punctuation: str) -> list[str]:
     """Format the scores as lines of text, with their conventions.
 
     Args:
@@ -83,7 +83,7 @@ def scores_text(scores: Scores, valid: Mapping[str, float], punctuation: str) ->
     return [*lines, "", *wrap(_note(punctuation, valid))]
 
 
-def scores_tables(scores: Scores, valid: Mapping[str, float], punctuation: str) -> list[Table]:
+def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: str) -> list[Table]:
     """Make a table of the scores for a report.
 
     Args:

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
-from tasks.explore.models import Answer, Model, load_models
+from tasks.explore.models import Model, Reading, load_models
 from tasks.explore.server import MOST_BYTES, Explorer, make_app
 from tasks.listops.__main__ import main as listops
 from tasks.logic.__main__ import main as logic
@@ -394,7 +394,7 @@ class Slow(Model):
         self.reading.release()
         assert self.may_go_on.acquire(timeout=60)
         self.at_once -= 1
-        return Answer([], texts[0])
+        return Reading([], texts[0])
 
 
 def test_while_a_model_reads_the_page_answers_and_other_readings_wait():
