@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
-PROGRAM = Path(__file__).with_name("emulated_device.py")
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(
@@ -16,6 +16,7 @@ PROGRAM = Path(__file__).with_name("emulated_device.py")
     reason=f"PyTorch {torch.__version__} registers no devices from Python",
 )
 def test_every_tensor_is_on_the_device():
-    done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.check_devices"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 failed" in done.stdout

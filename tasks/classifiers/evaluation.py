@@ -17,7 +17,7 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabelledData, Prediction, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
-from tasks.reporting.induced_trees import TreeScores, escape, score_trees, valid_fractions
+from tasks.reporting.induced_trees import TreeScores, escape_parentheses, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
@@ -153,10 +153,12 @@ class Evaluation:
             }
             true = [(sentence.tree, sentence.words) for sentence in sentences if sentence.tree is not None]
             if true:
-                row["true_trees"] = [to_brackets(tree, escape(words)) for tree, words in true]
+                row["true_trees"] = [to_brackets(tree, escape_parentheses(words)) for tree, words in true]
             if self.trees is not None:
                 pairs = zip(self.trees[index], sentences, strict=True)
-                row["trees"] = [to_brackets(tree, escape(sentence.words)) for tree, sentence in pairs]
+                row["trees"] = [
+                    to_brackets(tree, escape_parentheses(sentence.words)) for tree, sentence in pairs
+                ]
             yield row
 
     def _scored_trees(self, min_words: int) -> list[tuple[Tree, Tree, list[str]]]:

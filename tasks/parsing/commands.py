@@ -31,7 +31,7 @@ from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
 from tasks.parsing.treebank import Sentence, Treebank, read_treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
-from tasks.reporting.induced_trees import escape
+from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
@@ -299,7 +299,7 @@ def run_trees(config: TreesConfig) -> None:
     written = [""] * len(lines)
     for number, words, d in zip(numbers, texts, distances, strict=True):
         (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)
-        written[number] = to_brackets(tree, escape(words))
+        written[number] = to_brackets(tree, escape_parentheses(words))
     content = "\n".join(written) + "\n"
     write_or_print(config.output, content)
 

@@ -16,13 +16,13 @@ VALID = "Valid trees apply every operator to its own operands, as the true trees
 RANDOM = "Random: one tree of each sentence, drawn uniformly."
 
 
-def escape(words: Sequence[str]) -> list[str]:
+def escape_parentheses(words: Sequence[str]) -> list[str]:
     """Write words as in the Penn Treebank, where parentheses are brackets of the tree.
 
     Args:
         words: may contain parentheses.
     Example:
-        >>> escape(["(", "sic", ":)"])
+        >>> escape_parentheses(["(", "sic", ":)"])
         ['-LRB-', 'sic', ':-RRB-']
     """
     return [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
