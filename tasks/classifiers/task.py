@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -83,9 +83,10 @@ class ClassifierTask(Generic[Config]):
         Raises:
             UserError: none is given, and none comes with the task.
         """
-        if given is None and self.pretrained is None:
+        checkpoint = given or self.pretrained
+        if checkpoint is None:
             raise UserError("--checkpoint must be given: no model comes with this task")
-        return given or cast(Path, self.pretrained)
+        return checkpoint
 
     def test(
         self,
