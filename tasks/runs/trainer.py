@@ -84,7 +84,7 @@ class Trainer:
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
         self.fingerprint = self.task.fingerprint()
-        self.description = _digest(experiment.metadata or {}, leave_out=vars(config))
+        self.digests = _digests(experiment.metadata or {}, leave_out=vars(config))
 
     def restore(self) -> None:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.
@@ -140,11 +140,12 @@ class Trainer:
                 f"{self.run.path}: this run was started with other training or validation data: a data "
                 "option, --seed or a file has changed; use another --run-dir"
             )
-        if rest.get("description", self.description) != self.description:
-            raise UserError(
-                f"{self.run.path}: this run was started with another --encoder or vocabulary, or with other "
-                "files of it; use another --run-dir"
-            )
+        for name, before in rest.get("digests", {}).items():  # an older version may have saved fewer
+            if self.digests.get(name, before) != before:
+                raise UserError(
+                    f"{self.run.path}: this run was started with another {name}: a file has changed, or the "
+                    "option that names it; use another --run-dir"
+                )
         rank, states = self.fabric.global_rank, rest["random_states"]
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
@@ -317,7 +318,7 @@ class Trainer:
             "task": task_state,
             "batches": self._batch_options(),
             "data": self.fingerprint,
-            "description": self.description,
+            "digests": self.digests,
         }
         self.fabric.save(self.run.last, state)
         self.saved_step = self.progress.step
@@ -372,10 +373,13 @@ class Trainer:
 _INTERRUPTED, _OUT_OF_TIME = 2, 1
 
 
-def _digest(metadata: dict[str, Any], leave_out: Collection[str]) -> str:
-    """A hash of what a checkpoint says of the model beyond its options."""
-    described = {name: value for name, value in metadata.items() if name not in leave_out}
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+def _digests(metadata: dict[str, Any], leave_out: Collection[str]) -> dict[str, str]:
+    """Hashes of what a checkpoint says of the model beyond its options, such as the vocabulary."""
+    return {
+        name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+        for name, value in metadata.items()
+        if name not in leave_out
+    }
 
 
 def _all_reduce(fabric: Fabric, values: Tensor) -> Tensor:

@@ -201,6 +201,28 @@ def test_other_words_of_the_same_lengths_are_other_data(tmp_path, monkeypatch, c
     assert outcome(tmp_path / "old") == uninterrupted
 
 
+def test_a_run_may_have_been_started_before_checkpoints_said_more(
+    tmp_path, monkeypatch, capsys, uninterrupted
+):
+    metadata = ListOpsModel.metadata
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ListOpsModel,
+            "metadata",
+            lambda self: {k: v for k, v in metadata(self).items() if k != "class_names"},
+        )
+        assert train(tmp_path / "run", "--epochs", "1") == 0
+    assert train(tmp_path / "other", "--epochs", "1") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ListOpsModel, "metadata", lambda self: metadata(self) | {"class_names": list("abcdefghij")}
+        )
+        assert train(tmp_path / "other", "--resume") == 2
+    assert "this run was started with another class_names" in capsys.readouterr().err
+    assert train(tmp_path / "run", "--resume") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
 @pytest.mark.parametrize("options", [("--seed", "2"), ("--expressions", "310")])
 def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, capsys, uninterrupted, options):
     assert train(tmp_path / "run", "--epochs", "1") == 0

@@ -224,7 +224,7 @@ def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
     assert "has changed since training" in capsys.readouterr().err
     before = (tmp_path / "run" / "config.json").read_text()
     assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume", "--epochs", "3"]) == 2
-    assert "started with another --encoder" in capsys.readouterr().err
+    assert "started with another embedding" in capsys.readouterr().err
     assert (tmp_path / "run" / "config.json").read_text() == before
 
 
