@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
 
-@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0", "3.14.0"])
 def test_packages_do_not_need_a_later_patch_release_of_python(python):
     needed = {}
     for name in re.findall(r"^([\w.-]+)==", CONSTRAINTS.read_text(), re.MULTILINE):
