@@ -140,11 +140,9 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     else:
         data = task.load_test(trained) if task.load_test is not None else task.load_splits(trained).test
     if not len(data.labels):
-        raise UserError(
-            f"{config.file or trained.data_dir or 'the test data'}: no {task.unit} to evaluate on"
-        )
-    if task.adapt_to_data is not None:
-        task.adapt_to_data(model, data)
+        source = config.file or getattr(trained, "data_dir", None) or "the test data"
+        raise UserError(f"{source}: no {task.unit} to evaluate on")
+    model.adapt(data)
     check_data(data, len(model.classes), str(config.file or "test data"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     evaluation, results = task.test(
@@ -230,8 +228,7 @@ def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: Labelle
     model = task.model_class.from_pretrained(task.checkpoint(config.checkpoint))
     check_data(data, len(model.classes), "input")
     _warn_of_unused(config, model, "num_slots")
-    if task.adapt_to_data is not None:
-        task.adapt_to_data(model, data)
+    model.adapt(data)
     return model
 
 

@@ -98,6 +98,15 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         return []
 
+    def adapt(self, data: LabelledData) -> None:
+        """Prepare the model for new data, for example with vectors of words that it lacks.
+
+        Called before a trained model reads data. By default it does nothing.
+
+        Args:
+            data: the data that the model will read.
+        """
+
     @staticmethod
     def read_text(*texts: str) -> LabelledData:
         """Parse the text of one example.
@@ -187,6 +196,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         data = self.read_text(*texts)
         check_data(data, len(self.classes), "input")
+        self.adapt(data)
         prediction = predict_example(self, data, 0, self.config.test_num_slots)
         probabilities = dict(zip(self.classes, prediction.probabilities.tolist(), strict=True))
         best = max(probabilities, key=lambda name: probabilities[name])

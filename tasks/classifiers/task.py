@@ -49,7 +49,6 @@ class ClassifierTask(Generic[Config]):
         build_initial_model: builds the model to train from the configuration and the data, if its
             configuration alone does not determine it, for example because the vocabulary depends on the data.
         learning_rates: learning rates of submodules, by name, if they differ from `config.learning_rate`.
-        adapt_to_data: called before a trained model is applied to new data, for example to add word vectors.
         extra_accuracies: computes accuracies that need predictions on other data than the test examples;
             returns them as `accuracy_by` of the results. Gets a function that evaluates the model on a data
             set.
@@ -72,7 +71,6 @@ class ClassifierTask(Generic[Config]):
     report_confusion: bool = False
     build_initial_model: Callable[[Config, Splits], Classifier] | None = None
     learning_rates: Callable[[Config], Mapping[str, float]] | None = None
-    adapt_to_data: Callable[[Any, LabelledData], None] | None = None
     extra_accuracies: ExtraAccuracies[Config] | None = None
 
     def checkpoint(self, given: Path | None) -> Path:
@@ -197,9 +195,8 @@ class ClassifierTask(Generic[Config]):
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
         model = self.model_class.from_pretrained(start, config=config)
-        if self.adapt_to_data is not None:
-            for part in splits:
-                self.adapt_to_data(model, part)
+        for part in splits:
+            model.adapt(part)
         return model
 
     def _try_out(self, model: Classifier, data: LabelledData) -> None:

@@ -139,7 +139,7 @@ class ClassifierModel(Model):
         config = self.model.config
         if config.needs_trees and task == "sst":
             raise UserError(f"{name}: {config.model} needs the true tree of every sentence")
-        has_slots = config.model == "ordered-memory"
+        has_slots = "num_slots" not in config.unused
         super().__init__(name, task, (config.test_num_slots or config.num_slots) if has_slots else None)
 
     def check(self, texts: Texts) -> None:
@@ -150,9 +150,8 @@ class ClassifierModel(Model):
         if num_slots is not None and not 1 <= num_slots <= MOST_SLOTS:
             raise UserError(f"the number of slots must lie in 1..{MOST_SLOTS}, got {num_slots}")
         note = io.StringIO()
-        if self.classifier.adapt_to_data is not None:
-            with contextlib.redirect_stderr(note):
-                self.classifier.adapt_to_data(self.model, data)
+        with contextlib.redirect_stderr(note):
+            self.model.adapt(data)
         traces = example_traces(self.model, data, 0, num_slots or self.model.config.test_num_slots)
         return Reading(traces, note.getvalue())
 

@@ -249,8 +249,8 @@ def load(
         return Splits(_at_most(rest, max_train_length), *parts)
     if not 0 <= validation < len(rest):
         raise UserError(
-            f"--validation-size must be positive and below {len(rest)}, the number of lines of {TRAIN_FILE}, "
-            f"got {validation}"
+            f"--validation-size must be at least 0 and below {len(rest)}, the number of lines of "
+            f"{TRAIN_FILE}, got {validation}"
         )
     order = np.random.default_rng(seed).permutation(len(rest))
     train, held_out = (rest.select(np.sort(part)) for part in (order[validation:], order[:validation]))

@@ -171,7 +171,7 @@ def standard(
     rest = count - count // 10
     if not 0 <= validation < rest:
         raise UserError(
-            f"--validation-size must be positive and below {rest}, got {validation}: one tenth of the "
+            f"--validation-size must be at least 0 and below {rest}, got {validation}: one tenth of the "
             f"{count} expressions is test data"
         )
     drawn = generate(count, seed=seed)

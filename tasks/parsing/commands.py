@@ -286,7 +286,7 @@ def run_trees(config: TreesConfig) -> None:
         UserError: bad options, checkpoint or text.
     """
     config.check()
-    use_threads(config)
+    use_threads(config.threads)
     trained = load_with_distances(config.checkpoint)
     layers = layers_of(trained)
     (layer,) = _layers(layers[len(layers) // 2] if config.layer is None else config.layer, trained)

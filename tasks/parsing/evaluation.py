@@ -57,7 +57,7 @@ class Evaluation:
         return {"all": everything, "short": short} if short else {"all": everything}
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """For each sentence its words, true tree, distances and the trees of the model, as JSON values."""
+        """For each sentence its words, true tree, distances of all layers and trees, as JSON values."""
         of_model = {source: trees for source, trees in self.trees.items() if source.layer is not None}
         for i, sentence in enumerate(self.sentences):
             yield {

@@ -101,7 +101,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
         """
         check_at_least(1, self, "seeds", "jobs", "threads")
         if self.executor == "here":
-            check_threads(self)
+            check_threads(self.threads)
             unused = dict.fromkeys(("partition", "time", "gpus"), "without --executor slurm")
         else:
             unused = {"jobs": "with --executor slurm"}

@@ -66,7 +66,7 @@ class Estimator:
         """Whether the threads could be set. When first asked, this also says what takes the time."""
         print("timing a few training steps of each configuration", file=sys.stderr, flush=True)
         try:
-            use_threads(self)
+            use_threads(self.threads)
         except UserError:
             return False
         return True

@@ -29,7 +29,7 @@ class ResultsConfig:
                 same file.
         """
         check_different_files(self)
-        use_threads(self)
+        use_threads(self.threads)
         check_writable_file("--json", self.json)
 
     def write(self, results: Any) -> None:

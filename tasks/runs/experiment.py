@@ -45,7 +45,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     if main and not config.resume:
         run.check_free()
     if main:
-        use_threads(config, config.devices)
+        use_threads(config.threads, config.devices)
     trainer = None
     try:
         torch.manual_seed(config.seed)

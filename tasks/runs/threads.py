@@ -8,23 +8,21 @@ import sys
 import torch
 
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least
 
 
-def use_threads(options: object, processes: int = 1) -> None:
+def use_threads(threads: int | None, processes: int = 1) -> None:
     """Set the number of threads, and warn on standard error if there are fewer free cores.
 
     Threads that share a core wait for one another by spinning: on two cores, two programs with two threads
     each run many times slower than with one thread each.
 
     Args:
-        options: a dataclass with a field `threads`; None keeps PyTorch's number.
+        threads: number of threads; None keeps PyTorch's.
         processes: number of processes with that many threads each.
     Raises:
-        UserError: the machine has fewer cores than threads.
+        UserError: see `check_threads`.
     """
-    check_threads(options)
-    threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass with this field
+    check_threads(threads)
     cores = count_cores()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -40,14 +38,14 @@ def use_threads(options: object, processes: int = 1) -> None:
         )
 
 
-def check_threads(options: object) -> None:
-    """Raise a UserError if there are fewer cores than threads.
+def check_threads(threads: int | None) -> None:
+    """Raise a UserError if there are fewer cores than threads, or none.
 
     Args:
-        options: as for `use_threads`.
+        threads: number of threads; None is accepted.
     """
-    check_at_least(1, options, "threads")
-    threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass with this field
+    if threads is not None and threads < 1:
+        raise UserError(f"--threads must be at least 1, got {threads}")
     if threads is not None and threads > count_cores():
         raise UserError(f"--threads must be at most {count_cores()}, the number of cores, got {threads}")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
-from tasks.sst.contextual import ContextualEmbedding
-from tasks.sst.vectors import draw_vectors
+from tasks.sst.contextual import ContextualEmbedding, undo_escapes
+from tasks.sst.vectors import Vectors, draw_vectors, load_vectors
 
 EMBEDDING = "embedding"
 """The key of `describe` in the metadata of a checkpoint."""
@@ -30,8 +31,9 @@ WORDS = Path(__file__).with_name("pretrained") / "words.safetensors"
 class WordEmbedding(nn.Module):
     """A vector for each word of a vocabulary, frozen or learned. Words are compared in lower case.
 
-    A word that is not in the vocabulary gets a random vector that depends only on the word if vectors are
-    frozen, and the vector of the unknown word if they are learned.
+    A word that is not in the vocabulary gets a random vector if vectors are frozen, and the vector of the
+    unknown word if they are learned. The random vector depends on the word and on the deviation of the
+    vectors that the embedding began with.
 
     Args:
         vocabulary: distinct words in lower case.
@@ -47,6 +49,7 @@ class WordEmbedding(nn.Module):
         self.vocabulary = list(vocabulary)
         self._ids = {word: row for row, word in enumerate(self.vocabulary)}
         self.embedding_size, self.learned = size, learned
+        self._first_words = len(self.vocabulary)
         self.weight: Tensor
         if learned:
             self.weight = nn.Parameter(torch.randn(len(self.vocabulary) + 1, size))  # the last is unknown
@@ -77,7 +80,7 @@ class WordEmbedding(nn.Module):
         return list(dict.fromkeys(word.lower() for word in words if word.lower() not in self._ids))
 
     def extend(self, words: Sequence[str], vectors: Tensor) -> None:
-        """Add words to the vocabulary of a frozen embedding.
+        """Add words to the vocabulary of a frozen embedding. The vectors of other words stay the same.
 
         Args:
             words: n words that are not in the vocabulary.
@@ -86,6 +89,17 @@ class WordEmbedding(nn.Module):
         self._ids |= {word: row for row, word in enumerate(words, len(self.vocabulary))}
         self.vocabulary += words
         self.weight = torch.cat([self.weight, vectors.to(self.weight)])
+
+    def random_vectors(self, words: Sequence[str]) -> Tensor:
+        """The vectors of words that are not in the vocabulary of a frozen embedding.
+
+        Args:
+            words: n words in lower case.
+        Returns:
+            (n, E).
+        """
+        scale = self.weight[: self._first_words].std(0, correction=0)
+        return torch.from_numpy(draw_vectors(words, scale.cpu().numpy(), seed=0)).to(self.weight)
 
     def save_vectors(self) -> None:
         """Include frozen vectors in the state dict from now on, if they are not."""
@@ -97,14 +111,30 @@ class WordEmbedding(nn.Module):
         table, ids = self.weight, self._ids
         unknown = self.unknown(words)
         if unknown and not self.learned:
-            drawn = draw_vectors(unknown, table.std(0).cpu().numpy(), seed=0)
-            table = torch.cat([table, torch.from_numpy(drawn).to(table)])
+            table = torch.cat([table, self.random_vectors(unknown)])
             ids = ids | {word: row for row, word in enumerate(unknown, len(self.vocabulary))}
         rows = [ids.get(word, len(self.vocabulary)) for word in words]
         return table.index_select(0, torch.tensor(rows, device=table.device))
 
 
 Embedding = WordEmbedding | ContextualEmbedding
+
+
+def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
+    """Load the vectors of words as the treebank spells them (`-lrb-`) or else as in plain text (`(`).
+
+    Args:
+        names: names of files, or of vectors in an installed package.
+        words: in lower case.
+    Raises:
+        UserError: a file is missing or bad.
+    """
+    values, found = load_vectors(names, [*words, *map(undo_escapes, words)], seed=0)
+    count = len(words)
+    written = found[:count].any(axis=1, keepdims=True)
+    return Vectors(
+        np.where(written, values[:count], values[count:]), np.where(written, found[:count], found[count:])
+    )
 
 
 def describe(embedding: Embedding) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -22,7 +23,8 @@ from tasks.runs.options import check_text
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
-from tasks.sst.embedding import EMBEDDING, Embedding, WordEmbedding, describe, restore
+from tasks.sst.embedding import EMBEDDING, Embedding, WordEmbedding, describe, restore, treebank_vectors
+from tasks.sst.vectors import SHOWN_WORDS, coverage_text
 
 CLASSES = {
     2: ("- negative", "+ positive"),
@@ -97,6 +99,32 @@ class SentimentModel(Classifier):
         if not isinstance(self.embedding, WordEmbedding):
             return []
         return self.embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
+
+    def adapt(self, data: LabelledData) -> None:
+        """Add vectors for the words of new data, if the files of vectors still exist; name words without one.
+
+        See `Classifier.adapt`. The names are printed to stderr.
+        """
+        embedding, names = self.embedding, self.config.vectors
+        words = self.unknown_words(data)
+        if not words or not isinstance(embedding, WordEmbedding):
+            return
+        shown = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
+        if embedding.learned:
+            print(f"unknown words, which share one vector: {len(words):,} ({shown})", file=sys.stderr)
+            return
+        try:
+            vectors = treebank_vectors(names, words)
+            size = vectors.values.shape[1]
+            if size != embedding.embedding_size:
+                raise UserError(f"{' '.join(names)}: expected {embedding.embedding_size} numbers, got {size}")
+        except UserError as error:
+            print(f"words without a vector, which get a random one ({error}): {shown}", file=sys.stderr)
+            return
+        print(coverage_text(vectors, words, names), file=sys.stderr)
+        found = torch.from_numpy(vectors.found).any(dim=1, keepdim=True).to(embedding.weight.device)
+        values = torch.from_numpy(vectors.values).to(embedding.weight)
+        embedding.extend(words, torch.where(found, values, embedding.random_vectors(words)))
 
     @torch.inference_mode()
     def node_values(self, sentence: Sentence, tree: Tree | None) -> dict[Span, float]:

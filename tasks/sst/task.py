@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -13,16 +12,15 @@ from numpy.typing import NDArray
 from tasks.classifiers.classification import LabelledData, Splits
 from tasks.classifiers.evaluation import Evaluation, Masks, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
-from tasks.runs.errors import UserError
 from tasks.sst.config import PRESETS, SentimentConfig
-from tasks.sst.contextual import ContextualEmbedding, undo_escapes
+from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import PhraseData
 from tasks.sst.download import fetch
-from tasks.sst.embedding import WORDS, WordEmbedding
+from tasks.sst.embedding import WORDS, WordEmbedding, treebank_vectors
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
-from tasks.sst.vectors import SHOWN_WORDS, Vectors, coverage_text, load_vectors
+from tasks.sst.vectors import coverage_text
 
 PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
 """The trained models that come with the project, by number of classes."""
@@ -84,47 +82,11 @@ def _initial_model(config: SentimentConfig, splits: Splits) -> SentimentModel:
         learned = WordEmbedding(found[counts > 1].tolist(), config.embedding_size, learned=True)
         return SentimentModel(config, learned)
     vocabulary = sorted({word.lower() for part in parts for tree in part.trees for word in tree.words})
-    vectors = _vectors_of(config.vectors, vocabulary)
+    vectors = treebank_vectors(config.vectors, vocabulary)
     print(coverage_text(vectors, vocabulary, config.vectors), flush=True)
     embedding = WordEmbedding(vocabulary, vectors.values.shape[1])
     embedding.weight.copy_(torch.from_numpy(vectors.values))
     return SentimentModel(config, embedding)
-
-
-def _vectors_of(names: Sequence[str], vocabulary: Sequence[str]) -> Vectors:
-    """Load the vectors of words as the treebank spells them (`-lrb-`) or else as in plain text (`(`)."""
-    count = len(vocabulary)
-    values, found = load_vectors(names, [*vocabulary, *map(undo_escapes, vocabulary)], seed=0)
-    written = found[:count].any(axis=1, keepdims=True)
-    return Vectors(
-        np.where(written, values[:count], values[count:]), np.where(written, found[:count], found[count:])
-    )
-
-
-def _add_word_vectors(model: SentimentModel, data: LabelledData) -> None:
-    """Add vectors for the words of new data, if the files of vectors still exist; name words without one."""
-    embedding, config = model.embedding, model.config
-    if not isinstance(embedding, WordEmbedding):
-        return
-    words = model.unknown_words(data)
-    if not words:
-        return
-    shown = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
-    if embedding.learned:
-        print(f"unknown words, which share one vector: {len(words):,} ({shown})", file=sys.stderr)
-        return
-    try:
-        vectors = _vectors_of(config.vectors, words)
-        size = vectors.values.shape[1]
-        if size != embedding.embedding_size:
-            raise UserError(
-                f"{' '.join(config.vectors)}: expected {embedding.embedding_size} numbers, got {size}"
-            )
-    except UserError as error:
-        print(f"words without a vector, which get a random one ({error}): {shown}", file=sys.stderr)
-        return
-    print(coverage_text(vectors, words, config.vectors), file=sys.stderr)
-    embedding.extend(words, torch.from_numpy(vectors.values))
 
 
 def _groups(config: SentimentConfig, data: LabelledData) -> Mapping[str, Masks]:
@@ -181,6 +143,5 @@ SST = ClassifierTask(
     report_confusion=True,
     build_initial_model=_initial_model,
     learning_rates=lambda config: {"embedding": config.encoder_learning_rate} if config.fine_tune else {},
-    adapt_to_data=_add_word_vectors,
     extra_accuracies=_node_accuracies,
 )

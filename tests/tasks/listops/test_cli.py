@@ -236,7 +236,7 @@ def test_every_hard_test_can_be_named():
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2.0"),
         (["--max-minutes", "0"], "--max-minutes must be positive"),
         (["--backend", "fast"], "--backend must be one of"),
-        (["--validation-size", "300"], "--validation-size must be positive and below 270, got 300"),
+        (["--validation-size", "300"], "--validation-size must be at least 0 and below 270, got 300"),
         (["--max-train-length", "0"], "--max-train-length must be at least 1, got 0"),
         (["--backend", "magic"], "got 'magic'"),
         (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train_d20s.tsv"),

@@ -261,7 +261,7 @@ def test_impossible_requests_are_refused(arguments, complaint):
 
 @pytest.mark.parametrize("validation", [-1, 90])
 def test_validation_must_leave_something_to_train_on(validation):
-    with pytest.raises(ValueError, match=rf"must be positive and below 90, got {validation}"):
+    with pytest.raises(ValueError, match=rf"must be at least 0 and below 90, got {validation}"):
         generator.standard(0, count=100, validation=validation)
 
 
@@ -443,7 +443,7 @@ def test_load_reads_official_files(tmp_path, drawn):
     assert equal(short.train, splits.train.select(splits.train.lengths <= 20))
     assert equal(short.validation, splits.validation)
     assert not equal(data.load(tmp_path, seed=6, validation=50).validation, splits.validation)
-    with pytest.raises(ValueError, match="must be positive and below 300, the number of lines"):
+    with pytest.raises(ValueError, match="must be at least 0 and below 300, the number of lines"):
         data.load(tmp_path, seed=5, validation=300)
 
 

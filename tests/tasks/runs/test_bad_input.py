@@ -61,7 +61,7 @@ def message(capsys):
         (["--devices", "1000000"], "--devices must be at most"),
         (["--recompute-every", "0"], "--recompute-every must be at least 1, got 0"),
         (["--occupancy-threshold", "2"], "--occupancy-threshold must lie in [0, 1], got 2.0"),
-        (["--validation-size", "500"], "--validation-size must be positive and below 270, got 500"),
+        (["--validation-size", "500"], "--validation-size must be at least 0 and below 270, got 500"),
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--threads", "1000000"], "--threads must be at most"),
         (["--run-dir", "run\udcff"], "--run-dir: expected Unicode text, got '\\udcff' as character 4"),

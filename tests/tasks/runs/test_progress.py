@@ -176,7 +176,7 @@ def test_a_busy_machine_is_warned_of(monkeypatch, capsys, load, threads, warned)
     monkeypatch.setattr("tasks.runs.threads.os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("tasks.runs.threads.torch.get_num_threads", lambda: threads)
     monkeypatch.setattr("tasks.runs.threads.torch.set_num_threads", lambda number: None)
-    use_threads(TrainingConfig(threads=threads))
+    use_threads(threads)
     error = capsys.readouterr().err
     assert (error == "") if warned is None else (warned in error and error.count("\n") == 1)
 

@@ -184,7 +184,7 @@ def test_stats(capsys):
 
 
 def test_files_of_vectors(tmp_path, capsys):
-    words = ["film", "the", "is", "not", "good", "bad", "and", "but", "dull", "funny"]
+    words = ["film", "the", "is", "not", "good", "bad", "and", "but", "dull", "funny", "zany"]
     for name, size in (("a.txt", 3), ("b.txt", 2)):
         lines = [" ".join([word, *(str((len(word) * k) % 7 / 7) for k in range(size))]) for word in words]
         (tmp_path / name).write_text("\n".join(lines) + "\n")
@@ -194,7 +194,13 @@ def test_files_of_vectors(tmp_path, capsys):
     checkpoint = str(tmp_path / "run" / "best.safetensors")
     assert main(["predict", "a goood funny film", "--checkpoint", checkpoint]) == 0
     assert "random vectors: 1 (goood)" in capsys.readouterr().err
-    capsys.readouterr()
+    model = SentimentModel.from_pretrained(checkpoint)
+    random = model.embedding([["goood"]])
+    assert model.unknown_words(model.read_text("a goood zany film")) == ["goood", "zany"]
+    model.answer("a goood zany film")  # as `predict`, it looks for words in the files
+    assert "random vectors: 1 (goood)" in capsys.readouterr().err
+    assert torch.allclose(model.embedding([["zany"]])[0, 0], torch.tensor([0, 4, 1, 0, 4]) / 7)
+    assert torch.equal(model.embedding([["goood"]]), random)
     text = (tmp_path / "b.txt").read_text()
     (tmp_path / "b.txt").write_text("".join(f"{line} 1\n" for line in text.splitlines()))
     assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0

@@ -86,6 +86,7 @@ def test_words_without_a_vector():
     assert torch.equal(fixed([["baad", "goood"]])[0, 1], rows[0, 1])  # whatever else is unknown
     assert fixed.unknown(["Bad", "Baad", "baad"]) == ["baad"]
     fixed.extend(["baad"], torch.full((1, 4), 7.0))
+    assert torch.equal(fixed([["goood"]])[0, 0], rows[0, 1])  # whatever else is known
     assert fixed([["Baad", "bad"]])[0].tolist() == [[7, 7, 7, 7], [4, 5, 6, 7]]
     trained = WordEmbedding(["good", "bad"], 4, learned=True)
     rows = trained([["goood", "baad"]])
