@@ -16,7 +16,7 @@ from ordered_memory.tree_recovery import DECODINGS, VARIANTS, Decoding, from_dis
 from ordered_memory.trees import Tree, depth, spans
 from tasks.parsing.treebank import Sentence
 
-LABELS = ("ADJP", "NP", "PP", "INTJ", "VP", "SBAR")
+LABELS = ("ADJP", "ADVP", "NP", "PP", "INTJ", "VP", "SBAR")
 SHORT = 10
 """Maximum number of words of a short sentence, as in WSJ10."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ class ScoreConfig(ResultsConfig):
 
     trees: Annotated[Path, tyro.conf.Positional]
     """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )".
-    Either all trees have labels or none. Empty lines are skipped. Only the number of words is compared, since
-    parsers spell them differently."""
+    Either all trees have labels or none. Empty lines are skipped. The number of words must be that of the
+    treebank; their spelling may differ, but a warning is printed if most of them do."""
     treebank: Path
     """True trees, as for evaluate."""
     keep_punctuation: bool = False
@@ -74,28 +75,35 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
         UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
             names the line.
     """
-    trees = []
     read = _read_trees(path)
-    for (number, tree, words), sentence in zip(read, sentences, strict=False):
-        if words != len(sentence.words):
+    same = total = 0
+    for (number, _, words), sentence in zip(read, sentences, strict=False):
+        if len(words) != len(sentence.words):
             raise UserError(
                 f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
-                f"{sentence.where}, got {words} words"
+                f"{sentence.where}, got {len(words)} words"
             )
-        trees.append(tree)
+        same += sum(a.lower() == b.lower() for a, b in zip(words, sentence.words, strict=True))
+        total += len(words)
     if len(read) != len(sentences):
         raise UserError(
             f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(read):,}"
         )
-    return trees
+    if 2 * same < total:
+        print(
+            f"warning: {path}: {same:,} of {total:,} words are those of the treebank; are the sentences in "
+            "the same order?",
+            file=sys.stderr,
+        )
+    return [line.tree for line in read]
 
 
 class _Line(NamedTuple):
-    """The number of a line, its tree, and the number of its words."""
+    """The number of a line, its tree, and its words."""
 
     number: int
     tree: Tree
-    words: int
+    words: list[str]
 
 
 def _read_trees(path: Path) -> list[_Line]:
@@ -117,5 +125,5 @@ def _parse_lines(path: Path, labels: bool | None) -> list[_Line]:
             tree, words = from_brackets(line, labels)
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
-        found.append(_Line(number, tree, len(words)))
+        found.append(_Line(number, tree, words))
     return found

@@ -275,6 +275,14 @@ def test_trees_of_a_file_may_have_labels(directory, tmp_path):
     assert found[0] == found[1]
 
 
+def test_trees_over_other_words_are_warned_of(tmp_path, capsys):
+    (tmp_path / "gold.mrg").write_text("(S (NN a) (NN b))\n(S (NN c) (NN d))\n")
+    for text, warned in (("(A b)\n(c <unk>)", False), ("(c d)\n(a b)", True)):
+        (tmp_path / "trees.txt").write_text(text)
+        assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0
+        assert ("0 of 4 words are those of the treebank" in capsys.readouterr().err) == warned
+
+
 def test_a_labelled_sentence_of_one_word_is_read_as_the_others(tmp_path):
     (tmp_path / "gold.mrg").write_text("(S (NN a) (NN b))\n(NP (NN a))\n")
     (tmp_path / "trees.txt").write_text("(S (X a) (X b))\n(NP (X a))\n")

@@ -110,7 +110,15 @@ def test_recall_by_label_by_hand():
     ]
     predicted = [((0, 1), ((2, 3), 4)), ((0, 1), 2)]
     recall = label_recall(predicted, sentences)
-    assert recall == {"ADJP": None, "NP": 2 / 3, "PP": 0.0, "INTJ": None, "VP": 1.0, "SBAR": None}
+    assert recall == {
+        "ADJP": None,
+        "ADVP": None,
+        "NP": 2 / 3,
+        "PP": 0.0,
+        "INTJ": None,
+        "VP": 1.0,
+        "SBAR": None,
+    }
 
 
 def test_depths_by_hand():
