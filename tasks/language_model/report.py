@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -14,12 +15,16 @@ from tasks.language_model.reading import ABOUT, UNITS, layers_of, trace_sentence
 from tasks.language_model.samples import EMPTY, sample_sentences
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.reporting.tables import table
+from tasks.reporting.tables import table, wrap
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
 
-COLUMNS = ["text", "perplexity", "nats per word", "words"]
+COLUMNS = ["text", "perplexity", "of word frequencies", "nats per word", "words"]
+NO_CONTEXT = (
+    "The test perplexity is not below that of the word frequencies of the training text: the model has not "
+    "learned to use the words before, and its trees say nothing. Train longer."
+)
 
 
 def results_text(results: dict[str, Any]) -> str:
@@ -28,8 +33,14 @@ def results_text(results: dict[str, Any]) -> str:
     Args:
         results: the content of results.json.
     """
-    rows = [[part, f"{ppl:.2f}", f"{loss:.4f}", f"{words:,}"] for part, ppl, loss, words in _rows(results)]
-    return f"{results['parameters']:,} parameters\n{table(COLUMNS, rows)}"
+    rows = [
+        [part, f"{ppl:.2f}", "" if unigram is None else f"{unigram:.2f}", f"{loss:.4f}", f"{words:,}"]
+        for part, ppl, unigram, loss, words in _rows(results)
+    ]
+    lines = [f"{results['parameters']:,} parameters", table(COLUMNS, rows)]
+    if not _uses_context(results):
+        lines += wrap(NO_CONTEXT)
+    return "\n".join(lines)
 
 
 def write_run_report(
@@ -58,7 +69,9 @@ def write_run_report(
                 title="Perplexity",
                 columns=COLUMNS,
                 rows=_rows(results),
-                note="The end of each sentence counts as a word, and each text is read from start to end. "
+                note=("" if _uses_context(results) else f"{NO_CONTEXT} ")
+                + "Word frequencies: those of the training text, each word counted once more. The end of a "
+                "sentence counts as a word, and each text is read from start to end. "
                 f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
                 "parts that start without context.",
             )
@@ -92,6 +105,17 @@ def _traces(trained: Trained, validation: Tensor) -> list[Trace]:
 
 def _rows(results: dict[str, Any]) -> list[list[Any]]:
     return [
-        [part, *(results[f"{part}_{name}"] for name in ("perplexity", "loss", "tokens"))]
+        [
+            part,
+            *(
+                results.get(f"{part}_{name}")
+                for name in ("perplexity", "unigram_perplexity", "loss", "tokens")
+            ),
+        ]
         for part in ("validation", "test")
     ]
+
+
+def _uses_context(results: dict[str, Any]) -> bool:
+    """Whether the model is better than word frequencies; results of version 0.2.0 do not say."""
+    return bool(results["test_perplexity"] < results.get("test_unigram_perplexity", math.inf))

@@ -189,6 +189,23 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     return torch.cat(rows).t().flatten()[: len(text)]
 
 
+def unigram_losses(train: Tensor, text: Tensor, vocabulary_size: int) -> Tensor:
+    """Compute the loss of every word of a text under the word frequencies of the training text.
+
+    What a model that ignores all context can reach. Each word of the vocabulary counts once more than it
+    occurs.
+
+    Args:
+        train: word ids of the training text, (M,) int64.
+        text: word ids, (N,) int64.
+        vocabulary_size: number of words of the vocabulary.
+    Returns:
+        -log P(word) in nats, (N,) float64.
+    """
+    counts = torch.bincount(train, minlength=vocabulary_size).double() + 1
+    return -(counts / counts.sum()).log()[text]
+
+
 def perplexity(loss: float) -> float:
     """Compute exp(loss), clipped so that it is finite.
 
@@ -250,6 +267,8 @@ def _test(
     model.to(device)
     parts = {"validation": corpus.validation, "test": corpus.test}
     losses = {name: float(word_losses(model, text, config, 1).mean()) for name, text in parts.items()}
+    for name, text in parts.items():
+        losses[f"{name}_unigram"] = float(unigram_losses(corpus.train, text, len(corpus.vocabulary)).mean())
     results = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **{f"{name}_loss": loss for name, loss in losses.items()},

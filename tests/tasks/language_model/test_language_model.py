@@ -21,8 +21,16 @@ from tasks.language_model.corpus import encode_text, generate_splits, read_corpu
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, generate_pairs, generate_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.report import results_text
 from tasks.language_model.samples import LONGEST, sample_sentences
-from tasks.language_model.task import IGNORE_INDEX, LanguageModelling, TextBatch, bptt_segments, perplexity
+from tasks.language_model.task import (
+    IGNORE_INDEX,
+    LanguageModelling,
+    TextBatch,
+    bptt_segments,
+    perplexity,
+    unigram_losses,
+)
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.task import Shard
@@ -563,6 +571,25 @@ def test_another_kind_of_checkpoint(capsys):
     path = ROOT / "tasks" / "listops" / "pretrained.safetensors"
     assert main(["evaluate", "--checkpoint", str(path)]) == 2
     assert "not a checkpoint of a language model" in capsys.readouterr().err
+
+
+def test_the_perplexity_of_word_frequencies_by_hand():
+    losses = unigram_losses(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0]), 3)
+    assert torch.allclose(losses.exp(), torch.tensor([6 / 2, 6 / 1, 6 / 3]).double())
+
+
+@pytest.mark.parametrize(("reached", "warned"), [(40.0, False), (47.0, True), (48.0, True)])
+def test_a_model_that_is_no_better_than_word_frequencies_is_said_to_be(reached, warned):
+    results = {"parameters": 1} | {
+        f"{part}_{name}": value
+        for part in ("validation", "test")
+        for name, value in {"perplexity": reached, "loss": 3.8, "tokens": 9}.items()
+    }
+    assert "word frequencies of the training text" not in results_text(results)  # of version 0.2.0
+    results |= {"validation_unigram_perplexity": 47.0, "test_unigram_perplexity": 47.0}
+    text = results_text(results)
+    assert ("not below that of the word frequencies of the training text" in text) == warned
+    assert "47.00" in text
 
 
 def test_perplexity_stays_finite():
