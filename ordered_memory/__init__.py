@@ -8,12 +8,12 @@ from torch import nn
 from torch.serialization import add_safe_globals
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore, masked_attention
-from ordered_memory.backends.contract import OrderedMemoryState
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.cumulative import backward_mask, cumax, forward_mask
 from ordered_memory.direction import Direction
 from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
 from ordered_memory.serialization import register_named_tuples
+from ordered_memory.state import OrderedMemoryState
 
 __version__ = "0.2.0"
 
@@ -24,6 +24,7 @@ add_safe_globals(
         OrderedMemory,
         Direction,
         (Direction, "ordered_memory.layer.Direction"),  # its name in 0.2.0
+        (OrderedMemoryState, "ordered_memory.backends.contract.OrderedMemoryState"),  # its name in 0.2.0
         AdditiveScore,
         NormalizedScore,
         GatedRecursiveCell,

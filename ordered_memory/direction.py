@@ -10,11 +10,12 @@ from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import RunRecurrence, select_backend
-from ordered_memory.backends.contract import DropoutSampler, MemoryRecurrence, Modules, OrderedMemoryState
 from ordered_memory.cells import CELLS, check_cell
 from ordered_memory.checks import is_transformed
 from ordered_memory.initialization import reset_children
 from ordered_memory.memory import initial_state
+from ordered_memory.recurrence import DropoutSampler, MemoryRecurrence, Modules
+from ordered_memory.state import OrderedMemoryState
 
 
 class Direction(nn.Module):

@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import BACKENDS
-from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryState, check_state
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
@@ -25,6 +24,8 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.direction import Direction
+from ordered_memory.recurrence import MemoryRecurrence
+from ordered_memory.state import OrderedMemoryState, check_state
 
 
 class OrderedMemoryOutput(NamedTuple):

@@ -11,16 +11,10 @@ import torch
 from torch import Tensor
 
 from ordered_memory.attention import NO_SCORE_MASKS, masked_attention
-from ordered_memory.backends.contract import (
-    Masks,
-    MemoryRecurrence,
-    Modules,
-    OrderedMemoryState,
-    StepMasks,
-    check_state,
-)
 from ordered_memory.cells import NO_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
+from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules, StepMasks
+from ordered_memory.state import OrderedMemoryState, check_state
 
 
 def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemoryState:

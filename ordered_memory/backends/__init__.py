@@ -12,9 +12,10 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ordered_memory.backends import native, registry, sequence, triton
-from ordered_memory.backends.contract import MemoryRecurrence, Modules, OrderedMemoryState
 from ordered_memory.backends.registry import Backend, explain
 from ordered_memory.memory import run_recurrence
+from ordered_memory.recurrence import MemoryRecurrence, Modules
+from ordered_memory.state import OrderedMemoryState
 
 __all__ = ["BACKENDS", "RunRecurrence", "explain", "select_backend"]
 

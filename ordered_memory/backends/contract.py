@@ -1,10 +1,11 @@
-"""The interface that all backends of Ordered Memory implement.
+"""What the backends of Ordered Memory share.
 
-The definition (`ordered_memory.memory`) and the other backends (`native`, `sequence`, `triton`) import this
-file and never each other. A backend uses `module_checks.why_not` to find out whether it can replace the calls
-of the modules. It calls `prepare`, which checks the arguments, collects the weights and computes the queries;
-runs the loop over time on the resulting `Arguments`; and returns a `MemoryRecurrence`. Autograd
-differentiates through `prepare`, so a backend only computes the gradients of the `Arguments`.
+`native`, `sequence` and `triton` import this file and never each other. A backend takes the arguments of the
+definition (`ordered_memory.memory.run_recurrence`) and returns its result, whose types are those of
+`ordered_memory.recurrence` and `ordered_memory.state`. It uses `module_checks.why_not` to find out whether it
+can replace the calls of the modules. It calls `prepare`, which checks the arguments, collects the weights and
+computes the queries, and runs the loop over time on the resulting `Arguments`. Autograd differentiates
+through `prepare`, so a backend only computes the gradients of the `Arguments`.
 """
 
 from __future__ import annotations
@@ -17,96 +18,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.attention import OCCUPANCY_THRESHOLD, AdditiveScore, NormalizedScore, ScoreMasks
+from ordered_memory.attention import NormalizedScore
 from ordered_memory.backends.operators import needs_backward
-from ordered_memory.cells import CellMasks, GatedRecursiveCell, TreeRNNCell
-from ordered_memory.checks import autocast_dtype, check_device, check_dtype
+from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.checks import autocast_dtype
 from ordered_memory.dropout import apply_mask
+from ordered_memory.recurrence import DropoutSampler, Masks, Modules, StepMasks
+from ordered_memory.state import OrderedMemoryState, check_state
 
 NOISE_LEVELS = 1 << 16
 """Number of values of the noise that decides what is dropped: uniform integers, from -NOISE_LEVELS / 2 up."""
 DROP_NOTHING = -(1 << 20)
 """A level below all noise values."""
-
-
-class OrderedMemoryState(NamedTuple):
-    """The state between two time steps; all zeros before the first token.
-
-    Args:
-        memory: M, (B, N, D).
-        candidate: M̂, (B, N, D); its last slot is the output of the step.
-        occupancy: (B, N + 1), fractions in [0, 1]: (→π_1 … →π_N, 1) after any token, zeros before the first.
-    """
-
-    memory: Tensor
-    candidate: Tensor
-    occupancy: Tensor
-
-    def detach(self) -> OrderedMemoryState:
-        """Detach the state from the autograd graph, for truncated backpropagation through time."""
-        return OrderedMemoryState(*(tensor.detach() for tensor in self))
-
-
-class Modules(NamedTuple):
-    """The modules of one direction that act inside the loop over time.
-
-    Args:
-        score: maps x̃ (B, D), M̂ (B, N, D) and masks to a (B, N).
-        cell: composes a slot and the candidate of the slot above it.
-        norm: the LayerNorm that the input projection and the cell share.
-        threshold: an occupancy below this counts as 0.
-    """
-
-    score: AdditiveScore | NormalizedScore
-    cell: GatedRecursiveCell | TreeRNNCell
-    norm: nn.Module
-    threshold: float = OCCUPANCY_THRESHOLD
-
-
-class StepMasks(NamedTuple):
-    """The dropout masks of one time step; None where nothing is dropped."""
-
-    score: ScoreMasks | None = None
-    cell: CellMasks | None = None
-
-
-class DropoutSampler(NamedTuple):
-    """Draws dropout masks: a call with t draws the masks of step t from the global generator.
-
-    The definition calls it. The other backends draw masks of the same distribution in their own way, from a
-    seed that `prepare` draws from the global generator.
-
-    Args:
-        modules: the modules, which have the dropout probabilities.
-        like: x̃ of one step, (B, D).
-        num_slots: N.
-    """
-
-    modules: Modules
-    like: Tensor
-    num_slots: int
-
-    def __call__(self, t: int) -> StepMasks:
-        arguments = (len(self.like), self.num_slots, self.like)
-        return StepMasks(self.modules.score.draw_masks(*arguments), self.modules.cell.draw_masks(*arguments))
-
-
-Masks = Sequence[StepMasks | None] | DropoutSampler | None
-"""Dropout of a recurrence: the masks of each step, or a sampler that draws them, or None for no dropout."""
-
-
-class MemoryRecurrence(NamedTuple):
-    """The result of the loop over time.
-
-    Args:
-        output: M̂_N of every step, (T, B, D), zero at padded steps.
-        state: state after each sequence's last token.
-        attention: p of every step, (T, B, N), zero at padded steps.
-    """
-
-    output: Tensor
-    state: OrderedMemoryState
-    attention: Tensor
 
 
 class Weights(NamedTuple):
@@ -249,33 +172,6 @@ def prepare(
             key_epsilon=_epsilon(getattr(modules.score, "key_norm", None)),
             bfloat16=bfloat16,
         )
-
-
-def check_state(
-    state: OrderedMemoryState, batch: tuple[int, ...], num_slots: int, size: int, like: Tensor
-) -> None:
-    """Check that an initial state matches the inputs.
-
-    Args:
-        state: initial state.
-        batch: its leading axes, (B,) or (2, B) for both directions; without the batch axis () or (2,).
-        num_slots: N.
-        size: D.
-        like: the inputs, whose device and dtype are expected.
-    Raises:
-        ValueError: a tensor of the state has another shape, device or dtype.
-    """
-    slots = (*batch, num_slots, size)
-    shapes = {"memory": slots, "candidate": slots, "occupancy": (*batch, num_slots + 1)}
-    for name, shape in shapes.items():
-        tensor = getattr(state, name)
-        if tuple(tensor.shape) != shape:
-            raise ValueError(
-                f"state.{name} must have shape {shape} for these inputs and num_slots={num_slots}, got "
-                f"{tuple(tensor.shape)}"
-            )
-        check_device(f"state.{name}", tensor, like)
-        check_dtype(f"state.{name}", tensor, like)
 
 
 def _scaled_weights(modules: Modules, cell_factor: float, score_factor: float) -> Weights:

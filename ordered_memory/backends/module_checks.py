@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore
-from ordered_memory.backends.contract import Modules, OrderedMemoryState
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.checks import is_transformed
+from ordered_memory.recurrence import Modules
+from ordered_memory.state import OrderedMemoryState
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

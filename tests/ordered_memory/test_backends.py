@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, Backend, select_backend, sequence
-from ordered_memory.backends.contract import DropoutSampler, StepMasks
 from ordered_memory.memory import initial_state, run_recurrence
+from ordered_memory.recurrence import DropoutSampler, StepMasks
 from tests.tolerances import assert_close
 
 F64 = torch.float64

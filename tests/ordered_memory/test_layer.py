@@ -456,6 +456,17 @@ def test_a_layer_that_version_0_2_0_pickled_is_read():
     assert "ordered_memory.layer.Direction" in names
 
 
+def test_a_state_that_version_0_2_0_pickled_is_read(tmp_path, monkeypatch):
+    state = make()(X).state.detach()
+    monkeypatch.setattr(OrderedMemoryState, "__module__", "ordered_memory.backends.contract")
+    torch.save(state, tmp_path / "f")
+    data = pickle.dumps(state)
+    monkeypatch.undo()
+    for again in (torch.load(tmp_path / "f", weights_only=True), pickle.loads(data)):
+        assert type(again) is OrderedMemoryState
+        assert torch.equal(again.memory, state.memory)
+
+
 @pytest.mark.parametrize("lengths", [(5, 1), np.array([5, 1], dtype=np.uint8), torch.tensor([5, 1]).int()])
 def test_lengths_may_be_any_integers_on_the_host(lengths):
     layer = make()

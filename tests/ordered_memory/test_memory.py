@@ -6,8 +6,8 @@ import torch
 from torch.func import functional_call
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
-from ordered_memory.backends.contract import StepMasks
 from ordered_memory.memory import initial_state, run_recurrence, step
+from ordered_memory.recurrence import StepMasks
 from tests.oracle import run_sequence
 
 BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])

@@ -22,10 +22,10 @@ os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
 from ordered_memory.backends import contract, triton
-from ordered_memory.backends.contract import DropoutSampler, StepMasks
 from ordered_memory.backends.triton import kernels, kernels_backward
 from ordered_memory.cells import CellMasks
 from ordered_memory.memory import initial_state, run_recurrence
+from ordered_memory.recurrence import DropoutSampler, StepMasks
 from tests.tolerances import assert_close
 
 tl = pytest.importorskip("triton", minversion="3.6").language

@@ -22,20 +22,21 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
-from ordered_memory.backends.contract import MemoryRecurrence, OrderedMemoryState
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules
+from ordered_memory.state import OrderedMemoryState
 from ordered_memory.tracing import constant
 
 
 def run_recurrence(
     inputs: Tensor,
     state: OrderedMemoryState,
-    modules: contract.Modules,
+    modules: Modules,
     lengths: Tensor | None = None,
-    masks: contract.Masks = None,
+    masks: Masks = None,
 ) -> MemoryRecurrence:
     """A faster `ordered_memory.memory.run_recurrence`.
 
@@ -62,7 +63,7 @@ def run_recurrence(
     return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 
 
-def why_not(inputs: Tensor, modules: contract.Modules, state: OrderedMemoryState | None = None) -> str | None:
+def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:
     """Why this backend cannot run; see `ordered_memory.backends.module_checks.why_not`."""
     if inputs.device.type not in ("cpu", "meta"):
         return f"it runs on a CPU, the inputs are on {inputs.device.type}"

@@ -10,16 +10,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ordered_memory.backends.contract import (
-    Arguments,
-    MemoryRecurrence,
-    OrderedMemoryState,
-    Weights,
-)
+from ordered_memory.backends.contract import Arguments, Weights
 from ordered_memory.backends.operators import Implementation, Shapes
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.threads import run_team
+from ordered_memory.recurrence import MemoryRecurrence
+from ordered_memory.state import OrderedMemoryState
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 SMALL = 1 << 18

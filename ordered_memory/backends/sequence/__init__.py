@@ -20,11 +20,13 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
-from ordered_memory.backends.contract import Arguments, Masks, MemoryRecurrence, Modules, OrderedMemoryState
+from ordered_memory.backends.contract import Arguments
 from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
 from ordered_memory.checks import is_jit_tracing
+from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules
+from ordered_memory.state import OrderedMemoryState
 from ordered_memory.tracing import untraced
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ordered_memory.backends.contract import OrderedMemoryState, Weights
+from ordered_memory.backends.contract import Weights
 from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
 from ordered_memory.backends.sequence.layout import dense_layout
@@ -25,6 +25,7 @@ from ordered_memory.backends.sequence.step import (
     forward_step,
     halves,
 )
+from ordered_memory.state import OrderedMemoryState
 
 Value = TypeVar("Value", Tensor, Tensor | None)
 

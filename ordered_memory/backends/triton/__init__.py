@@ -21,19 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
-from ordered_memory.backends.contract import (
-    NOISE_LEVELS,
-    Dropout,
-    Masks,
-    MemoryRecurrence,
-    Modules,
-    OrderedMemoryState,
-    Weights,
-)
+from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights
 from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules
+from ordered_memory.state import OrderedMemoryState
 from ordered_memory.tracing import untraced
 
 SMALLEST, LARGEST = 16, 512
