@@ -100,7 +100,7 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
     return torch.sigmoid(output_gate) * torch.tanh(cell), cell, master
 
 
-class Recurrence(NamedTuple):
+class RecurrenceOutput(NamedTuple):
     """The results of the loop over time, for P packed tokens.
 
     Args:
@@ -139,7 +139,7 @@ def run_recurrence(
     hidden: Tensor,
     cell: Tensor,
     chunk_size: int,
-) -> Recurrence:
+) -> RecurrenceOutput:
     """The loop over time: `step` on W x_t + U h_{t-1} + b for every token.
 
     Tokens are packed as in PackedSequence: all tokens of the first step, then those of the second, …. Within
@@ -178,7 +178,7 @@ def run_recurrence(
     ended.append((hidden, cell))
     last_hidden, last_cell = (torch.cat(parts) for parts in zip(*reversed(ended), strict=True))
     forget, write = (torch.cat(parts) for parts in zip(*distances, strict=True))
-    return Recurrence(torch.cat(outputs), last_hidden, last_cell, forget, write)
+    return RecurrenceOutput(torch.cat(outputs), last_hidden, last_cell, forget, write)
 
 
 def _sizes(batch_sizes: Sequence[int] | Tensor, tokens: int, sequences: int) -> list[int]:

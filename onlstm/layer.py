@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import BACKENDS, select_backend
-from onlstm.functional import Recurrence, Weights
+from onlstm.functional import RecurrenceOutput, Weights
 from onlstm.parameters import (
     State,
     check_pair,
@@ -299,7 +299,7 @@ class ONLSTM(nn.Module):
 
     def _run_direction(
         self, suffix: str, tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor
-    ) -> Recurrence:
+    ) -> RecurrenceOutput:
         """Run one direction of one layer."""
         bias = None
         if self.bias:

@@ -14,7 +14,7 @@ from ordered_memory.cells import CELLS, check_cell
 from ordered_memory.checks import is_transformed
 from ordered_memory.initialization import reset_children
 from ordered_memory.memory import initial_state
-from ordered_memory.recurrence import DropoutSampler, MemoryRecurrence, Modules
+from ordered_memory.recurrence import DropoutSampler, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
 
@@ -66,7 +66,7 @@ class Direction(nn.Module):
         num_slots: int,
         backend: str,
         recompute_every: int | None,
-    ) -> MemoryRecurrence:
+    ) -> RecurrenceOutput:
         """Read a batch of sequences.
 
         Args:
@@ -106,7 +106,7 @@ class Direction(nn.Module):
             result = run(projected, state, modules, lengths, masks)
         if self.reverse:
             output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
-            result = MemoryRecurrence(output, result.state, attention)
+            result = RecurrenceOutput(output, result.state, attention)
         return result
 
     def recurrent_modules(self) -> Modules:
@@ -135,7 +135,7 @@ def _run_checkpointed(
     modules: Modules,
     lengths: Tensor | None,
     masks: DropoutSampler | None,
-) -> MemoryRecurrence:
+) -> RecurrenceOutput:
     """Run the recurrence in segments of time steps, each with a gradient checkpoint at its start."""
     outputs, attention = [], []
     # `checkpoint` does not detect that the caller changes the state in place before the backward pass.
@@ -147,7 +147,7 @@ def _run_checkpointed(
         state = result.state
         outputs.append(result.output)
         attention.append(result.attention)
-    return MemoryRecurrence(torch.cat(outputs), state, torch.cat(attention))
+    return RecurrenceOutput(torch.cat(outputs), state, torch.cat(attention))
 
 
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:

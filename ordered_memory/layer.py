@@ -24,7 +24,7 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.direction import Direction
-from ordered_memory.recurrence import MemoryRecurrence
+from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState, check_state
 
 
@@ -251,7 +251,7 @@ class OrderedMemory(nn.Module):
         ]
         return self._assemble(results)
 
-    def _assemble(self, results: list[MemoryRecurrence]) -> OrderedMemoryOutput:
+    def _assemble(self, results: list[RecurrenceOutput]) -> OrderedMemoryOutput:
         """Combine the results of all directions, in the caller's layout."""
         output = torch.cat([result.output for result in results], dim=-1)
         if self.bidirectional:

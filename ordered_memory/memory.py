@@ -13,7 +13,7 @@ from torch import Tensor
 from ordered_memory.attention import NO_SCORE_MASKS, masked_attention
 from ordered_memory.cells import NO_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
-from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules, StepMasks
+from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
 
 
@@ -81,7 +81,7 @@ def run_recurrence(
     modules: Modules,
     lengths: Tensor | None = None,
     masks: Masks = None,
-) -> MemoryRecurrence:
+) -> RecurrenceOutput:
     """Read whole sequences, one time step after the other. Every backend must give the same results.
 
     A step past the end of a sequence leaves its state unchanged, and its output is zero.
@@ -112,7 +112,7 @@ def run_recurrence(
         state = new_state
         outputs.append(output)
         attention.append(p)
-    return MemoryRecurrence(torch.stack(outputs), state, torch.stack(attention))
+    return RecurrenceOutput(torch.stack(outputs), state, torch.stack(attention))
 
 
 def _where_running(running: Tensor, new: Tensor, old: Tensor | None = None) -> Tensor:

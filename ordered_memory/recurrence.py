@@ -63,7 +63,7 @@ Masks = Sequence[StepMasks | None] | DropoutSampler | None
 """Dropout of a recurrence: the masks of each step, or a sampler that draws them, or None for no dropout."""
 
 
-class MemoryRecurrence(NamedTuple):
+class RecurrenceOutput(NamedTuple):
     """The result of the loop over time.
 
     Args:

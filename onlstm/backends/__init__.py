@@ -11,11 +11,11 @@ from collections.abc import Callable
 from torch import Tensor
 
 from onlstm.backends import native, sequence, triton_steps
-from onlstm.functional import Recurrence, Weights, run_recurrence
+from onlstm.functional import RecurrenceOutput, Weights, run_recurrence
 from ordered_memory.backends import registry
 from ordered_memory.backends.registry import Backend
 
-RunRecurrence = Callable[..., Recurrence]
+RunRecurrence = Callable[..., RecurrenceOutput]
 
 BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "native": Backend(native.run_recurrence, native.why_not),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onlstm.functional import Recurrence, Weights
+from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends import operators
 from ordered_memory.checks import autocast_dtype, check_device, check_dtype, is_transformed
 
@@ -51,13 +51,13 @@ class Implementation(operators.Implementation):
     """Base class of the implementations of ON-LSTM."""
 
     inputs_type = Inputs
-    results_type = Recurrence
+    results_type = RecurrenceOutput
     results_for_backward = ("output",)
     differentiable = ("tokens", "weight_ih", "weight_hh", "bias", "hidden", "cell")
 
-    def new_results(self, inputs: Inputs) -> Recurrence:
+    def new_results(self, inputs: Inputs) -> RecurrenceOutput:
         new, tokens, state = inputs.tokens.new_empty, inputs.tokens.shape[0], inputs.hidden.shape
-        return Recurrence(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
+        return RecurrenceOutput(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
 
     def check(self, inputs: Inputs) -> None:
         sizes: list[int] = inputs.batch_sizes.tolist()
@@ -94,7 +94,7 @@ def run(
     hidden: Tensor,
     cell: Tensor,
     chunk_size: int,
-) -> Recurrence:
+) -> RecurrenceOutput:
     """Run the recurrence as an operator; see `onlstm.functional.run_recurrence` for the other arguments.
 
     Args:
@@ -110,7 +110,7 @@ def run(
     with contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
         keep = operators.needs_backward(tensors)
-        return Recurrence(*operator(*tensors, chunk_size, bfloat16, keep)[:5])
+        return RecurrenceOutput(*operator(*tensors, chunk_size, bfloat16, keep)[:5])
 
 
 def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk_size: int) -> None:

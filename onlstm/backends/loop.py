@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onlstm.backends import contract
 from onlstm.backends.contract import Implementation, Inputs, previous_steps
-from onlstm.functional import MasterGates, Recurrence
+from onlstm.functional import MasterGates, RecurrenceOutput
 from ordered_memory.backends.operators import Shapes
 
 
@@ -79,7 +79,7 @@ class Loop(Implementation):
         shapes = ((tokens, 4 * size), (tokens, 2, rows // 2 - 2 * size), (tokens, size))
         return [(shape, dtype) for shape in shapes]
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
+    def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
         gates = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
@@ -90,7 +90,7 @@ class Loop(Implementation):
             units = torch.addmm(gates[here], _before(hidden, output, step), transposed)
             self.forward_step(units, _before(cell, saved.cells, step), saved.rows(here), output[here])
         last_hidden, last_cell = _last(hidden, output, sizes), _last(cell, saved.cells, sizes)
-        result = Recurrence(output, last_hidden, last_cell, *master_gates(saved.softmax).distances())
+        result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates(saved.softmax).distances())
         return result, list(saved) if keep else []
 
     def backward(

@@ -14,12 +14,12 @@ from torch import Tensor
 from ordered_memory.backends import native, registry, sequence, triton
 from ordered_memory.backends.registry import Backend, explain
 from ordered_memory.memory import run_recurrence
-from ordered_memory.recurrence import MemoryRecurrence, Modules
+from ordered_memory.recurrence import Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
 __all__ = ["BACKENDS", "RunRecurrence", "explain", "select_backend"]
 
-RunRecurrence = Callable[..., MemoryRecurrence]
+RunRecurrence = Callable[..., RecurrenceOutput]
 
 BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "native": Backend(native.run_recurrence, native.why_not),

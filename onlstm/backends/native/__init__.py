@@ -24,7 +24,7 @@ from torch import Tensor
 
 from onlstm.backends import contract
 from onlstm.backends.contract import Implementation, Inputs
-from onlstm.functional import Recurrence, Weights
+from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
@@ -70,7 +70,7 @@ class _Native(Implementation):
         per_token = [((tokens, width), dtype) for width in (rows, rows - 4 * size, size)]
         return [*per_token, ((), torch.int64)]
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[Recurrence, list[Tensor]]:
+    def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         rows, size = inputs.weight_hh.shape
         work, masters = sizes[0] * rows * size, size // inputs.chunk_size

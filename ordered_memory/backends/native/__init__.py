@@ -26,7 +26,7 @@ from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules
+from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 from ordered_memory.tracing import constant
 
@@ -37,7 +37,7 @@ def run_recurrence(
     modules: Modules,
     lengths: Tensor | None = None,
     masks: Masks = None,
-) -> MemoryRecurrence:
+) -> RecurrenceOutput:
     """A faster `ordered_memory.memory.run_recurrence`.
 
     Dropout masks differ from those of the definition with the same seed.
@@ -60,7 +60,7 @@ def run_recurrence(
     shares = min(_num_threads(), inputs.shape[1])
     *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_grad())
     output, memory, candidate, occupancy, attention = results
-    return MemoryRecurrence(output, OrderedMemoryState(memory, candidate, occupancy), attention)
+    return RecurrenceOutput(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 
 
 def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:

@@ -15,7 +15,7 @@ from ordered_memory.backends.operators import Implementation, Shapes
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.threads import run_team
-from ordered_memory.recurrence import MemoryRecurrence
+from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
 SOURCE = Path(__file__).with_name("recurrence.c")
@@ -82,15 +82,15 @@ class NativeImplementation(Implementation):
     """
 
     inputs_type = Inputs
-    results_type = MemoryRecurrence
+    results_type = RecurrenceOutput
     results_for_backward = ("output", "attention")
     differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
 
-    def new_results(self, inputs: Inputs) -> MemoryRecurrence:
+    def new_results(self, inputs: Inputs) -> RecurrenceOutput:
         x, state = inputs.arguments.inputs, inputs.arguments.state
         final = OrderedMemoryState(*(t.clone(memory_format=torch.contiguous_format) for t in state))
         attention = x.new_zeros(*x.shape[:2], state.memory.shape[1])
-        return MemoryRecurrence(x.new_zeros(x.shape), final, attention)
+        return RecurrenceOutput(x.new_zeros(x.shape), final, attention)
 
     def saved_shapes(self, inputs: Inputs) -> Shapes:
         (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
@@ -103,7 +103,7 @@ class NativeImplementation(Implementation):
     def check(self, inputs: Inputs) -> None:
         _check(inputs.arguments)
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[MemoryRecurrence, list[Tensor]]:
+    def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         results = self.new_results(inputs)
         (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
         first_active = torch.zeros(active_shape, dtype=dtype, device="cpu")

@@ -25,7 +25,7 @@ from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
 from ordered_memory.checks import is_jit_tracing
-from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules
+from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 from ordered_memory.tracing import untraced
 
@@ -49,7 +49,7 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: Masks = None,
     active_only: bool | None = None,
-) -> MemoryRecurrence:
+) -> RecurrenceOutput:
     """A faster `ordered_memory.memory.run_recurrence`.
 
     Dropout masks differ from those of the definition with the same seed; they are drawn for active slots
@@ -70,12 +70,12 @@ def run_recurrence(
         return _run(arguments, inputs.device.type == "cpu" if active_only is None else active_only)
 
 
-def _run(arguments: Arguments, active_only: bool) -> MemoryRecurrence:
+def _run(arguments: Arguments, active_only: bool) -> RecurrenceOutput:
     inputs, state = arguments.inputs, arguments.state
     order, batch_sizes, token = _packing(inputs, arguments.lengths)
     if not batch_sizes:
         attention = inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1])
-        return MemoryRecurrence(torch.zeros_like(inputs), state, attention)
+        return RecurrenceOutput(torch.zeros_like(inputs), state, attention)
     tokens, queries = (t.flatten(0, 1).index_select(0, token) for t in (inputs, arguments.queries))
     plan = RecurrencePlan(
         batch_sizes=batch_sizes,
@@ -111,7 +111,7 @@ def _packing(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int],
     return order.to(inputs.device), batch_sizes, token.to(inputs.device)
 
 
-def _unpack(result: Packed[Tensor], order: Tensor, token: Tensor, inputs: Tensor) -> MemoryRecurrence:
+def _unpack(result: Packed[Tensor], order: Tensor, token: Tensor, inputs: Tensor) -> RecurrenceOutput:
     """Convert results to the layout of the definition: padded, sequences in the order of the batch."""
     steps, batch_size = inputs.shape[:2]
 
@@ -122,4 +122,4 @@ def _unpack(result: Packed[Tensor], order: Tensor, token: Tensor, inputs: Tensor
     rank = torch.empty_like(order)
     rank[order] = torch.arange(batch_size, device=order.device)
     state = OrderedMemoryState(*(tensor.index_select(0, rank) for tensor in result[2:]))
-    return MemoryRecurrence(padded(result.output), state, padded(result.attention))
+    return RecurrenceOutput(padded(result.output), state, padded(result.attention))

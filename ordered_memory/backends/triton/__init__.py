@@ -26,7 +26,7 @@ from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.recurrence import Masks, MemoryRecurrence, Modules
+from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 from ordered_memory.tracing import untraced
 
@@ -55,7 +55,7 @@ def run_recurrence(
     modules: Modules,
     lengths: Tensor | None = None,
     masks: Masks = None,
-) -> MemoryRecurrence:
+) -> RecurrenceOutput:
     """`ordered_memory.memory.run_recurrence` with the loop over time inside one kernel.
 
     Matrix products have bfloat16 operands under bfloat16 autocast, else TensorFloat-32 operands if
@@ -93,7 +93,7 @@ def run_recurrence(
         *_padded_weights(arguments.weights, size, width),
     )
     final = OrderedMemoryState(memory[..., :size], candidate[..., :size], occupancy)
-    return MemoryRecurrence(output[..., :size], final, attention)
+    return RecurrenceOutput(output[..., :size], final, attention)
 
 
 class _Settings(NamedTuple):
