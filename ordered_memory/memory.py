@@ -13,7 +13,7 @@ from torch import Tensor
 from ordered_memory.attention import NO_SCORE_MASKS, masked_attention
 from ordered_memory.cells import NO_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
-from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput, StepMasks
+from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
 
 
@@ -100,7 +100,9 @@ def run_recurrence(
     check_state(state, inputs.shape[1:2], state.memory.shape[1], inputs.shape[2], inputs)
     outputs, attention = [], []
     for t, x in enumerate(inputs):
-        step_masks = masks(t) if callable(masks) else masks[t] if masks is not None else None
+        step_masks = None
+        if masks is not None:
+            step_masks = masks(t) if isinstance(masks, DropoutSampler) else masks[t]
         new_state, p = step(x, state, modules, step_masks)
         output = new_state.candidate[:, -1]
         if lengths is not None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -38,7 +39,8 @@ class StepMasks(NamedTuple):
     cell: CellMasks | None = None
 
 
-class DropoutSampler(NamedTuple):
+@dataclass(frozen=True)
+class DropoutSampler:
     """Draws dropout masks: a call with t draws the masks of step t from the global generator.
 
     The definition calls it. The other backends draw masks of the same distribution in their own way, from a
