@@ -24,12 +24,12 @@ from torch import Tensor
 
 from onlstm.backends import contract
 from onlstm.backends.contract import Implementation, Inputs
+from onlstm.backends.products import multiply
 from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.processor import warn_float32_products
-from ordered_memory.backends.runtime.products import multiply
 from ordered_memory.backends.runtime.threads import run_team
 from ordered_memory.tracing import constant
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ordered_memory.backends.runtime import products
+from onlstm.backends import products
 from tests.equality import assert_close
 
 
