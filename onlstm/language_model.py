@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from ordered_memory.hub import HubMixin
 from ordered_memory.serialization import register_named_tuples
 
 Recurrent = Literal["onlstm", "lstm"]
+RECURRENT: tuple[Recurrent, ...] = get_args(Recurrent)
 
 
 class LanguageModelOutput(NamedTuple):
@@ -203,8 +204,7 @@ class LanguageModel(LanguageModelBase):
         backend: str = "auto",
         vocabulary: Sequence[str] | None = None,
     ) -> None:
-        if recurrent not in ("onlstm", "lstm"):
-            raise ValueError(f"recurrent must be 'onlstm' or 'lstm', got {recurrent!r}")
+        check_name("recurrent", recurrent, RECURRENT)
         check_positive(
             vocabulary_size=vocabulary_size,
             embedding_size=embedding_size,

@@ -180,7 +180,7 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
         ValueError: any other value.
     """
     if value not in known:
-        raise ValueError(f"{argument} must be one of {list(known)}, got {value!r}")
+        raise ValueError(f"{argument} must be one of {', '.join(known)}, got {value!r}")
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
+from ordered_memory.checks import check_name
 from ordered_memory.trees import Span, Tree, leaves, spans
 
 Level = Literal["corpus", "sentence"]
@@ -246,8 +247,7 @@ def _read_tree(tree: Tree, name: str) -> _Spans:
 
 def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Convention) -> SpanF1:
     level, whole_sentence = convention
-    if level not in LEVELS:
-        raise ValueError(f"expected level to be one of {', '.join(LEVELS)}, got {level!r}")
+    check_name("level", level, LEVELS)
     if len(predicted) != len(gold):
         raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")
     if not gold:

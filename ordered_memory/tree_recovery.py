@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_tensor, sequence_lengths
+from ordered_memory.checks import check_name, check_tensor, sequence_lengths
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
@@ -108,8 +108,8 @@ def from_attention(
     Raises:
         TypeError: the attention is not a tensor.
         ValueError: the attention has other axes, the lengths do not fit it, or the direction is unknown; or
-            the attention within a sequence is NaN, or zero as in the padding, because `lengths` or
-            `batch_first` differs from the layer's.
+            the attention within a sequence is NaN, or zero as in the padding, because `lengths`,
+            `batch_first` or `direction` differs from the layer's.
     Example:
         >>> attention = torch.eye(3)[[2, 2, 2]].unsqueeze(0)  # one sequence of three tokens
         >>> from_attention(attention, batch_first=True)
@@ -139,7 +139,8 @@ def from_attention(
         if not all(inside):
             raise ValueError(
                 f"expected attention inside every sequence, got zeros at token {first + inside.index(False)} "
-                f"of sequence {i}, whose length is {size}: check lengths and batch_first (here {batch_first})"
+                f"of sequence {i}, whose length is {size}: check lengths, batch_first (here {batch_first}) "
+                f"and direction (here {direction})"
             )
         if any(undefined[i][:size]):
             token = undefined[i].index(True)
@@ -180,7 +181,7 @@ def from_distances(
         >>> [from_distances(d, decoding=decoding, batch_first=True)[0] for decoding in DECODINGS]
         [(0, (1, 2)), ((0, 1), 2), ((0, 1), 2)]
     """
-    _check_one_of("decoding", decoding, DECODINGS)
+    check_name("decoding", decoding, DECODINGS)
     check_direction(direction)
     check_tensor("distances", distances, "of one layer: its `distances.forget[i]`")
     if distances.dim() != 2:
@@ -235,7 +236,7 @@ def check_direction(direction: str) -> None:
     Raises:
         ValueError: neither "forward" nor "backward".
     """
-    _check_one_of("direction", direction, DIRECTIONS)
+    check_name("direction", direction, DIRECTIONS)
 
 
 def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
@@ -258,7 +259,7 @@ def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
         ((0, (1, 2)), ((0, 1), 2))
     """
     d = np.array([float(distance) for distance in _one_per_token(distances, "distances")])
-    _check_one_of("variant", variant, VARIANTS)
+    check_name("variant", variant, VARIANTS)
     if not d.size or np.isnan(d).any():
         raise ValueError(
             f"expected distances to be one number for each token, got {reprlib.repr(d.tolist())}"
@@ -310,11 +311,6 @@ def _mirror(tree: Tree) -> Tree:
         return tuple(reversed(parts))
 
     return fold(tree, leaf, join)
-
-
-def _check_one_of(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"expected {name} to be one of {', '.join(known)}, got {value!r}")
 
 
 def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:

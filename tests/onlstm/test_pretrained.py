@@ -97,6 +97,11 @@ def test_an_unreachable_hub_is_an_os_error(monkeypatch):
         LanguageModel.from_pretrained("nobody/nothing")
 
 
+def test_the_kind_of_layer_is_one_of_two():
+    with pytest.raises(ValueError, match="recurrent must be one of onlstm, lstm, got 'gru'"):
+        LanguageModel(3, 4, 6, 2, recurrent="gru")
+
+
 @pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("training", [False, True])
 def test_an_lstm_refuses_a_state_of_another_batch_size(batch_size, training):

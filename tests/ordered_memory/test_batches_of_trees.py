@@ -60,6 +60,8 @@ def test_another_layout_or_missing_lengths_are_seen(batch_first, lengths):
     if lengths is not None:
         with pytest.raises(ValueError, match=r"got zeros at token 1 of sequence 1, whose length is 9"):
             recovery.from_attention(attention, batch_first=batch_first)
+    with pytest.raises(ValueError, match=r"got zeros at token 0 .* and direction \(here backward\)"):
+        recovery.from_attention(attention, lengths, batch_first=batch_first, direction="backward")
 
 
 @pytest.mark.parametrize("decoding", recovery.DECODINGS)
@@ -97,14 +99,14 @@ def test_distances_of_a_layer_give_trees_sequence_by_sequence(batch_first, decod
         ),
         (
             lambda d: recovery.from_distances(d, decoding="cky", direction="up"),
-            "direction to be one of forward, backward, got 'up'",
+            "direction must be one of forward, backward, got 'up'",
         ),
         (lambda d: recovery.from_distances(d, [3], decoding="cky"), "each of 2 sequences, got 1"),
         (
             lambda d: recovery.from_distances(d + 1j, decoding="prpn"),
             "distances to be real, got torch.complex",
         ),
-        (lambda d: recovery.from_attention(d[..., None], direction="up"), "direction to be one of"),
+        (lambda d: recovery.from_attention(d[..., None], direction="up"), "direction must be one of"),
         (lambda d: recovery.from_attention(torch.ones(3, 2, 2, 2)), "got shape"),
     ],
 )

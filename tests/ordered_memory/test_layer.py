@@ -280,8 +280,8 @@ def test_the_layer_itself_breaks_no_graph(lengths):
         ({"input_size": 0}, "input_size must be"),
         ({"cell_dropout": 1.5}, "cell_dropout must lie in [0, 1], got 1.5"),
         ({"attention_dropout": -0.1}, "attention_dropout must lie in [0, 1]"),
-        ({"score": "dot"}, "score must be one of ['additive', 'normalized'], got 'dot'"),
-        ({"cell": "lstm"}, "cell must be one of ['gated', 'tree-rnn'], got 'lstm'"),
+        ({"score": "dot"}, "score must be one of additive, normalized, got 'dot'"),
+        ({"cell": "lstm"}, "cell must be one of gated, tree-rnn, got 'lstm'"),
         ({"backend": "magic"}, "backend must be one of"),
     ],
 )

@@ -261,7 +261,7 @@ def test_an_unknown_direction_is_refused() -> None:
         functools.partial(empty_trace, ["a", "b", "c"]),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match="direction to be one of forward, backward, got 'bacward'"):
+        with pytest.raises(ValueError, match="direction must be one of forward, backward, got 'bacward'"):
             call(direction="bacward")
 
 
