@@ -6,7 +6,6 @@ gate, L layers, D directions.
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any, NamedTuple, NoReturn
 
@@ -35,6 +34,7 @@ from ordered_memory.checks import (
     check_name,
     check_sequences,
 )
+from ordered_memory.representation import constructor_arguments
 
 
 class Distances(NamedTuple):
@@ -248,13 +248,7 @@ class ONLSTM(nn.Module):
         return (output, state, found) if distances else (output, state)
 
     def extra_repr(self) -> str:
-        arguments = inspect.signature(ONLSTM).parameters.values()
-        changed = [
-            f"{one.name}={value!r}"
-            for one in arguments
-            if one.default is not one.empty and (value := getattr(self, one.name, one.default)) != one.default
-        ]
-        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+        return constructor_arguments(self, ONLSTM)
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("ONLSTM cannot be compiled by torch.jit.script; use torch.compile")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -25,6 +24,7 @@ from ordered_memory.checks import (
 )
 from ordered_memory.direction import Direction
 from ordered_memory.recurrence import RecurrenceOutput
+from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
 
 
@@ -209,13 +209,7 @@ class OrderedMemory(nn.Module):
         return self._forward_padded(x, state, lengths, num_slots)
 
     def extra_repr(self) -> str:
-        arguments = inspect.signature(OrderedMemory).parameters.values()
-        changed = [
-            f"{one.name}={value!r}"
-            for one in arguments
-            if one.default is not one.empty and (value := getattr(self, one.name, one.default)) != one.default
-        ]
-        return ", ".join([f"{self.input_size}, {self.slot_size}, {self.num_slots}", *changed])
+        return constructor_arguments(self, OrderedMemory)
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("OrderedMemory cannot be compiled by torch.jit.script; use torch.compile")
