@@ -227,12 +227,12 @@ CELLS: dict[str, type[GatedRecursiveCell] | type[TreeRNNCell]] = {
 
 
 def check_cell(cell: nn.Module) -> None:
-    """Check that a layer calls what a cell computes.
+    """Check that a custom cell overrides `compose`, the method that the layer calls.
 
     Args:
-        cell: of a class of one's own, or one of `CELLS`.
+        cell: a custom cell, or one of `CELLS`.
     Raises:
-        TypeError: the class overrides `forward` but not `compose`, which is what the layer calls.
+        TypeError: the class overrides `forward` but not `compose`.
     """
     kind = type(cell)
     known = [one.compose for one in CELLS.values()]

@@ -97,8 +97,9 @@ class Direction(nn.Module):
         # Only the definition handles an empty batch.
         run = select_backend("reference" if projected.shape[1] == 0 else backend, projected, modules, state)
         masks = self.dropout_sampler(projected[0], num_slots)
-        # Segments draw dropout masks of their own, so they must be the same without gradients: a checkpoint
-        # around the layer runs it once without and once with them. Transforms do not support checkpoints.
+        # With `recompute_every`, each segment draws its own dropout masks. So segments are also used without
+        # gradients if there is dropout: an outer checkpoint runs the layer once without and once with
+        # gradients, and both runs must draw the same masks. Transforms do not support checkpoints.
         in_segments = torch.is_grad_enabled() or masks is not None
         if recompute_every is not None and in_segments and not is_transformed(projected, *state):
             result = _run_checkpointed(run, recompute_every, projected, state, modules, lengths, masks)

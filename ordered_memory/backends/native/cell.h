@@ -85,6 +85,7 @@ static void gates_backward(Share *s, int64_t t, int64_t i, int64_t j, scalar_t *
                            scalar_t *restrict d_gates) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, r = s->pair_row[j];
+    /* The buffer of a dropout mask holds the gates if they have to be unrounded: no mask is in use here. */
     const scalar_t *restrict gates = load_row(s, s->gates, s->step_start[t] + j, 4 * D, s->mask);
     const scalar_t *restrict memory = cell_inputs_of(s, t) + j * 2 * D, *restrict above = memory + D;
     const scalar_t *restrict x = token_of(s, p->inputs, t, r);

@@ -37,7 +37,7 @@ def warn_float32_products() -> None:
     _warn_once()
 
 
-@cache  # not of the function above, as the compiler looks into what has a cache
+@cache  # here and not above: torch.compile traces into a cached function, even if it is a `@constant`
 def _warn_once() -> None:
     logger.warning(
         "bfloat16 autocast: the recurrence stays float32, as this processor has neither AMX nor AVX512_BF16"
