@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordered_memory.backends.runtime import buffers, build
+from ordered_memory.backends.runtime import buffers, build, processor
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.c_struct import parse
 from ordered_memory.backends.runtime.threads import run_team
@@ -489,3 +489,41 @@ def test_what_waits_has_a_bound_and_can_be_given_back(no_buffers, monkeypatch):
     assert [len(buffer) for buffer in buffers._free] == [8192]
     buffers.clear()
     assert buffers._free == []
+
+
+X86 = """processor\t: 0
+vendor_id\t: GenuineIntel
+flags\t\t: fpu avx2
+vmx flags\t: vnmi
+
+processor\t: 1
+flags\t\t: fpu avx2 other
+"""
+ARM = """processor\t: 0
+BogoMIPS\t: 50.00
+Features\t: fp asimd
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU part\t: 0xd0c
+
+processor\t: 1
+BogoMIPS\t: 51.00
+Features\t: fp asimd
+CPU implementer\t: 0x41
+CPU part\t: 0xd40
+"""
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        (X86, "flags\t\t: fpu avx2"),
+        (ARM, "Features\t: fp asimd CPU implementer\t: 0x41 CPU part\t: 0xd0c CPU part\t: 0xd40"),
+        ("isa\t: rv64\n", "a name"),
+        ("", "a name"),
+    ],
+)
+def test_features_name_the_processor_that_code_is_compiled_for(monkeypatch, cpuinfo, expected):
+    monkeypatch.setattr(processor, "_lines", cpuinfo.splitlines)
+    monkeypatch.setattr(processor.platform, "processor", lambda: "a name")
+    assert processor.features.__wrapped__() == expected

@@ -12,10 +12,21 @@ from ordered_memory.tracing import constant
 logger = logging.getLogger(__name__)
 
 
+ARM = ("Features", "CPU implementer", "CPU part")
+"""What names an ARM processor in /proc/cpuinfo. Kinds of cores may differ, and each line is of one core."""
+
+
 @cache
 def features() -> str:
-    """The features of the processor, separated by spaces; its name if this is not Linux."""
-    return next((line for line in _lines() if line.startswith("flags")), platform.processor())
+    """The features of the processor, separated by spaces, on ARM with its maker and its part number.
+
+    They are the key of code that was compiled for this processor alone. Where they are not known, as on other
+    systems than Linux, this is the processor's name.
+    """
+    lines = _lines()
+    x86 = [line for line in lines if line.startswith("flags")][:1]
+    arm = dict.fromkeys(line for line in lines if line.startswith(ARM))
+    return " ".join(x86 or arm) or platform.processor()
 
 
 @cache
