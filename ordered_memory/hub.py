@@ -6,14 +6,18 @@ and a model card in README.md. Nothing is pickled.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+DOWNLOAD = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+"""The options of `from_pretrained` that are those of `hf_hub_download`."""
 
 _UNREADABLE: tuple[type[Exception], ...] = (
     AttributeError,
@@ -109,22 +113,48 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         Raises:
             ImportError: huggingface_hub is not installed.
             OSError: the Hub has no such model or cannot be reached.
+            TypeError: the class has no such constructor argument.
             ValueError: the directory does not contain a saved model of this class.
+            Exception: if only the given constructor arguments are wrong, the constructor's error, or a
+                RuntimeError if the saved weights do not fit them.
         """
         where = os.fspath(pretrained_model_name_or_path)
+        cls._check_names(options)
         try:
             return super().from_pretrained(where, **options)
         except _UNREADABLE as error:
             if isinstance(error, OSError) and not os.path.isdir(where):
                 raise  # of the Hub
+            download = {name: value for name, value in options.items() if name in DOWNLOAD}
+            if len(download) < len(options) and cls._is_readable(where, **download):
+                raise  # of the options
             reason = " ".join(str(error).split())
             raise ValueError(f"{where}: not a saved {cls.__name__} ({reason})") from error
 
     @classmethod
+    def _check_names(cls, options: Collection[str]) -> None:
+        """Check that options are arguments of the constructor or of the download."""
+        arguments = inspect.signature(cls).parameters.values()
+        if any(one.kind is one.VAR_KEYWORD for one in arguments):
+            return
+        known = [one.name for one in arguments if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        for name in options:
+            if name not in known and name not in DOWNLOAD:
+                raise TypeError(f"{cls.__name__} has no argument {name}, only {', '.join(known)}")
+
+    @classmethod
+    def _is_readable(cls, where: str, **download: Any) -> bool:
+        """Whether the saved model can be loaded with the saved arguments."""
+        try:
+            super().from_pretrained(where, **download)
+        except _UNREADABLE:
+            return False
+        return True
+
+    @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
         """Build the module and load its weights, never from a pickle."""
-        names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
-        download = {name: options.pop(name) for name in names}
+        download = {name: options.pop(name) for name in DOWNLOAD}
         file = os.path.join(model_id, WEIGHTS)
         if not os.path.isdir(model_id):
             file = hf_hub_download(model_id, WEIGHTS, **download)

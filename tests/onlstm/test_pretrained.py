@@ -54,6 +54,38 @@ def test_what_is_damaged_is_one_clear_error(name, content, saved):
         LanguageModel.from_pretrained(directory)
 
 
+def test_options_replace_saved_arguments(saved):
+    model, directory = saved
+    again = LanguageModel.from_pretrained(directory, weight_dropout=0.1, backend="reference")
+    assert again.weight_dropout == 0.1
+    assert again.arguments == model.arguments | {"weight_dropout": 0.1, "backend": "reference"}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"weight_drop": 0.1},
+            TypeError,
+            "^LanguageModel has no argument weight_drop, only ",
+        ),
+        ({"weight_dropout": 2}, ValueError, r"^weight_dropout must lie in \[0, 1\], got 2"),
+        ({"chunk_size": 4}, ValueError, "^hidden_size=6 must be divisible by chunk_size=4"),
+        ({"hidden_size": 8}, RuntimeError, "size mismatch"),
+    ],
+)
+def test_a_wrong_option_is_not_said_to_be_a_damaged_model(saved, options, error, message):
+    with pytest.raises(error, match=message):
+        LanguageModel.from_pretrained(saved[1], **options)
+
+
+def test_a_damaged_model_is_named_beside_options(saved):
+    _, directory = saved
+    (directory / "model.safetensors").write_text("text")
+    with pytest.raises(ValueError, match=f"{directory}: not a saved LanguageModel"):
+        LanguageModel.from_pretrained(directory, backend="reference")
+
+
 def test_a_pickle_is_never_read(saved):
     model, directory = saved
     (directory / "model.safetensors").unlink()
