@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.serialization import add_safe_globals
 
 from onlstm.backends import BACKENDS
 from onlstm.layer import ONLSTM, Distances
@@ -74,7 +75,8 @@ class LanguageModelBase(nn.Module, HubMixin):
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
         vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
-        ValueError: `embedding_dropout` is out of range, or there are not V words.
+        TypeError: `vocabulary` is a string.
+        ValueError: `embedding_dropout` is out of range, or there are not V distinct words.
     """
 
     embedding_dropout = _fraction("embedding_dropout")
@@ -99,6 +101,10 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
             raise ValueError(
                 f"vocabulary must have vocabulary_size={vocabulary_size} words, got {len(vocabulary)}"
             )
+        if isinstance(vocabulary, str):
+            raise TypeError(f"vocabulary must be a list of words, got the string {vocabulary!r}")
+        if vocabulary is not None and len(set(vocabulary)) < len(vocabulary):
+            raise ValueError("the words of vocabulary must be distinct")
         super().__init__()
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.embedding_dropout = embedding_dropout
@@ -342,3 +348,7 @@ class LanguageModel(LanguageModelBase):
         weights = [parameters[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
         output, hidden, cell = torch.lstm(x, state, weights, True, 1, 0.0, True, False, False)
         return output, (hidden, cell)
+
+
+# `torch.load(weights_only=True)` accepts a pickled model.
+add_safe_globals([LanguageModel, nn.Embedding, nn.LSTM])

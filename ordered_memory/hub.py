@@ -120,6 +120,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         """
         where = os.fspath(pretrained_model_name_or_path)
         cls._check_names(options)
+        if os.path.isfile(where):
+            raise ValueError(f"{where}: expected a directory, as `save_pretrained` writes it, got a file")
         try:
             return super().from_pretrained(where, **options)
         except _UNREADABLE as error:

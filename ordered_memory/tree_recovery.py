@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import reprlib
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -162,7 +163,8 @@ def from_distances(
 
     Args:
         distances: d, (T, B), or (B, T) with `batch_first`: `distances.forget[i]` of what `onlstm.ONLSTM`
-            returns. Values after the end of a sequence are ignored.
+            returns. Values after the end of a sequence are ignored. A warning is given if distances in
+            float16 or bfloat16 are equal, since rounding makes them so.
         lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
         temperature: τ > 0 of "cky", in master-gate entries. The other decodings do not depend on it.
@@ -193,6 +195,13 @@ def from_distances(
     _check_distances(batch, sizes, temperature if decoding == "cky" else None, direction)
     forward = direction == "forward"
     rows = [batch[i, :size] if forward else batch[i, :size].flip(0) for i, size in enumerate(sizes)]
+    rounded = distances.dtype in (torch.bfloat16, torch.float16)
+    if rounded and any(len(row.unique()) < len(row) for row in rows):
+        warnings.warn(
+            f"some distances are equal after rounding to {distances.dtype}, so that other trees may be "
+            "recovered: compute them with a model in float32",
+            stacklevel=2,
+        )
     trees = most_probable(rows, temperature) if decoding == "cky" else [greedy(row, decoding) for row in rows]
     return trees if forward else [_mirror(tree) for tree in trees]
 

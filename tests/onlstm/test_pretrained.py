@@ -94,6 +94,27 @@ def test_a_pickle_is_never_read(saved):
         LanguageModel.from_pretrained(directory)
 
 
+def test_words_of_a_vocabulary_are_distinct_and_in_a_list():
+    with pytest.raises(ValueError, match="the words of vocabulary must be distinct"):
+        LanguageModel(2, vocabulary=["a", "a"])
+    with pytest.raises(TypeError, match="vocabulary must be a list of words, got the string 'ab'"):
+        LanguageModel(2, vocabulary="ab")
+
+
+@pytest.mark.parametrize("recurrent", ["onlstm", "lstm"])
+def test_a_pickled_model_is_loaded(tmp_path, recurrent):
+    model = LanguageModel(5, 4, 6, 2, chunk_size=2, recurrent=recurrent).eval()
+    torch.save(model, tmp_path / "model.pt")
+    tokens = torch.tensor([[0], [3]])
+    assert torch.equal(torch.load(tmp_path / "model.pt")(tokens).logits, model(tokens).logits)
+
+
+def test_a_file_is_no_saved_model(tmp_path):
+    (tmp_path / "best.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="expected a directory, as `save_pretrained` writes it, got a file"):
+        LanguageModel.from_pretrained(tmp_path / "best.safetensors")
+
+
 def test_the_vocabulary_must_have_a_word_for_every_id():
     with pytest.raises(ValueError, match="vocabulary_size=4 words, got 3"):
         LanguageModel(4, 4, 6, chunk_size=2, vocabulary=WORDS)

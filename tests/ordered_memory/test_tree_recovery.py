@@ -223,6 +223,15 @@ def test_cky_takes_scores_of_every_real_dtype(dtype):
     assert recovery.cky(torch.stack([trees.to_chart(tree) for tree in every]).to(dtype)) == every
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_equal_distances_of_low_precision_are_warned_of(dtype):
+    different = torch.tensor([[3.0, 1.0, 2.0, 2.0]])
+    with pytest.warns(UserWarning, match="compute them with a model in float32"):
+        recovery.from_distances(different.to(dtype), decoding="unbiased", batch_first=True)
+    recovery.from_distances(different.to(dtype), [3], decoding="unbiased", batch_first=True)
+    recovery.from_distances(different, decoding="unbiased", batch_first=True)
+
+
 def test_cky_of_one_word_and_of_no_sentence():
     assert recovery.cky(torch.zeros(2, 1, 1)) == [0, 0]
     assert recovery.cky(torch.zeros(0, 3, 3)) == []
