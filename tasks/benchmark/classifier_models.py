@@ -76,8 +76,8 @@ class ClassifierModelsConfig(MeasurementConfig):
         """Build a model with random weights.
 
         Args:
-            config: from `model_config`.
-            data: from `data`.
+            config: options from `model_config`.
+            data: data set from `data`.
         """
         raise NotImplementedError
 

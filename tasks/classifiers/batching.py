@@ -103,7 +103,7 @@ def pad(tokens: NDArray[np.uint8], lengths: Indices) -> Tensor:
     """Make a padded batch of concatenated sequences.
 
     Args:
-        tokens: of B sequences, (sum of the lengths,).
+        tokens: tokens of B sequences, (sum of the lengths,).
         lengths: (B,).
     Returns:
         Padded with 0 on the right, (B, T) int64.

@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
     Sentences are ordered by their place in the example: the first sentences of all examples, then the second.
 
     Args:
-        logits: of the C classes, (B, C).
+        logits: logits of the C classes, (B, C).
         attention: attention over the N slots at each token, (k B, T, N); None for a model without slots.
         merges: which neighbours the model merged in each step, (k B, T - 1) int64: i merges nodes i and i + 1
             of the remaining ones. A sentence of n tokens has n - 1 steps; later entries are meaningless. None
@@ -106,7 +106,7 @@ class LabelledData(Protocol):
         """Return the k sentences of an example.
 
         Args:
-            index: of the example, in [0, n).
+            index: index of the example, in [0, n).
         """
 
     def word_trees(self, trees: list[Tree], batch: Any) -> list[Tree]:
@@ -127,7 +127,7 @@ def check_data(data: LabelledData, classes: int, name: str) -> None:
     Args:
         data: n examples.
         classes: C, number of classes.
-        name: of the data, for the error message.
+        name: name of the data, for the error message.
     Raises:
         UserError: a label is not in [0, C), or a sentence has no tokens.
     """

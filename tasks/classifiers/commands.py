@@ -249,7 +249,7 @@ def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePredic
     Args:
         config: the options.
         data: a data set with one example.
-        prediction: for this example.
+        prediction: prediction for this example.
     """
     if prediction.trees is None:
         print("this model induces no trees")
@@ -272,7 +272,7 @@ def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
     """Write a heat map of the attention and print its path.
 
     Args:
-        path: of the PNG file.
+        path: path of the PNG file.
         attention: attention over the slots at each token, (T, N).
         tokens: T tokens.
     """

@@ -59,7 +59,7 @@ class CRvNN(nn.Module):
     Args:
         input_size: E.
         size: D.
-        dropout: on the hidden units of the cell.
+        dropout: dropout on the hidden units of the cell.
     """
 
     def __init__(self, input_size: int, size: int, dropout: float) -> None:

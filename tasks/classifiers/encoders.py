@@ -314,7 +314,7 @@ def encode(
     """Encode a batch of sequences.
 
     Args:
-        encoder: from `build_encoder`.
+        encoder: encoder from `build_encoder`.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64.
         num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.

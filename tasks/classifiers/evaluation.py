@@ -55,7 +55,7 @@ class Evaluation:
 
     Args:
         data: n examples.
-        probabilities: of the C classes for each example, (n, C) float64.
+        probabilities: probabilities of the C classes for each example, (n, C) float64.
         trees: the induced trees of the sentences of each example; None for a model that induces none.
     """
 
@@ -178,7 +178,7 @@ class ExamplePrediction(NamedTuple):
     """The output of a model for one example.
 
     Args:
-        probabilities: of the classes, (C,).
+        probabilities: probabilities of the classes, (C,).
         trees: the induced trees over the words of each sentence; None for a model that induces none.
         token_trees: the same, over all tokens.
         attention: attention over the slots at each token of each sentence, (T, N); None without slots.
@@ -239,9 +239,9 @@ def predict_example(
     """Apply a model to one example, in evaluation mode.
 
     Args:
-        model: on the CPU.
+        model: model on the CPU.
         data: contains the example.
-        index: of the example.
+        index: index of the example.
         num_slots: number of slots for this call; None for the model's own.
     Returns:
         Probabilities, trees and attention.

@@ -64,7 +64,7 @@ class RRNet(nn.Module):
         input_size: E, also the hidden size of the networks for π and v.
         size: D.
         num_slots: S.
-        dropout: on h_{t-1} as input of the gates, with one mask for all tokens of a sequence.
+        dropout: dropout on h_{t-1} as input of the gates, with one mask for all tokens of a sequence.
     """
 
     def __init__(self, input_size: int, size: int, num_slots: int, dropout: float) -> None:

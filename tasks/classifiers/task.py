@@ -100,7 +100,7 @@ class ClassifierTask(Generic[Config]):
         """Evaluate a model.
 
         Args:
-            model: on `device`.
+            model: model on `device`.
             data: test data.
             batch_size: maximum number of examples in a batch.
             num_slots: number of slots for this evaluation; None for the model's own.

@@ -32,9 +32,9 @@ def example_traces(
     """Make the traces of an example.
 
     Args:
-        model: on the CPU.
+        model: model on the CPU.
         data: contains the example.
-        index: of the example.
+        index: index of the example.
         num_slots: number of slots for this call; None for the model's own.
         model_name: the caption; by default the name of the sentence.
         example: traces with the same number are shown together.
@@ -73,9 +73,9 @@ def answer_of(
     """The predicted probabilities of an example, and its true class if it is known.
 
     Args:
-        prediction: for the example.
+        prediction: prediction for the example.
         data: contains the example.
-        index: of the example.
+        index: index of the example.
         classes: names of the classes.
     """
     return {

@@ -33,7 +33,7 @@ def load_with_distances(path: Path) -> Trained:
     """Load a trained language model that has distances; see `tasks.language_model.model.load_model`.
 
     Args:
-        path: of its checkpoint.
+        path: path of its checkpoint.
     Raises:
         UserError: not a checkpoint of a language model, or the model is an LSTM.
     """
@@ -97,7 +97,7 @@ def trace_sentence(
 
     Args:
         trained, words, layers: see `compute_sentence_distances`.
-        temperature: of the "cky" decoding, in the unit of the distances.
+        temperature: temperature of the "cky" decoding, in the unit of the distances.
     Returns:
         A trace of the words; its caption shows the words as the model reads them, if they differ.
     Raises:

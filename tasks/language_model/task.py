@@ -171,7 +171,7 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     """Compute the loss of every word of a text, in this process alone.
 
     Args:
-        model: on any device.
+        model: model on any device.
         text: word ids, (N,) int64.
         config: configuration of the model.
         columns: number of columns that are read in parallel. More are faster, but the context of each column

@@ -87,7 +87,7 @@ class Dataset(LabelledData):
         """Make a data set of generated expressions.
 
         Args:
-            expressions: from `tasks.listops.generator`.
+            expressions: expressions from `tasks.listops.generator`.
         """
         lengths = [len(expression.tokens) for expression in expressions]
         return cls(
@@ -261,7 +261,7 @@ def read_test(data_dir: Path) -> Dataset:
     """Read the test data of a directory, which needs no other files.
 
     Args:
-        data_dir: as for `load`.
+        data_dir: the same as for `load`.
     Raises:
         UserError: the file is missing or bad.
     """

@@ -155,7 +155,7 @@ def standard(
     training data drop long expressions; validation and test data keep all lengths.
 
     Args:
-        seed: as for ``generate``.
+        seed: the same as for `generate`.
         count: total number of expressions.
         validation: number of validation expressions.
         max_train_length: maximum number of tokens of a training expression; None for no limit.

@@ -218,7 +218,7 @@ def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name
 
     Args:
         train, tests: pairs by number of operations.
-        name: of the split.
+        name: name of the split.
     Returns:
         Training, validation and test pairs.
     """
@@ -273,7 +273,7 @@ def read_file(path: Path, *, allow_empty: bool = False) -> list[Pair]:
     """Read and check a file with lines of the form `relation TAB formula TAB formula`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         allow_empty: whether the file may have no lines.
     Returns:
         Its pairs in order.

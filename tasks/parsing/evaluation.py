@@ -41,8 +41,8 @@ class Evaluation:
     """The trees of the model and of the baselines.
 
     Args:
-        sentences: with the true trees.
-        trees: for each source one tree per sentence.
+        sentences: sentences with the true trees.
+        trees: one tree per sentence, for each source.
         distances: syntactic distances of each sentence, (L, words); empty if the trees are from a file.
     """
 
@@ -90,10 +90,10 @@ def evaluate(
     """Decode the distances with all algorithms.
 
     Args:
-        sentences: with the true trees.
-        distances: of each sentence, (L, words).
+        sentences: sentences with the true trees.
+        distances: distances of each sentence, (L, words).
         layers: the layers to evaluate, counted from 1.
-        temperature: of CKY, in the unit of the distances.
+        temperature: temperature of CKY, in the unit of the distances.
     Returns:
         The trees of each layer and algorithm, of distances computed from the true trees, and of the
         baselines.
@@ -128,7 +128,7 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
     Args:
         distances: d of each sentence, (words,).
         decoding: the algorithm.
-        temperature: of CKY, in the unit of the distances.
+        temperature: temperature of CKY, in the unit of the distances.
     Returns:
         A binary tree for each sentence.
     """
@@ -158,7 +158,7 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
 
     Args:
         predicted: one tree for each sentence.
-        sentences: with the true trees.
+        sentences: sentences with the true trees.
     Returns:
         F1 under both conventions, recall by label, the mean depth of the trees, and the mean over sentences
         of the mean depth of their words, as in the authors' evaluation.
@@ -181,7 +181,7 @@ def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> di
 
     Args:
         predicted: one tree for each sentence.
-        sentences: with labelled spans.
+        sentences: sentences with labelled spans.
     Returns:
         A fraction for each of `LABELS`; None if no constituent has the label.
     """

@@ -69,7 +69,7 @@ def results_text(results: dict[str, Any]) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
-        results: from `commands.run_evaluate` or `score.run_score`.
+        results: results from `commands.run_evaluate` or `score.run_score`.
     Returns:
         Several lines.
     """
@@ -85,7 +85,7 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
 
     Args:
         path: the file, in a directory that exists.
-        results: from `commands.run_evaluate`.
+        results: results from `commands.run_evaluate`.
         evaluation: the trees.
         facts: command, commit, date and machine, by name.
     """

@@ -50,7 +50,7 @@ class Sentence(NamedTuple):
     """A sentence and its true tree.
 
     Args:
-        words: as written in the treebank.
+        words: words as written in the treebank.
         tree: over the words; unary constituents are collapsed.
         labelled_spans: label, first and last word of each constituent of two or more words, without
             duplicates, but with all labels of a unary chain. Functional tags are removed: NP-SBJ becomes NP.
@@ -67,7 +67,7 @@ class Treebank(NamedTuple):
     """Sentences in the order of the files.
 
     Args:
-        sentences: with at least one word each.
+        sentences: sentences with at least one word each.
         empty: number of trees without words.
         dropped: number of removed words by tag, null elements excluded.
     """
@@ -138,7 +138,7 @@ def read_trees(
 
     Args:
         text: trees in bracket format.
-        name: of the file, for error messages.
+        name: name of the file, for error messages.
         keep_punctuation: remove only null elements.
         dropped: the numbers of removed words are added here, by tag.
     Returns:

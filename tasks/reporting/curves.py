@@ -44,7 +44,7 @@ class Curve:
     Args:
         name: label of the y axis.
         unit: unit of the y axis.
-        series: by name, (x, y) pairs with increasing integers x. Values y that are not finite are not drawn.
+        series: (x, y) pairs with increasing integers x, by name. Values y that are not finite are not drawn.
         axis: label of the x axis.
         best: the x that is marked as best, if any.
         counts: number of examples at each x; may be empty.
@@ -103,7 +103,7 @@ def curve_svg(curve: Curve) -> Markup:
     """Render a plot.
 
     Args:
-        curve: with one or more series.
+        curve: plot with one or more series.
     Returns:
         An <svg> element, which can also be saved as a file.
     """

@@ -30,7 +30,7 @@ class Work:
     """The remaining commands of a run.
 
     Args:
-        name: of the run.
+        name: name of the run.
         commands: the arguments of `python -m`, in order.
         log: file for their output; None for the terminal.
     """
@@ -72,7 +72,7 @@ class Workers:
         """Execute works until they are done or the deadline is reached.
 
         Args:
-            works: in order.
+            works: works in the order in which to start them.
         Returns:
             The names of the works that failed.
         Raises:
@@ -154,11 +154,11 @@ def submit(
 
     Args:
         works: without logs; submitit writes them.
-        folder: for submitit's files; on a cluster, it must be on a shared file system.
+        folder: folder for submitit's files; on a cluster, it must be on a shared file system.
         cluster: `slurm`, or `local` for processes on this machine.
         deadline: a time of `time.monotonic` at which jobs are cancelled; None for none.
         poll: seconds between checks of the jobs.
-        parameters: of `submitit.AutoExecutor.update_parameters`.
+        parameters: parameters of `submitit.AutoExecutor.update_parameters`.
     Returns:
         The names of the works that failed.
     Raises:

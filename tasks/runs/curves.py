@@ -19,7 +19,7 @@ def tensorboard_curves(directory: Path | None, task: Task, every: int, step: int
     """Open `Curves` for training, and close them afterwards.
 
     Args:
-        directory: for the event files; None in every process but the main one, which logs nothing.
+        directory: directory for the event files; None in every process but the main one, which logs nothing.
         task: defines the metrics.
         every: log every this many steps within an epoch.
         step: the step of the checkpoint that training resumes from; later points are dropped.
@@ -64,7 +64,7 @@ class Curves:
     """Logs to TensorBoard.
 
     Args:
-        writer: of the event files; None to log nothing.
+        writer: writer of the event files; None to log nothing.
         task: defines the metrics.
         every: log every this many steps within an epoch.
     """

@@ -116,8 +116,8 @@ class Task(Protocol):
         """Compute the loss of each example of a batch.
 
         Args:
-            model: on the same device as the batch.
-            batch: from `shard` or `validation_batches`.
+            model: model on the same device as the batch.
+            batch: batch from `shard` or `validation_batches`.
         Returns:
             Losses in the order of the examples.
         """
@@ -148,7 +148,7 @@ class Task(Protocol):
         """Restore what `state` returned.
 
         Args:
-            state: from a checkpoint.
+            state: state from a checkpoint.
         """
 
 
@@ -157,7 +157,7 @@ class Experiment(NamedTuple):
 
     Args:
         task: provides batches and losses.
-        model: with its initial weights, on the CPU.
+        model: model with its initial weights, on the CPU.
         optimization: optimizer and scheduler of the model.
         description: model and data in one line.
         test: called once, in the main process, after training: evaluates the best weights on the test data,

@@ -44,7 +44,7 @@ def check_threads(options: object) -> None:
     """Raise a UserError if there are fewer cores than threads.
 
     Args:
-        options: as for `use_threads`.
+        options: the same as for `use_threads`.
     """
     check_at_least(1, options, "threads")
     threads: int | None = getattr(options, "threads")  # noqa: B009 - any dataclass with this field

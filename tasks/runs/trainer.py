@@ -46,8 +46,8 @@ def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) 
 
     Args:
         task: computes the losses of a batch.
-        model: on the device of `fabric`.
-        batches: on the CPU; each process computes every `world_size`-th of them.
+        model: model on the device of `fabric`.
+        batches: batches on the CPU; each process computes every `world_size`-th of them.
         fabric: already launched.
     """
     was_training = model.training

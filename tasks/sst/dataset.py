@@ -77,7 +77,7 @@ class PhraseData(LabelledData):
         """Return the words of a phrase, as they are written.
 
         Args:
-            index: of the example, in [0, n).
+            index: index of the example, in [0, n).
         """
         phrase = self.examples[index]
         return list(self.trees[phrase.sentence].words[phrase.first : phrase.last + 1])
@@ -100,7 +100,7 @@ class PhraseData(LabelledData):
         """Return the true tree of a phrase, over its own words.
 
         Args:
-            index: of the example, in [0, n).
+            index: index of the example, in [0, n).
         """
         phrase = self.examples[index]
         return keep_leaves(self.trees[phrase.sentence].tree, range(phrase.first, phrase.last + 1))
@@ -142,7 +142,7 @@ def unlabelled_phrases(words: Sequence[str], tree: Tree | None, phrases: Sequenc
     """Make a data set of phrases of one sentence, without labels; 0 is used as a dummy label.
 
     Args:
-        words: of the sentence.
+        words: words of the sentence.
         tree: over these words, for models that get trees as input; None if it is not known.
         phrases: first and last word of each phrase, both inclusive. If the tree is known, they are its
             constituents or single words.

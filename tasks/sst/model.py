@@ -37,7 +37,7 @@ class SentimentModel(Classifier):
 
     Args:
         config: encoder, sizes and dropout.
-        embedding: of the words.
+        embedding: embedding of the words.
     Raises:
         UserError: the encoder does not accept an option.
     """

@@ -101,7 +101,7 @@ def read_trees(path: Path) -> list[LabelledTree]:
     """Read a file with one tree per line.
 
     Args:
-        path: of the file.
+        path: path of the file.
     Raises:
         UserError: the file is missing or empty, or a line is not UTF-8 or not a binary tree with a label from
             0 to 4 at every node and one word at every leaf; the message names the line.

@@ -37,7 +37,7 @@ class Source(NamedTuple):
     """A file of vectors.
 
     Args:
-        path: of a text file, a gzipped text file (.gz) or a zip file (.zip).
+        path: path of a text file, a gzipped text file (.gz) or a zip file (.zip).
         member: the file inside the zip file; None if there is only one.
     """
 

@@ -49,7 +49,7 @@ class Tally(NamedTuple):
         pairs: all pairs.
         covered: pairs whose words are all in the vocabularies of all models.
         scored: pairs that count for the accuracy.
-        right: for each model, the number of scored pairs that it gets right.
+        right: the number of scored pairs that each model gets right.
     """
 
     pairs: int
@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
     """Two sentences to compare.
 
     Args:
-        key: of the `Tally` that counts the comparison.
+        key: key of the `Tally` that counts the comparison.
         better: the sentence that should be more probable.
         worse: the other sentence.
     """
@@ -78,8 +78,8 @@ class Scored(NamedTuple):
     Args:
         comparison: the two sentences.
         covered: whether all of their words are in the vocabularies of all models.
-        log_probabilities: for each model those of the better and the worse sentence, in nats; None if the
-            comparison is not scored.
+        log_probabilities: log-probabilities of the better and the worse sentence for each model, in nats;
+            None if the comparison is not scored.
     """
 
     comparison: Comparison

@@ -44,7 +44,7 @@ def is_normalized(vocabulary: Vocabulary) -> bool:
     """Whether a vocabulary has neither punctuation nor capital letters, except `N`: that of normalised text.
 
     Args:
-        vocabulary: of a model.
+        vocabulary: vocabulary of a model.
     Example:
         >>> [is_normalized(Vocabulary(["<eos>", word])) for word in ("the", "N", "mr.", "The", ".")]
         [True, True, True, False, False]

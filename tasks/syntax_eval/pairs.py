@@ -76,7 +76,7 @@ def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
     """Choose at most `limit` pairs of each construction, evenly spaced.
 
     Args:
-        pairs: of any constructions.
+        pairs: pairs of any constructions.
         limit: 0 for all.
     Returns:
         The chosen pairs, in the same order.

@@ -33,7 +33,7 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
     """Build the lines of the table.
 
     Args:
-        tallies: from `evaluation.count_right`.
+        tallies: tallies from `evaluation.count_right`.
         models: their names.
     Returns:
         One dictionary for each line. `level` is 0 for a section, 1 for a group, 2 for a row. `name` is its
@@ -64,7 +64,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     """Format the results as plain text.
 
     Args:
-        results: from `commands.run_evaluate`.
+        results: results from `commands.run_evaluate`.
     Returns:
         Several lines.
     """
@@ -78,7 +78,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
 
     Args:
         path: the HTML file.
-        results: from `commands.run_evaluate`.
+        results: results from `commands.run_evaluate`.
     """
     columns = _columns(results["lines"])
     names = list(results["models"])
@@ -116,7 +116,7 @@ def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> l
     """List the counts and accuracies of each construction and comparison.
 
     Args:
-        tallies: from `evaluation.count_right`.
+        tallies: tallies from `evaluation.count_right`.
         models: their names.
     Returns:
         A line for each key of `tallies`, in its order.

@@ -37,7 +37,7 @@ def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], en
     """Compute the log-probability of each word of a sentence, and of its end.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         sentence: ids of its n words.
         end: id of `<eos>`.
     Returns:
@@ -69,7 +69,7 @@ def log_probabilities(
     is computed level by level: all prefixes of the same length continue from the states of the level above.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         sentences: the word ids of each sentence.
         end: id of `<eos>`.
         include_end: whether the final `<eos>` counts.
