@@ -128,7 +128,7 @@ def check_language_model(name: str) -> None:
     """A training step, and all that the tasks do with a trained model."""
     from tasks.language_model.reading import syntactic_distances
     from tasks.language_model.samples import sample_sentences
-    from tasks.language_model.task import LanguageModelling, word_losses
+    from tasks.language_model.task import LanguageModeling, word_losses
     from tasks.runs.machine import to_device
     from tasks.syntax_eval.scoring import log_probabilities, word_log_probabilities
     from tests.tasks.syntax_eval.tiny import WORDS, tiny_model
@@ -136,7 +136,7 @@ def check_language_model(name: str) -> None:
     trained = tiny_model(recurrent=name)
     model, config = move(trained.model), trained.config
     text = torch.arange(2000) % len(WORDS)
-    task = LanguageModelling(config, text, text)
+    task = LanguageModeling(config, text, text)
     batch = task.shard(task.training_batches(1, 4)[0], 0, 1).batch
     losses = task.losses(model.train(), to_device(batch, NAME))
     (losses.loss.mean() + losses.penalty).backward()

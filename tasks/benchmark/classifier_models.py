@@ -16,7 +16,7 @@ from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.batching import Indices
-from tasks.classifiers.classification import LabelledData, Prediction, compute_losses
+from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.encoders import EncoderConfig, ModelName
 from tasks.classifiers.pretrained import Classifier
 from tasks.logic.config import LogicConfig
@@ -68,7 +68,7 @@ class ClassifierModelsConfig(MeasurementConfig):
         """
         raise NotImplementedError
 
-    def data(self) -> LabelledData:
+    def data(self) -> LabeledData:
         """Training data, with true trees."""
         raise NotImplementedError
 
@@ -193,7 +193,7 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
 
 
 def _contender(
-    config: ClassifierModelsConfig, name: ModelName, data: LabelledData, batches: Sequence[Indices]
+    config: ClassifierModelsConfig, name: ModelName, data: LabeledData, batches: Sequence[Indices]
 ) -> ModuleContender[Any]:
     """A model, trained as in the task."""
     of_model = config.model_config(name)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Prediction, iterate_batches
+from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import TreeScores, escape_parentheses, score_trees, valid_fractions
 from tasks.runs.errors import UserError
@@ -59,7 +59,7 @@ class Evaluation:
         trees: the induced trees of the sentences of each example; None for a model that induces none.
     """
 
-    data: LabelledData
+    data: LabeledData
     probabilities: NDArray[np.float64]
     trees: list[tuple[Tree, ...]] | None
 
@@ -193,7 +193,7 @@ class ExamplePrediction(NamedTuple):
 @torch.inference_mode()
 def evaluate(
     model: nn.Module,
-    data: LabelledData,
+    data: LabeledData,
     *,
     batch_size: int = 256,
     num_slots: int | None = None,
@@ -234,7 +234,7 @@ def evaluate(
 
 @torch.inference_mode()
 def predict_example(
-    model: nn.Module, data: LabelledData, index: int, num_slots: int | None = None
+    model: nn.Module, data: LabeledData, index: int, num_slots: int | None = None
 ) -> ExamplePrediction:
     """Apply a model to one example, in evaluation mode.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trees import depth
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.evaluation import CROSS, Evaluation
 from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.traces import example_traces
@@ -95,7 +95,7 @@ def write_run_report(
     write_report(run.report, report)
 
 
-def depths_of(data: LabelledData) -> list[int]:
+def depths_of(data: LabeledData) -> list[int]:
     """Compute the depth of the true tree of each example: the maximum over its sentences.
 
     Args:

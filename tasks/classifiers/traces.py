@@ -15,14 +15,14 @@ from ordered_memory.trace import (
 )
 from ordered_memory.trace_nodes import DIGITS
 from ordered_memory.trees import Span
-from tasks.classifiers.classification import LabelledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
 from tasks.classifiers.pretrained import Classifier
 
 
 def example_traces(
     model: Classifier,
-    data: LabelledData,
+    data: LabeledData,
     index: int,
     num_slots: int | None = None,
     *,
@@ -67,9 +67,7 @@ def example_traces(
     return traces
 
 
-def answer_of(
-    prediction: ExamplePrediction, data: LabelledData, index: int, classes: Sequence[str]
-) -> Answer:
+def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, classes: Sequence[str]) -> Answer:
     """The predicted probabilities of an example, and its true class if it is known.
 
     Args:
@@ -81,7 +79,7 @@ def answer_of(
     return {
         "classes": list(classes),
         "probabilities": [round(probability, 6) for probability in prediction.probabilities.tolist()],
-        "true": int(data.labels[index]) if data.labelled else None,
+        "true": int(data.labels[index]) if data.labeled else None,
     }
 
 

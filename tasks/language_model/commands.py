@@ -1,4 +1,4 @@
-"""The verbs of language modelling except train: evaluate, generate, export."""
+"""The verbs of language modeling except train: evaluate, generate, export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language modelling: the `Task` for the training loop, evaluation, and how to run an experiment."""
+"""Language modeling: the `Task` for the training loop, evaluation, and how to run an experiment."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Segment(NamedTuple):
     columns: int
 
 
-class LanguageModelling:
+class LanguageModeling:
     """Truncated backpropagation through time; implements `tasks.runs.task.Task`.
 
     Each batch continues from the recurrent state at the end of the previous one.
 
     Args:
-        config: batch sizes, bptt, regularisation and seed.
+        config: batch sizes, bptt, regularization and seed.
         train, validation: word ids, (N,) int64.
     """
 
@@ -138,7 +138,7 @@ class LanguageModelling:
         self._states[True] = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
 
     def _penalty(self, raw: Tensor, dropped: Tensor) -> Tensor:
-        """Activation and temporal activation regularisation (AR and TAR) of AWD-LSTM."""
+        """Activation and temporal activation regularization (AR and TAR) of AWD-LSTM."""
         penalty = self.config.activation_regularization * dropped.square().mean()
         if len(raw) > 1:
             penalty = penalty + self.config.temporal_regularization * (raw[1:] - raw[:-1]).square().mean()
@@ -180,7 +180,7 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
         -log P(word | all words before) in nats, (N,) float64 on the CPU.
     """
     device = next(model.eval().parameters()).device
-    task = LanguageModelling(config, text, text)
+    task = LanguageModeling(config, text, text)
     rows = []
     for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
         row = torch.zeros(part.targets.shape, dtype=torch.float64)
@@ -228,7 +228,7 @@ def prepare(config: LanguageModelConfig) -> Experiment:
         model, vocabulary = trained.model.cpu(), trained.vocabulary
         corpus = load_corpus(config, vocabulary)
     return Experiment(
-        task=LanguageModelling(config, corpus.train, corpus.validation),
+        task=LanguageModeling(config, corpus.train, corpus.validation),
         model=model,
         optimization=build_optimization(model, config),
         description=(

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.classification import Splits as DataSplits
 from tasks.classifiers.evaluation import Masks
 from tasks.classifiers.task import ClassifierTask
@@ -57,7 +57,7 @@ def _load_splits(config: LogicConfig) -> DataSplits:
     return DataSplits(*(Dataset(part, trees=config.needs_trees) for part in chosen))
 
 
-def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
+def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Masks]:
     """Group by number of operations and, for a systematic split, the pairs that it leaves out of training.
 
     As in the official files and the papers, the group "12" has 12 and more operations, unless all pairs have

@@ -186,13 +186,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = compute_distances(trained, texts, places, bar.update)
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
-    spelt = [spell(words, trained.vocabulary) for words in texts]
+    spelled = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
         "model": NAMES[trained.config.model],
         "unit": UNITS[trained.config.model],
         **{name: value for name, value in gold._asdict().items() if name != "sentences"},
         "conventions": CONVENTION_NAMES,
-        "coverage": coverage(spelt, trained.vocabulary),
+        "coverage": coverage(spelled, trained.vocabulary),
         "config": config_to_dict(config),
         **evaluation.summary(),
     }

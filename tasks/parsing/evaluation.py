@@ -138,13 +138,13 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
 
 
 def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Count sentences, words and labelled constituents, as JSON values.
+    """Count sentences, words and labeled constituents, as JSON values.
 
     Args:
         sentences: the scored sentences.
     """
     lengths = [len(sentence.words) for sentence in sentences]
-    labels = Counter(label for sentence in sentences for label, _, _ in sentence.labelled_spans)
+    labels = Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
     return {
         "sentences": len(sentences),
         "of_one_word": lengths.count(1),
@@ -174,14 +174,14 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
 
 
 def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, float | None]:
-    """Compute the fraction of labelled constituents whose span is predicted.
+    """Compute the fraction of labeled constituents whose span is predicted.
 
     Constituents of at least two words count, the whole sentence included, but duplicates with the same label
     and span count once.
 
     Args:
         predicted: one tree for each sentence.
-        sentences: sentences with labelled spans.
+        sentences: sentences with labeled spans.
     Returns:
         A fraction for each of `LABELS`; None if no constituent has the label.
     """
@@ -189,7 +189,7 @@ def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> di
     wanted: Counter[str] = Counter()
     for tree, sentence in zip(predicted, sentences, strict=True):
         present = set(spans(tree))
-        for label, first, last in sentence.labelled_spans:
+        for label, first, last in sentence.labeled_spans:
             wanted[label] += 1
             found[label] += (first, last) in present
     return {label: found[label] / wanted[label] if wanted[label] else None for label in LABELS}

@@ -146,7 +146,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     groups, rows = results["groups"], results["rows"]
     tables = [
         Table(
-            title=f"Unlabelled span F1 and depth: {GROUP_NAMES[name]} ({groups[name]['sentences']:,})",
+            title=f"Unlabeled span F1 and depth: {GROUP_NAMES[name]} ({groups[name]['sentences']:,})",
             columns=["trees", *COLUMNS.values()],
             rows=[[row["name"], *(row[name][key] for key in COLUMNS)] for row in rows],
             best=_best_f1(rows, name),

@@ -1,4 +1,4 @@
-"""Read trees in the Penn Treebank's bracket format: their words, shape and labelled constituents.
+"""Read trees in the Penn Treebank's bracket format: their words, shape and labeled constituents.
 
 A file contains trees such as `( (S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)) )`, on any number of
 lines. Null elements are removed. By default, words whose part-of-speech tag is not in `WORD_TAGS` are
@@ -43,7 +43,7 @@ SHOWN_CHARACTERS = 60
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 
-LabelledSpan = tuple[str, int, int]
+LabeledSpan = tuple[str, int, int]
 
 
 class Sentence(NamedTuple):
@@ -52,14 +52,14 @@ class Sentence(NamedTuple):
     Args:
         words: words as written in the treebank.
         tree: over the words; unary constituents are collapsed.
-        labelled_spans: label, first and last word of each constituent of two or more words, without
+        labeled_spans: label, first and last word of each constituent of two or more words, without
             duplicates, but with all labels of a unary chain. Functional tags are removed: NP-SBJ becomes NP.
         where: file and line, for error messages.
     """
 
     words: list[str]
     tree: Tree
-    labelled_spans: list[LabelledSpan]
+    labeled_spans: list[LabeledSpan]
     where: str
 
 
@@ -149,7 +149,7 @@ def read_trees(
         >>> (sentence,) = read_trees("((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))", "cat.mrg")
         >>> sentence.words, sentence.tree
         (['The', 'cat', 'sat'], ((0, 1), 2))
-        >>> sentence.labelled_spans
+        >>> sentence.labeled_spans
         [('NP', 0, 1), ('S', 0, 2)]
     """
     dropped = Counter() if dropped is None else dropped
@@ -187,7 +187,7 @@ def _read(
 ) -> Iterator[Sentence | None]:
     nodes: list[_Node] = []
     words: list[str] = []
-    spans: dict[LabelledSpan, None] = {}
+    spans: dict[LabeledSpan, None] = {}
     for number, line in enumerate(lines, start=1):
         where = f"{name}, line {number}"
         for token in TOKEN.findall(line):
@@ -224,7 +224,7 @@ def _add(nodes: list[_Node], token: str, where: str) -> None:
 def _close(
     node: _Node,
     words: list[str],
-    spans: dict[LabelledSpan, None],
+    spans: dict[LabeledSpan, None],
     where: str,
     keep_punctuation: bool,
     dropped: Counter[str],

@@ -100,7 +100,7 @@ def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: s
     rows = [[name, *(of[name] for of in columns.values())] for name in names]
     return [
         Table(
-            title="Unlabelled span F1 of the induced trees" + (", and valid trees" if valid else ""),
+            title="Unlabeled span F1 of the induced trees" + (", and valid trees" if valid else ""),
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),

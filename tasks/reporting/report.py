@@ -47,7 +47,7 @@ class Report:
     Args:
         title: title of the page.
         about: explains the task in one or two sentences.
-        subtitle: summarises the result in one line.
+        subtitle: summarizes the result in one line.
         curves: learning curves.
         plots: plots of results.
         tables: tables of results.

@@ -1,4 +1,4 @@
-"""Traces: summarised in the terminal, written as JSON and as an HTML page, and explained to its readers."""
+"""Traces: summarized in the terminal, written as JSON and as an HTML page, and explained to its readers."""
 
 from __future__ import annotations
 

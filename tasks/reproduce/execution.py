@@ -156,14 +156,14 @@ def submit(
         works: without logs; submitit writes them.
         folder: folder for submitit's files; on a cluster, it must be on a shared file system.
         cluster: `slurm`, or `local` for processes on this machine.
-        deadline: a time of `time.monotonic` at which jobs are cancelled; None for none.
+        deadline: a time of `time.monotonic` at which jobs are canceled; None for none.
         poll: seconds between checks of the jobs.
         parameters: parameters of `submitit.AutoExecutor.update_parameters`.
     Returns:
         The names of the works that failed.
     Raises:
         UserError: submitit is not installed, or there is no such cluster.
-        KeyboardInterrupt: after the jobs were cancelled.
+        KeyboardInterrupt: after the jobs were canceled.
     """
     try:
         import submitit

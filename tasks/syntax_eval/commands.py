@@ -47,7 +47,7 @@ class EvaluateConfig(PredictionsConfig):
     pairs: Path | None = None
     """A JSON Lines file with the fields `good`, `bad` and, optionally, `case` and `intrusive`, as in Marvin
     and Linzen (2018), or with BLiMP's fields; or a directory of such files, such as BLiMP's `data`. Files may
-    be gzipped (.gz). Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation,
+    be gzipped (.gz). Sentences are normalized as in Mikolov's Penn Treebank text: lower case, no punctuation,
     N for numbers. If the vocabulary of a model has capital letters or punctuation, they are only split at
     spaces. The default, for models that were trained on generated sentences, is to generate pairs."""
     unknown: Unknown = "skip"
@@ -219,10 +219,10 @@ def _notes(
         notes.append("The grammar is small: generated training text has some of the good sentences, too.")
     else:
         notes.append(
-            "Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
+            "Sentences are normalized as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
             "numbers."
             if _splitter(models) is normalize
-            else "Sentences are split at spaces and not normalised: a vocabulary has capital letters or "
+            else "Sentences are split at spaces and not normalized: a vocabulary has capital letters or "
             "punctuation."
         )
     few = sum(line["few"] for line in lines if line["level"] == 0)

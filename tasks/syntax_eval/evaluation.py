@@ -5,7 +5,7 @@ A model is right on a pair if the grammatical sentence is strictly more probable
 - it is covered: all words of both sentences are in the vocabularies of all models. With `unknown="score"`,
 pairs
   that are not covered are scored, too, with `<unk>` for unknown words;
-- for all models, the two sentences differ. They may become equal by normalisation, or by differing only in
+- for all models, the two sentences differ. They may become equal by normalization, or by differing only in
 words
   that are read as `<unk>`.
 

@@ -65,7 +65,7 @@ def log_probabilities(
     """Compute the log-probabilities of many sentences.
 
     Prefixes that sentences share are computed only once. The sentences are sorted, so that those with long
-    common prefixes are neighbours, and cut into blocks. The prefixes of a block form a tree (a trie), which
+    common prefixes are neighbors, and cut into blocks. The prefixes of a block form a tree (a trie), which
     is computed level by level: all prefixes of the same length continue from the states of the level above.
 
     Args:

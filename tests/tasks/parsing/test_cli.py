@@ -275,7 +275,7 @@ def test_trees_of_a_file_may_have_labels(directory, tmp_path):
     assert found[0] == found[1]
 
 
-def test_a_labelled_sentence_of_one_word_is_read_as_the_others(tmp_path):
+def test_a_labeled_sentence_of_one_word_is_read_as_the_others(tmp_path):
     (tmp_path / "gold.mrg").write_text("(S (NN a) (NN b))\n(NP (NN a))\n")
     (tmp_path / "trees.txt").write_text("(S (X a) (X b))\n(NP (X a))\n")
     assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0

@@ -25,9 +25,9 @@ def small_model(**options):
     return LanguageModel(len(WORDS), 6, 8, num_layers=2, chunk_size=2, **options).eval()
 
 
-def gold(tree, labelled_spans=()):
+def gold(tree, labeled_spans=()):
     words = [f"w{i}" for i in leaves(tree)]
-    return Sentence(words, tree, list(labelled_spans), "here")
+    return Sentence(words, tree, list(labeled_spans), "here")
 
 
 # ---- distances
@@ -158,4 +158,4 @@ def test_a_model_of_drawn_sentences_is_tested_on_its_own_test_part():
     assert text.tolist() == corpus.test.tolist()
     for sentence in found.sentences:
         assert leaves(sentence.tree) == list(range(len(sentence.words)))
-        assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
+        assert ("S", 0, len(sentence.words) - 1) in sentence.labeled_spans
