@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, Splits
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.commands import EvaluateConfig, run_evaluate, run_export
 from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.seeds import ClassifierConfig
 from tasks.classifiers.task import ClassifierTask
 from tasks.runs.command_line import Verb, run

@@ -17,8 +17,8 @@ from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.batching import Indices
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import EncoderConfig, ModelName
-from tasks.classifiers.pretrained import Classifier
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate

@@ -1,4 +1,4 @@
-"""The `Task` of a sequence classifier: batches, losses and metrics for any data set of labeled sequences."""
+"""The `TrainingTask` of classifiers: batches, losses and metrics for any data set of labeled sequences."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Splits(NamedTuple):
 
 
 class Classification:
-    """Implements `tasks.runs.task.Task` for models that take a batch and return a `Prediction`.
+    """Implements `tasks.runs.task.TrainingTask` for models that take a batch and return a `Prediction`.
 
     Args:
         config: batch sizes and seed.

@@ -12,8 +12,8 @@ from torch import Tensor
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
 from tasks.classifiers.classification import LabeledData, check_data
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces

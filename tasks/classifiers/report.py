@@ -8,8 +8,8 @@ from typing import Any
 from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trees import depth
 from tasks.classifiers.classification import LabeledData
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import CROSS, Evaluation
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.traces import example_traces
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples

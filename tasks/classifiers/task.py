@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from tasks.classifiers.classification import Classification, LabeledData, Splits, check_data
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate, predict_example
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
 from tasks.runs.errors import UserError

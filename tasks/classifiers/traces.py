@@ -16,8 +16,8 @@ from ordered_memory.trace import (
 from ordered_memory.trace_nodes import DIGITS
 from ordered_memory.trees import Span
 from tasks.classifiers.classification import LabeledData, Sentence
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
-from tasks.classifiers.pretrained import Classifier
 
 
 def example_traces(

@@ -1,4 +1,4 @@
-"""Language modeling: the `Task` for the training loop, evaluation, and how to run an experiment."""
+"""Language modeling: the `TrainingTask` for the training loop, evaluation, and how to run an experiment."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Segment(NamedTuple):
 
 
 class LanguageModeling:
-    """Truncated backpropagation through time; implements `tasks.runs.task.Task`.
+    """Truncated backpropagation through time; implements `tasks.runs.task.TrainingTask`.
 
     Each batch continues from the recurrent state at the end of the previous one.
 

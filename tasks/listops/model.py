@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import nn
 
 from tasks.classifiers.classification import Prediction
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import build_encoder, encode, summary_size
-from tasks.classifiers.pretrained import Classifier
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch, Dataset
 from tasks.listops.expressions import DIGITS, PADDING, TOKENS

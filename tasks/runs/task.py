@@ -58,7 +58,7 @@ class Losses(NamedTuple):
 
 
 def digest(*arrays: NDArray[np.int64]) -> str:
-    """Compute a SHA-256 digest of arrays, for `Task.fingerprint`.
+    """Compute a SHA-256 digest of arrays, for `TrainingTask.fingerprint`.
 
     Args:
         arrays: their order and shapes matter, too.
@@ -69,7 +69,7 @@ def digest(*arrays: NDArray[np.int64]) -> str:
     return found.hexdigest()
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
@@ -166,7 +166,7 @@ class Experiment(NamedTuple):
         metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
 
-    task: Task
+    task: TrainingTask
     model: nn.Module
     optimization: Optimization
     description: str
