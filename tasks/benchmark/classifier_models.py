@@ -15,7 +15,6 @@ from tasks.benchmark.figures import contender_figures, tables
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
-from tasks.classifiers.batching import Indices
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import EncoderConfig, ModelName
@@ -23,6 +22,7 @@ from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
+from tasks.runs.batching import Indices
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
-from tasks.classifiers.batching import bucketed_batches
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
 from tasks.logic import formulas
+from tasks.runs.batching import bucketed_batches
 from tasks.runs.errors import UserError
 
 Sequences = list[list[int]]

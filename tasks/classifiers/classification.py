@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
+from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.progress import progress_bar

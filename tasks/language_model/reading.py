@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModelBase
 from ordered_memory.trace import Trace, read_distances
-from tasks.classifiers.batching import evaluation_batches
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.vocabulary import UNKNOWN
+from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
 

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tasks.classifiers.batching import gather, pad
 from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
+from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.classifiers.batching import gather, pad
 from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
@@ -33,6 +32,7 @@ from tasks.logic.formulas import (
     relation,
     tokenize,
 )
+from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 

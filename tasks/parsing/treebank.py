@@ -8,11 +8,8 @@ removed, too: punctuation, currency signs and words with tags that the Penn Tree
 from __future__ import annotations
 
 import io
-import lzma
 import re
-import struct
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
+from tasks.runs.files import ZIP_ERRORS
 
 WORD_TAGS = {
     *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -257,13 +255,6 @@ def _without_tag(word: str, where: str) -> UserError:
 
 
 # ---- files
-
-
-ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
-    *(NotImplementedError, RuntimeError, MemoryError),
-)
-"""What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:

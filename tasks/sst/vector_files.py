@@ -17,8 +17,8 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.parsing.treebank import ZIP_ERRORS
 from tasks.runs.errors import UserError
+from tasks.runs.files import ZIP_ERRORS
 
 BLOCK = 1 << 24
 """Number of bytes to read at once."""
