@@ -51,7 +51,7 @@ def coverage(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> floa
     """Compute the fraction of words that are in the vocabulary.
 
     Args:
-        sentences: sentences that `spell` returned; at least one word in total.
+        sentences: words spelled as in the vocabulary; at least one word in total.
         vocabulary: vocabulary of the model.
     Returns:
         A fraction in [0, 1] of all tokens.

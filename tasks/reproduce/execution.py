@@ -19,10 +19,10 @@ from threading import Lock
 from typing import Any
 
 import tasks
+from tasks.runs.command_line import EXIT_INTERRUPTED
 from tasks.runs.errors import UserError
 
 CHECKOUT = Path(tasks.__file__).parents[1]
-EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Workers:
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
                 found = {work.name: pool.submit(self.complete, work) for work in works}
-                return [name for name, one in found.items() if one.result() not in (0, EXIT_INTERRUPTED)]
+                return [name for name, one in found.items() if _failed(one.result())]
             except KeyboardInterrupt:
                 self._stop()
                 raise
@@ -186,7 +186,12 @@ def submit(
     except KeyboardInterrupt:
         _cancel(jobs.values())
         raise
-    return [name for name, job in jobs.items() if job.exception() is not None or job.result()]
+    return [name for name, job in jobs.items() if job.exception() is not None or _failed(job.result())]
+
+
+def _failed(status: int) -> bool:
+    """Whether an exit status is that of an error: a run that was interrupted can be resumed."""
+    return status not in (0, EXIT_INTERRUPTED)
 
 
 def _cancel(jobs: Any) -> None:
