@@ -22,7 +22,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 
-Masks = Mapping[str, NDArray[np.bool_]]
+Groups = Mapping[str, NDArray[np.bool_]]
 """Groups of examples: by name, a mask (n,) of the examples in the group."""
 
 ValidSpans = Callable[[Tree, Sequence[str]], set[Span]]
@@ -33,7 +33,7 @@ CROSS = " × "
 """Groups with names such as `a × b` are shown as a table with a row for each a and a column for each b."""
 
 
-def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Masks:
+def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Groups:
     """Group examples by their length.
 
     Args:
@@ -75,17 +75,19 @@ class Evaluation:
         right: NDArray[np.bool_] = self.predicted == self.data.labels
         return right
 
-    def accuracy_by(self, masks: Masks) -> dict[str, list[float]]:
+    def accuracy_by(self, groups: Groups) -> dict[str, list[float]]:
         """Compute the accuracy on groups of examples.
 
         Args:
-            masks: the groups.
+            groups: their masks, by name.
         Returns:
             Accuracy and number of examples of each group that is not empty.
         """
         correct = self.correct
         return {
-            name: [float(correct[mask].mean()), int(mask.sum())] for name, mask in masks.items() if mask.any()
+            name: [float(correct[mask].mean()), int(mask.sum())]
+            for name, mask in groups.items()
+            if mask.any()
         }
 
     def confusion(self, classes: int) -> list[list[int]]:

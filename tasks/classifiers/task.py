@@ -11,7 +11,7 @@ import torch
 
 from tasks.classifiers.classification import Classification, LabeledData, Splits, check_data
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate, predict_example
+from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
 from tasks.runs.errors import UserError
@@ -61,7 +61,7 @@ class ClassifierTask(Generic[Config]):
     model_class: type[Classifier]
     presets: Callable[[str | None], Mapping[str, Config]]
     load_splits: Callable[[Config], Splits]
-    accuracy_groups: Callable[[Config, LabeledData], Mapping[str, Masks]] = lambda config, data: {}
+    accuracy_groups: Callable[[Config, LabeledData], Mapping[str, Groups]] = lambda config, data: {}
     read_file: Callable[[Config, Path], LabeledData] | None = None
     pretrained: Path | None = None
     punctuation: str = "every token counts"

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from tasks.classifiers.classification import LabeledData, Splits
-from tasks.classifiers.evaluation import CROSS, Masks, by_length
+from tasks.classifiers.evaluation import CROSS, Groups, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
 from tasks.listops.config import PRESETS, ListOpsConfig
@@ -61,11 +61,11 @@ def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
     return dataset.with_trees() if config.needs_trees else dataset
 
 
-def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Masks]:
+def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by length and depth, and expressions with one operator by operator and number of arguments."""
     dataset = cast(Dataset, data)
     lengths, depths = dataset.lengths, dataset.depths
-    groups: dict[str, Masks] = {
+    groups: dict[str, Groups] = {
         "tokens": by_length(lengths, LENGTHS),
         "depth": {str(depth): depths == depth for depth in np.unique(depths)},
     }

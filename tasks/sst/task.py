@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.classifiers.classification import LabeledData, Splits
-from tasks.classifiers.evaluation import Evaluation, Masks, by_length
+from tasks.classifiers.evaluation import Evaluation, Groups, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.runs.errors import UserError
 from tasks.sst.config import PRESETS, SentimentConfig
@@ -127,7 +127,7 @@ def _add_word_vectors(model: SentimentModel, data: LabeledData) -> None:
     embedding.extend(words, torch.from_numpy(vectors.values))
 
 
-def _groups(config: SentimentConfig, data: LabeledData) -> Mapping[str, Masks]:
+def _groups(config: SentimentConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by length, and sentences with a negation or with "but"."""
     dataset = cast(PhraseData, data)
     words = [{word.lower() for word in dataset.words_of(index)} for index in range(len(dataset.lengths))]

@@ -37,10 +37,11 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
         models: their names.
     Returns:
         One dictionary for each line. `level` is 0 for a section, 1 for a group, 2 for a row. `name` is its
-        name; rows also have `section` and `group`. `pairs`, `covered` and `scored` are numbers of pairs.
-        `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored pairs. `accuracy` has the
-        accuracy, or None, by name of the model, published models included. The accuracy of a row is over all
-        its pairs; that of a section or group is the unweighted mean over its rows that have one.
+        name; rows also have `section` and `group`. `pairs`, `covered` and `scored` are numbers of
+        comparisons. `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored pairs.
+        `accuracy` has the accuracy, or None, by name of the model, published models included. The accuracy of
+        a row is over all its pairs; that of a section or group is the unweighted mean over its rows that have
+        one.
     """
     rows = rows_for(tallies)
     by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
@@ -151,7 +152,11 @@ def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
 
 
 def _counts(tallies: Sequence[Tally]) -> dict[str, int]:
-    return {name: sum(getattr(tally, name) for tally in tallies) for name in COUNTS}
+    return {
+        "pairs": sum(tally.comparisons for tally in tallies),
+        "covered": sum(tally.covered for tally in tallies),
+        "scored": sum(tally.scored for tally in tallies),
+    }
 
 
 def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float | None]:
