@@ -126,7 +126,7 @@ def classifiers() -> dict[str, Callable[[], None]]:
 
 def check_language_model(name: str) -> None:
     """A training step, and all that the tasks do with a trained model."""
-    from tasks.language_model.reading import syntactic_distances
+    from tasks.language_model.reading import batched_distances
     from tasks.language_model.samples import sample_sentences
     from tasks.language_model.task import LanguageModeling, word_losses
     from tasks.runs.machine import to_device
@@ -146,7 +146,7 @@ def check_language_model(name: str) -> None:
     many = log_probabilities(model, sentences, 0)
     one_by_one = [float(word_log_probabilities(model, sentence, 0).sum()) for sentence in sentences]
     np.testing.assert_allclose(many, one_by_one, atol=1e-4)
-    assert len(syntactic_distances(model, sentences, 0)) == 2
+    assert len(batched_distances(model, sentences, 0)) == 2
     assert len(sample_sentences(trained, count=2, max_words=3)) == 2
 
 

@@ -12,7 +12,7 @@ from ordered_memory.tree_recovery import from_distances
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import load_corpus
 from tasks.language_model.model import build_model, load_model
-from tasks.language_model.reading import compute_distances
+from tasks.language_model.reading import distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
@@ -231,7 +231,7 @@ def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
     tree, words = from_brackets(trees[0])
     assert words == ["the", "cat", "sees", "the", "dog"]
     trained = load_model(directory / "text.safetensors")
-    (distances,) = compute_distances(trained, [words], ["here"])
+    (distances,) = distances_of_sentences(trained, [words], ["here"])
     assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
 
 
