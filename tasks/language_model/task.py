@@ -74,7 +74,8 @@ class LanguageModeling:
         self.config, self.train, self.validation = config, train, validation
         slots = ("num_slots",) if config.model == "prpn" else ()
         self.batch_options: tuple[str, ...] = ("batch_size", "bptt", *slots)
-        self._states: dict[bool, list[State]] = {}
+        self._training_state: list[State] = []
+        self._validation_state: list[State] = []
 
     def fingerprint(self) -> str:
         return digest(self.train.numpy(), self.validation.numpy())
@@ -108,9 +109,13 @@ class LanguageModeling:
                 yield TextBatch(text.tokens[:, part], text.targets[:, part], text.first)
 
     def losses(self, model: nn.Module, batch: TextBatch) -> Losses:
-        state = None if batch.first else self._states[model.training]
-        out = model(batch.tokens, state)
-        self._states[model.training] = [(h.detach(), c.detach()) for h, c in out.state]
+        before = self._training_state if model.training else self._validation_state
+        out = model(batch.tokens, None if batch.first else before)
+        state = [(h.detach(), c.detach()) for h, c in out.state]
+        if model.training:
+            self._training_state = state
+        else:
+            self._validation_state = state
         logits, targets = out.logits.flatten(0, 1), batch.targets.flatten()
         if not model.training:  # training text has no end
             has_target = targets != IGNORE_INDEX
@@ -126,16 +131,15 @@ class LanguageModeling:
         return -scores.loss
 
     def state(self) -> dict[str, Tensor]:
-        state = self._states.get(True, [])
         return {
             f"{name}{layer}": tensor
-            for layer, of_layer in enumerate(state)
+            for layer, of_layer in enumerate(self._training_state)
             for name, tensor in zip("hc", of_layer, strict=True)
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         layers = len(state) // 2
-        self._states[True] = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
+        self._training_state = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
 
     def _penalty(self, raw: Tensor, dropped: Tensor) -> Tensor:
         """Activation and temporal activation regularization (AR and TAR) of AWD-LSTM."""
@@ -180,12 +184,16 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
         -log P(word | all words before) in nats, (N,) float64 on the CPU.
     """
     device = next(model.eval().parameters()).device
-    task = LanguageModeling(config, text, text)
+    state = None
     rows = []
     for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
-        row = torch.zeros(part.targets.shape, dtype=torch.float64)
-        row[part.targets != IGNORE_INDEX] = task.losses(model, to_device(part, device)).loss.cpu().double()
-        rows.append(row)
+        tokens, targets, _ = to_device(part, device)
+        out = model(tokens, state)
+        state = out.state
+        losses = cross_entropy(
+            out.logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX, reduction="none"
+        )
+        rows.append(losses.view_as(targets).cpu().double())
     return torch.cat(rows).t().flatten()[: len(text)]
 
 
