@@ -48,6 +48,8 @@ from tasks.runs.saved_config import config_to_dict
 from tasks.runs.threads import use_threads
 
 TEMPERATURES = (1e-6, 1e6)
+"""Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
+same number."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
 DROPPED = "Punctuation, currency signs and null elements are removed, according to their tags"

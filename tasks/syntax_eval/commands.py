@@ -84,7 +84,8 @@ class ScoreConfig:
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Sentences, each in quotes, such as "the author laughs". They are read as those of `--pairs`."""
     checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
+    Hub."""
     end: bool = True
     """Count the end of the sentence as a word."""
 
