@@ -22,7 +22,7 @@ def digit_at(ordered: NDArray[np.int64], rank: float) -> NDArray[np.int64]:
 
     Args:
         ordered: digits in order, one row for each expression, (n, arguments).
-        rank: in 0..arguments - 1; smaller and larger ones count as the first and the last.
+        rank: rank in 0..arguments - 1; smaller and larger ones count as the first and the last.
     """
     rank = min(max(rank, 0), ordered.shape[1] - 1)
     return (ordered[:, int(np.floor(rank))] + ordered[:, int(np.ceil(rank))]) // 2

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tasks.classifiers.classification import LabelledData, Prediction, Sentence, Splits
+from tasks.classifiers.classification import LabeledData, Prediction, Sentence, Splits
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.commands import EvaluateConfig, run_evaluate, run_export
 from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.seeds import ClassifierConfig
 from tasks.classifiers.task import ClassifierTask
 from tasks.runs.command_line import Verb, run
@@ -49,14 +49,14 @@ class Batch(NamedTuple):
     labels: Tensor
 
 
-class Texts(LabelledData):
+class Texts(LabeledData):
     """Texts. Their trees are not known."""
 
-    def __init__(self, examples: list[tuple[int, list[str]]], *, labelled: bool = True) -> None:
+    def __init__(self, examples: list[tuple[int, list[str]]], *, labeled: bool = True) -> None:
         self.words = [words for _, words in examples]
         self.labels = np.array([label for label, _ in examples], dtype=np.int64)
         self.lengths = np.array([len(words) for words in self.words], dtype=np.int64)
-        self.labelled = labelled
+        self.labeled = labeled
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
@@ -104,7 +104,7 @@ class TextModel(Classifier):
     @staticmethod
     def read_text(*texts: str) -> Texts:
         Classifier.check_texts(texts, 1, "text")
-        return Texts([(0, text.split()) for text in texts], labelled=False)
+        return Texts([(0, text.split()) for text in texts], labeled=False)
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.words))

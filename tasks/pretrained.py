@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.classifiers.pretrained import Classifier
+from tasks.classifiers.classifier import Classifier
 from tasks.listops.model import PRETRAINED as LISTOPS
 from tasks.listops.model import ListOpsModel
 from tasks.logic.model import PRETRAINED as LOGIC

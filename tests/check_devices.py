@@ -126,9 +126,9 @@ def classifiers() -> dict[str, Callable[[], None]]:
 
 def check_language_model(name: str) -> None:
     """A training step, and all that the tasks do with a trained model."""
-    from tasks.language_model.reading import syntactic_distances
+    from tasks.language_model.reading import batched_distances
     from tasks.language_model.samples import sample_sentences
-    from tasks.language_model.task import LanguageModelling, word_losses
+    from tasks.language_model.task import LanguageModeling, word_losses
     from tasks.runs.machine import to_device
     from tasks.syntax_eval.scoring import log_probabilities, word_log_probabilities
     from tests.tasks.syntax_eval.tiny import WORDS, tiny_model
@@ -136,7 +136,7 @@ def check_language_model(name: str) -> None:
     trained = tiny_model(recurrent=name)
     model, config = move(trained.model), trained.config
     text = torch.arange(2000) % len(WORDS)
-    task = LanguageModelling(config, text, text)
+    task = LanguageModeling(config, text, text)
     batch = task.shard(task.training_batches(1, 4)[0], 0, 1).batch
     losses = task.losses(model.train(), to_device(batch, NAME))
     (losses.loss.mean() + losses.penalty).backward()
@@ -146,7 +146,7 @@ def check_language_model(name: str) -> None:
     many = log_probabilities(model, sentences, 0)
     one_by_one = [float(word_log_probabilities(model, sentence, 0).sum()) for sentence in sentences]
     np.testing.assert_allclose(many, one_by_one, atol=1e-4)
-    assert len(syntactic_distances(model, sentences, 0)) == 2
+    assert len(batched_distances(model, sentences, 0)) == 2
     assert len(sample_sentences(trained, count=2, max_words=3)) == 2
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.tree_recovery import shift_reduce
-from tasks.classifiers.pretrained import Classifier
+from tasks.classifiers.classifier import Classifier
 from tasks.runs.command_line import run as command_line
 
 ROOT = Path(__file__).parents[1]

@@ -37,7 +37,7 @@ def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
         batch: tokens, padded with 0 on the right.
         table: embeddings, (vocabulary + 1, E), on the device of the new batch.
         sizes: gives D.
-        seed: of the weights of the loss.
+        seed: seed of the weights of the loss.
     Returns:
         The batch.
     """
@@ -61,8 +61,8 @@ def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
 
     Args:
         sizes: number of words and size E of an embedding.
-        seed: of the table.
-        device: of the table.
+        seed: seed of the table.
+        device: device of the table.
     Returns:
         (vocabulary + 1, E).
     """

@@ -15,14 +15,14 @@ from tasks.benchmark.figures import contender_figures, tables
 from tasks.benchmark.machine import describe, machine_line
 from tasks.benchmark.measure import interleave
 from tasks.benchmark.workloads import spread_batches
-from tasks.classifiers.batching import Indices
-from tasks.classifiers.classification import LabelledData, Prediction, compute_losses
+from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import EncoderConfig, ModelName
-from tasks.classifiers.pretrained import Classifier
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
+from tasks.runs.batching import Indices
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
@@ -68,7 +68,7 @@ class ClassifierModelsConfig(MeasurementConfig):
         """
         raise NotImplementedError
 
-    def data(self) -> LabelledData:
+    def data(self) -> LabeledData:
         """Training data, with true trees."""
         raise NotImplementedError
 
@@ -76,8 +76,8 @@ class ClassifierModelsConfig(MeasurementConfig):
         """Build a model with random weights.
 
         Args:
-            config: from `model_config`.
-            data: from `data`.
+            config: options from `model_config`.
+            data: data set from `data`.
         """
         raise NotImplementedError
 
@@ -193,7 +193,7 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
 
 
 def _contender(
-    config: ClassifierModelsConfig, name: ModelName, data: LabelledData, batches: Sequence[Indices]
+    config: ClassifierModelsConfig, name: ModelName, data: LabeledData, batches: Sequence[Indices]
 ) -> ModuleContender[Any]:
     """A model, trained as in the task."""
     of_model = config.model_config(name)

@@ -26,7 +26,7 @@ class Contender(Protocol):
         """Prepare a training step.
 
         Args:
-            index: of the batch.
+            index: index of the batch.
         Returns:
             A function that takes the step.
         """
@@ -35,7 +35,7 @@ class Contender(Protocol):
         """Prepare a forward pass without autograd.
 
         Args:
-            index: of the batch.
+            index: index of the batch.
         Returns:
             A function that runs the forward pass.
         """
@@ -45,7 +45,7 @@ class ModuleContender(Generic[Batch]):
     """A module, whose training step is the forward pass, a scalar loss and the backward pass.
 
     Args:
-        module: on its device.
+        module: module on its device.
         batches: its input, on the same device.
         loss: computes the forward pass and the scalar loss of a batch.
         forward: computes only the forward pass.
@@ -99,11 +99,11 @@ def as_in_training(
     """Make a contender whose training step includes gradient clipping and the optimizer.
 
     Args:
-        model: on its device.
+        model: model on its device.
         batches: its input, on the same device.
         losses: computes the losses of a batch.
         forward: computes only the forward pass.
-        optimizer: of the model.
+        optimizer: optimizer of the model.
         gradient_clip: maximum gradient norm.
     """
 

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     Args:
         name: shown in tables.
-        backend: of our layer; None for other contenders.
+        backend: backend of our layer; None for other contenders.
         recompute_every: argument of our layer.
         bfloat16: whether to run under autocast.
     """
@@ -118,8 +118,8 @@ def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None
 
     Args:
         setup: sizes, seed, device and checkpoint.
-        backend: of the layer.
-        recompute_every: of the layer.
+        backend: backend of the layer.
+        recompute_every: the layer's option of this name.
     """
     options = setup.sizes._asdict()
     del options["vocabulary"]
@@ -180,7 +180,7 @@ def batch_contender(
 
     Args:
         module: its parameters get gradients.
-        batches: on the device of the module.
+        batches: batches on the device of the module.
         forward: runs the module on a batch; its output has the shape of the batch's `weights`.
     """
     return ModuleContender(

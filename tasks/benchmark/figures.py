@@ -20,7 +20,7 @@ def contender_figures(
     """Compute the figures of each contender.
 
     Args:
-        times: by name, milliseconds of each batch.
+        times: milliseconds of each batch, by name of the contender.
         unit: the unit of rates: "tokens", "pairs".
         count: number of units in all batches.
         details: further values of each contender, by name.
@@ -41,7 +41,7 @@ def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | 
     """Compute the time of one contender divided by that of another.
 
     Args:
-        contenders: from `contender_figures`.
+        contenders: figures from `contender_figures`.
         kind: one of `KINDS`.
         above: name of the numerator.
         below: name of the denominator.
@@ -57,7 +57,7 @@ def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
     """Compute the ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON.
 
     Args:
-        contenders: from `contender_figures`.
+        contenders: figures from `contender_figures`.
         ours: the name of that backend.
     """
     return {
@@ -72,8 +72,8 @@ def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
     """Format a table for training and one for evaluation.
 
     Args:
-        contenders: from `contender_figures`.
-        unit: as for `contender_figures`.
+        contenders: figures from `contender_figures`.
+        unit: the same as for `contender_figures`.
         lstm: the contender in the denominator of "× LSTM".
     Returns:
         Several lines. "speedup" is the authors' time divided by the row's; empty columns are left out.

@@ -53,7 +53,7 @@ def count(attention: Tensor, lengths: Tensor, threshold: float = OCCUPANCY_THRES
     Args:
         attention: p, (T, B, N), zero at padded steps.
         lengths: (B,) int64.
-        threshold: of the occupancy, fraction in [0, 1].
+        threshold: threshold of the occupancy, fraction in [0, 1].
     Returns:
         The counts.
     Example:
@@ -103,7 +103,7 @@ class Floor:
     Args:
         layer: the layer whose attention and weights are used.
         batches: its input.
-        dtype: of the operands; None for that of the layer.
+        dtype: dtype of the operands; None for that of the layer.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from tasks.benchmark.measure import interleave
 from tasks.language_model.config import PRESETS
 from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
-from tasks.language_model.task import LanguageModelling, TextBatch
+from tasks.language_model.task import LanguageModeling, TextBatch
 from tasks.runs.options import check_at_least
 
 OPTIMIZER = "of both: clipping, SGD"
@@ -83,7 +83,7 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
 
 def _step(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:
     """A training step as in the task."""
-    losses = partial(LanguageModelling(config, text.tokens, text.tokens).losses, model)
+    losses = partial(LanguageModeling(config, text.tokens, text.tokens).losses, model)
     optimizer = AveragedSGD(model, config).optimizer
     return as_in_training(model, [text], losses, losses, optimizer, config.gradient_clip)
 

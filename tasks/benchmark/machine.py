@@ -34,7 +34,7 @@ def machine_line(machine: dict[str, Any], *notes: str) -> str:
     """Format what `describe` returned in one line.
 
     Args:
-        machine: from `describe`.
+        machine: description from `describe`.
         notes: other conditions of the measurement.
     """
     flushed = ["denormals flushed"] if machine["flush_denormal"] else []

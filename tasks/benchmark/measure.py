@@ -33,7 +33,7 @@ def interleave(
     """Time all contenders on all batches.
 
     Args:
-        contenders: by name.
+        contenders: contenders by name.
         batches: number of batches.
         repeats: timed runs on each batch, after an untimed one.
         device: synchronized before the clock is read.

@@ -163,7 +163,7 @@ class _Products:
     Args:
         layer: gives the weights.
         x: its input, (T, B, F).
-        dtype: of the operands.
+        dtype: dtype of the operands.
     """
 
     def __init__(self, layer: ONLSTM, x: Tensor, dtype: torch.dtype = torch.float32) -> None:
@@ -200,7 +200,7 @@ def build_released(directory: Path, layer: ONLSTM) -> nn.Module:
 
     Args:
         directory: a checkout of yikangshen/Ordered-Neurons; nothing is written to it.
-        layer: with one layer and direction.
+        layer: layer with one layer and direction.
     Returns:
         Their module, on the device of the layer.
     Raises:
@@ -220,7 +220,7 @@ def released_weights(layer: ONLSTM) -> dict[str, Tensor]:
     """Convert the parameters of our layer to the authors' names and order of gates: ĩ, f̃, o, ĉ, i, f.
 
     Args:
-        layer: with one layer and direction.
+        layer: layer with one layer and direction.
     """
     size, masters = layer.hidden_size, layer.hidden_size // layer.chunk_size
     state = layer.state_dict()

@@ -117,7 +117,7 @@ def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Mo
 
     Args:
         directory: the checkout.
-        sizes: of the module.
+        sizes: sizes of the module.
         layer: our layer.
     Returns:
         Their module, on the device of the layer.
@@ -144,7 +144,7 @@ def comparable(sizes: Sizes) -> bool:
     """Whether the authors' module can compute the same function: it has only one score and one cell.
 
     Args:
-        sizes: of our layer.
+        sizes: sizes of our layer.
     """
     return sizes.score == "normalized" and sizes.cell == "gated"
 

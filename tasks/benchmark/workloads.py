@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
-from tasks.classifiers.batching import bucketed_batches
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
 from tasks.logic import formulas
+from tasks.runs.batching import bucketed_batches
 from tasks.runs.errors import UserError
 
 Sequences = list[list[int]]
@@ -51,9 +51,9 @@ class Workload(NamedTuple):
     """A configuration to measure.
 
     Args:
-        name: as on the command line.
-        sizes: of the layer.
-        batches: from short to long.
+        name: name on the command line.
+        sizes: sizes of the layer.
+        batches: batches from short to long.
         left_padded: whether the authors' code pads the sequences of this task on the left.
         checkpoints: whether to measure also with activation checkpointing.
     """
@@ -205,7 +205,7 @@ def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: in
         lengths: number of tokens of all examples.
         batch_size: number of examples in a batch.
         count: number of batches.
-        seed: of the epoch.
+        seed: seed of the epoch.
     Returns:
         Indices of the examples of each batch, (batch_size,), from short to long.
     Raises:

@@ -1,4 +1,4 @@
-"""The `Task` of a sequence classifier: batches, losses and metrics for any data set of labelled sequences."""
+"""The `TrainingTask` of classifiers: batches, losses and metrics for any data set of labeled sequences."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
+from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.progress import progress_bar
@@ -36,11 +36,11 @@ class Prediction(NamedTuple):
     Sentences are ordered by their place in the example: the first sentences of all examples, then the second.
 
     Args:
-        logits: of the C classes, (B, C).
+        logits: logits of the C classes, (B, C).
         attention: attention over the N slots at each token, (k B, T, N); None for a model without slots.
-        merges: which neighbours the model merged in each step, (k B, T - 1) int64: i merges nodes i and i + 1
+        merges: which neighbors the model merged in each step, (k B, T - 1) int64: i merges nodes i and i + 1
             of the remaining ones. A sentence of n tokens has n - 1 steps; later entries are meaningless. None
-            for a model that merges no neighbours.
+            for a model that merges no neighbors.
         penalty: a penalty for each sentence, (k B,), whose mean is added to the training loss; None for none.
         rollout: the actions that the model took on the k B sentences, which become a penalty by policy
             gradient; None for a model without actions.
@@ -78,14 +78,14 @@ class Sentence(NamedTuple):
         return [self.tokens[position] for position in self.positions]
 
 
-class LabelledData(Protocol):
+class LabeledData(Protocol):
     """A data set of n examples with k sentences each. Data sets derive from this class."""
 
     labels: Indices
     """(n,) int64."""
     split: str = "test"
     """What results on this data are called: "test", or "validation" if the task has no test data."""
-    labelled: bool = True
+    labeled: bool = True
     """Whether labels are known; that of a sentence that a user typed, for instance, is a dummy."""
 
     @property
@@ -106,7 +106,7 @@ class LabelledData(Protocol):
         """Return the k sentences of an example.
 
         Args:
-            index: of the example, in [0, n).
+            index: index of the example, in [0, n).
         """
 
     def word_trees(self, trees: list[Tree], batch: Any) -> list[Tree]:
@@ -121,13 +121,13 @@ class LabelledData(Protocol):
         return trees
 
 
-def check_data(data: LabelledData, classes: int, name: str) -> None:
+def check_data(data: LabeledData, classes: int, name: str) -> None:
     """Check the labels and lengths of a data set.
 
     Args:
         data: n examples.
         classes: C, number of classes.
-        name: of the data, for the error message.
+        name: name of the data, for the error message.
     Raises:
         UserError: a label is not in [0, C), or a sentence has no tokens.
     """
@@ -143,13 +143,13 @@ def check_data(data: LabelledData, classes: int, name: str) -> None:
 class Splits(NamedTuple):
     """The data sets of a run."""
 
-    train: LabelledData
-    validation: LabelledData
-    test: LabelledData
+    train: LabeledData
+    validation: LabeledData
+    test: LabeledData
 
 
 class Classification:
-    """Implements `tasks.runs.task.Task` for models that take a batch and return a `Prediction`.
+    """Implements `tasks.runs.task.TrainingTask` for models that take a batch and return a `Prediction`.
 
     Args:
         config: batch sizes and seed.
@@ -159,7 +159,7 @@ class Classification:
 
     batch_options: tuple[str, ...] = ("batch_size",)
 
-    def __init__(self, config: TrainingConfig, train: LabelledData, validation: LabelledData) -> None:
+    def __init__(self, config: TrainingConfig, train: LabeledData, validation: LabeledData) -> None:
         self.config, self.train, self.validation = config, train, validation
 
     def fingerprint(self) -> str:
@@ -225,7 +225,7 @@ def compute_losses(prediction: Prediction, labels: Tensor) -> Losses:
     )
 
 
-def iterate_batches(dataset: LabelledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
+def iterate_batches(dataset: LabeledData, batch_size: int) -> Iterator[tuple[Indices, Any]]:
     """Iterate over a data set in batches of similar lengths, the longest first.
 
     Args:
@@ -238,11 +238,11 @@ def iterate_batches(dataset: LabelledData, batch_size: int) -> Iterator[tuple[In
         yield indices, dataset.batch(indices)
 
 
-def _evaluation_indices(dataset: LabelledData, batch_size: int) -> list[Indices]:
+def _evaluation_indices(dataset: LabeledData, batch_size: int) -> list[Indices]:
     return evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH)
 
 
-def _digest_of_inputs(parts: Iterable[LabelledData]) -> str:
+def _digest_of_inputs(parts: Iterable[LabeledData]) -> str:
     """A SHA-256 digest of what models read: the tensors and lists of all batches, but not the true trees."""
     found = hashlib.sha256()
     for part in parts:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
-from tasks.classifiers.classification import LabelledData, check_data
+from tasks.classifiers.classification import LabeledData, check_data
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces
@@ -178,7 +178,7 @@ def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:
 
 def print_answer(
     task: ClassifierTask[Any], config: ReadConfig
-) -> tuple[LabelledData, ExamplePrediction, Classifier]:
+) -> tuple[LabeledData, ExamplePrediction, Classifier]:
     """Load a trained model, apply it to one example and print the answer.
 
     Args:
@@ -223,7 +223,7 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
     config.write(traces, task.title(model.config), task.about)
 
 
-def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabelledData) -> Classifier:
+def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabeledData) -> Classifier:
     """Load the model that the options name, and adapt it to the data."""
     model = task.model_class.from_pretrained(task.checkpoint(config.checkpoint))
     check_data(data, len(model.classes), "input")
@@ -238,7 +238,7 @@ def _warn_of_unused(config: CheckpointConfig, model: Classifier, *names: str) ->
     warn_of_unused(config, type(config), {name: unused[name] for name in names if name in unused})
 
 
-def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePrediction) -> None:
+def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePrediction) -> None:
     """Print the induced trees of an example, and the true trees if they are known and differ.
 
     It also writes the heat maps.
@@ -246,7 +246,7 @@ def show_trees(config: ReadConfig, data: LabelledData, prediction: ExamplePredic
     Args:
         config: the options.
         data: a data set with one example.
-        prediction: for this example.
+        prediction: prediction for this example.
     """
     if prediction.trees is None:
         print("this model induces no trees")
@@ -269,7 +269,7 @@ def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
     """Write a heat map of the attention and print its path.
 
     Args:
-        path: of the PNG file.
+        path: path of the PNG file.
         attention: attention over the slots at each token, (T, N).
         tokens: T tokens.
     """

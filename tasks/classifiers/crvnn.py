@@ -1,7 +1,7 @@
 """CRvNN, the Continuous Recursive Neural Network of Chowdhury and Caragea (2021), arXiv 2106.06038.
 
-A recursive network repeatedly replaces two neighbours by their parent. In CRvNN the parent takes the place of
-the right neighbour, and the left one ceases to exist, both with a probability. So everything is
+A recursive network repeatedly replaces two neighbors by their parent. In CRvNN the parent takes the place of
+the right neighbor, and the left one ceases to exist, both with a probability. So everything is
 differentiable, and many parents are composed in one step.
 
 B is the batch size, T the length of the longest sequence, S = T + 2 with START and END around it, E the
@@ -30,7 +30,7 @@ class Nodes(NamedTuple):
     Args:
         values: r, (B, S, D).
         existence: e, the existential probability, (B, S); 0 for padding.
-        composed: l, the probability that the last step composed a node with its left neighbour, (B, S).
+        composed: l, the probability that the last step composed a node with its left neighbor, (B, S).
     """
 
     values: Tensor
@@ -43,8 +43,8 @@ class CRvNN(nn.Module):
 
     Nodes are START, the n tokens and END. At the start r_i = LN(W x_i + b), e_i = 1 and l_i = 0. Each step::
 
-        R_ik = min(1, Σ_{i<j≤k} e_j) - min(1, Σ_{i<j<k} e_j)          k > i, else 0: the right neighbour
-        L                                                            the left neighbour, mirrored
+        R_ik = min(1, Σ_{i<j≤k} e_j) - min(1, Σ_{i<j<k} e_j)          k > i, else 0: the right neighbor
+        L                                                            the left neighbor, mirrored
         u_i  = w · gelu(V [LLr; Lr; r; Rr; RRr; l f + (1 - l) g]_i + a) + d
         s_i  = exp(u_i)                                              0 for START, END and the last token
         c_i  = s_i / (1 + s_i + (L s)_i + (R s)_i)                   modulated sigmoid
@@ -52,14 +52,14 @@ class CRvNN(nn.Module):
         r_i  ← l_i LN(cell((L r)_i, r_i)) + (1 - l_i) r_i
         e_i  ← e_i (1 - c_i)
 
-    The cell is the Gated Recursive Cell with gelu in place of relu; f and g are learnt vectors. A sequence
+    The cell is the Gated Recursive Cell with gelu in place of relu; f and g are learned vectors. A sequence
     halts when no token but the last exists with a probability above `STOP_BELOW`, or else after n steps. Its
     summary is the r of the last token.
 
     Args:
         input_size: E.
         size: D.
-        dropout: on the hidden units of the cell.
+        dropout: dropout on the hidden units of the cell.
     """
 
     def __init__(self, input_size: int, size: int, dropout: float) -> None:
@@ -118,14 +118,14 @@ class CRvNN(nn.Module):
             may_vanish: all tokens except the last of each sequence, (B, S) bool.
         """
         values, existence, composed = nodes
-        right = right_neighbours(existence)
-        left = right_neighbours(existence.flip(1)).flip(1, 2)
+        right = right_neighbors(existence)
+        left = right_neighbors(existence.flip(1)).flip(1, 2)
         on_left, on_right = left @ values, right @ values
         history = torch.lerp(self.after_staying, self.after_composing, composed.unsqueeze(-1))
         window = [left @ on_left, on_left, values, on_right, right @ on_right, history]
         decisions = self.decision(torch.cat(window, dim=-1)).squeeze(-1).to(existence.dtype)
         chosen = _modulated_sigmoid(decisions.masked_fill(~may_vanish, -torch.inf), left, right)
-        composing = _of_neighbours(left, chosen) * is_token
+        composing = _of_neighbors(left, chosen) * is_token
         parents = self.norm(self.cell(on_left, values))
         return Nodes(
             torch.lerp(values, parents.to(values.dtype), composing.unsqueeze(-1).to(values.dtype)),
@@ -152,15 +152,15 @@ class CRvNN(nn.Module):
         return torch.where(is_end.unsqueeze(-1), self.end, tokens)
 
 
-def right_neighbours(existence: Tensor) -> Tensor:
-    """Compute R, the soft right neighbours: R_ik is the probability that k is the right neighbour of i.
+def right_neighbors(existence: Tensor) -> Tensor:
+    """Compute R, the soft right neighbors: R_ik is the probability that k is the right neighbor of i.
 
     Args:
         existence: e, (B, S).
     Returns:
         (B, S, S); each row sums to at most 1.
     Example:
-        >>> right_neighbours(torch.tensor([[1.0, 0.25, 0.5, 1.0]]))[0, 0]
+        >>> right_neighbors(torch.tensor([[1.0, 0.25, 0.5, 1.0]]))[0, 0]
         tensor([0.0000, 0.2500, 0.5000, 0.2500])
     """
     size = existence.shape[1]
@@ -170,15 +170,15 @@ def right_neighbours(existence: Tensor) -> Tensor:
 
 
 def _modulated_sigmoid(decisions: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Compute c from u, (B, S): a node is less likely to vanish if a neighbour does; for -inf, c = 0."""
+    """Compute c from u, (B, S): a node is less likely to vanish if a neighbor does; for -inf, c = 0."""
     # Dividing all four terms by the largest changes nothing, and nothing overflows.
     shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
     vanish = (decisions - shift).exp()
     stay = (-shift).exp().clamp(min=torch.finfo(shift.dtype).tiny)
-    return vanish / (stay + vanish + _of_neighbours(left, vanish) + _of_neighbours(right, vanish))
+    return vanish / (stay + vanish + _of_neighbors(left, vanish) + _of_neighbors(right, vanish))
 
 
-def _of_neighbours(weights: Tensor, numbers: Tensor) -> Tensor:
+def _of_neighbors(weights: Tensor, numbers: Tensor) -> Tensor:
     """(B, S, S) and (B, S) → (B, S)."""
     return (weights @ numbers.unsqueeze(-1)).squeeze(-1)
 

@@ -13,7 +13,7 @@ def cache_directory(name: str) -> Path:
     """A subdirectory of this project's cache directory; it may not exist yet.
 
     Args:
-        name: of the subdirectory.
+        name: name of the subdirectory.
     """
     return Path(pooch.os_cache("ordered_memory")) / name
 
@@ -22,7 +22,7 @@ def download(url: str, checksum: str, directory: Path, alternative: str) -> Path
     """Download a file unless it is already in the directory.
 
     Args:
-        url: of the file; it is saved under its own name.
+        url: URL of the file; it is saved under its own name.
         checksum: "sha256:" and 64 hexadecimal digits.
         directory: created if it does not exist.
         alternative: what the user can do instead, for the error message.

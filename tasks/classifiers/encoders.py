@@ -190,7 +190,7 @@ class Encoded(NamedTuple):
     Args:
         summary: one vector for each sequence, (B, H).
         attention: attention over the slots at each token, (B, T, N), in the forward direction.
-        merges: which neighbours were merged, (B, T - 1) int64.
+        merges: which neighbors were merged, (B, T - 1) int64.
         penalty: a penalty for each sequence, (B,).
         rollout: the actions that the encoder took.
     """
@@ -314,7 +314,7 @@ def encode(
     """Encode a batch of sequences.
 
     Args:
-        encoder: from `build_encoder`.
+        encoder: encoder from `build_encoder`.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64.
         num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Prediction, iterate_batches
+from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
 from tasks.reporting.induced_trees import TreeScores, escape_parentheses, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 
-Masks = Mapping[str, NDArray[np.bool_]]
+Groups = Mapping[str, NDArray[np.bool_]]
 """Groups of examples: by name, a mask (n,) of the examples in the group."""
 
 ValidSpans = Callable[[Tree, Sequence[str]], set[Span]]
@@ -33,7 +33,7 @@ CROSS = " × "
 """Groups with names such as `a × b` are shown as a table with a row for each a and a column for each b."""
 
 
-def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Masks:
+def by_length(lengths: NDArray[np.int64], bounds: Sequence[int]) -> Groups:
     """Group examples by their length.
 
     Args:
@@ -55,11 +55,11 @@ class Evaluation:
 
     Args:
         data: n examples.
-        probabilities: of the C classes for each example, (n, C) float64.
+        probabilities: probabilities of the C classes for each example, (n, C) float64.
         trees: the induced trees of the sentences of each example; None for a model that induces none.
     """
 
-    data: LabelledData
+    data: LabeledData
     probabilities: NDArray[np.float64]
     trees: list[tuple[Tree, ...]] | None
 
@@ -75,17 +75,19 @@ class Evaluation:
         right: NDArray[np.bool_] = self.predicted == self.data.labels
         return right
 
-    def accuracy_by(self, masks: Masks) -> dict[str, list[float]]:
+    def accuracy_by(self, groups: Groups) -> dict[str, list[float]]:
         """Compute the accuracy on groups of examples.
 
         Args:
-            masks: the groups.
+            groups: their masks, by name.
         Returns:
             Accuracy and number of examples of each group that is not empty.
         """
         correct = self.correct
         return {
-            name: [float(correct[mask].mean()), int(mask.sum())] for name, mask in masks.items() if mask.any()
+            name: [float(correct[mask].mean()), int(mask.sum())]
+            for name, mask in groups.items()
+            if mask.any()
         }
 
     def confusion(self, classes: int) -> list[list[int]]:
@@ -178,7 +180,7 @@ class ExamplePrediction(NamedTuple):
     """The output of a model for one example.
 
     Args:
-        probabilities: of the classes, (C,).
+        probabilities: probabilities of the classes, (C,).
         trees: the induced trees over the words of each sentence; None for a model that induces none.
         token_trees: the same, over all tokens.
         attention: attention over the slots at each token of each sentence, (T, N); None without slots.
@@ -193,7 +195,7 @@ class ExamplePrediction(NamedTuple):
 @torch.inference_mode()
 def evaluate(
     model: nn.Module,
-    data: LabelledData,
+    data: LabeledData,
     *,
     batch_size: int = 256,
     num_slots: int | None = None,
@@ -234,14 +236,14 @@ def evaluate(
 
 @torch.inference_mode()
 def predict_example(
-    model: nn.Module, data: LabelledData, index: int, num_slots: int | None = None
+    model: nn.Module, data: LabeledData, index: int, num_slots: int | None = None
 ) -> ExamplePrediction:
     """Apply a model to one example, in evaluation mode.
 
     Args:
-        model: on the CPU.
+        model: model on the CPU.
         data: contains the example.
-        index: of the example.
+        index: index of the example.
         num_slots: number of slots for this call; None for the model's own.
     Returns:
         Probabilities, trees and attention.

@@ -18,7 +18,7 @@ def read_lines(
     """Read a text file with one example per line; blank lines at the end are ignored.
 
     Args:
-        path: of the file.
+        path: path of the file.
         parse: parses a line, or raises a ValueError.
         allow_empty: whether the file may have no lines.
         header: a first line that is skipped, if the file has it.

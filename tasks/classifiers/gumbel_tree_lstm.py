@@ -1,4 +1,4 @@
-"""Gumbel Tree-LSTM: a Tree-LSTM that learns from the task which neighbours to merge.
+"""Gumbel Tree-LSTM: a Tree-LSTM that learns from the task which neighbors to merge.
 
 B is the batch size, T the length of the longest sequence, E the embedding size, D the size of a summary, M
 the number of remaining nodes.
@@ -20,7 +20,7 @@ class GumbelTreeLSTM(nn.Module):
 
         r_i = LSTM(x_i, r_{i-1}),  r_0 = 0                                    (13)
 
-    Until one node is left, the candidates are the parents of all pairs of neighbours. A query vector q scores
+    Until one node is left, the candidates are the parents of all pairs of neighbors. A query vector q scores
     them, and one of them replaces its children:
 
         r̃_i = Tree-LSTM(r_i, r_{i+1})                                         (1–3)

@@ -7,9 +7,9 @@ from typing import Any
 
 from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trees import depth
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabeledData
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import CROSS, Evaluation
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.traces import example_traces
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
@@ -28,7 +28,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
-        results: from `ClassifierTask.summary`.
+        results: results from `ClassifierTask.summary`.
     Returns:
         Several lines.
     """
@@ -65,11 +65,11 @@ def write_run_report(
 
     Args:
         run: the run directory.
-        title: of the page.
+        title: title of the page.
         about: explains the task.
-        results: from `ClassifierTask.summary`.
-        evaluation: of the best weights on the test data.
-        model: with these weights, on the CPU.
+        results: results from `ClassifierTask.summary`.
+        evaluation: evaluation of the best weights on the test data.
+        model: model with these weights, on the CPU.
     """
     rows = run.read_metrics()
     data, config = evaluation.data, model.config
@@ -95,7 +95,7 @@ def write_run_report(
     write_report(run.report, report)
 
 
-def depths_of(data: LabelledData) -> list[int]:
+def depths_of(data: LabeledData) -> list[int]:
     """Compute the depth of the true tree of each example: the maximum over its sentences.
 
     Args:
@@ -115,7 +115,7 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
     The numbers of examples are shown if they are the same for all models.
 
     Args:
-        results: from `ClassifierTask.summary`, by name of the model.
+        results: results from `ClassifierTask.summary`, by name of the model.
     """
     groups, *others = (one["accuracy_by"] for one in results.values())
     return [
@@ -148,8 +148,8 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
     """Make a table of the confusion matrix.
 
     Args:
-        results: from `ClassifierTask.summary`, with `confusion`.
-        name: of the model, for the title.
+        results: results from `ClassifierTask.summary`, with `confusion`.
+        name: name of the model, for the title.
     """
     classes = results["classes"]
     return Table(

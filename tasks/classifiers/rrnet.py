@@ -1,7 +1,7 @@
 """RRNet, the recurrent-recursive network of Jacob, Lin, Sordoni and Bengio (2018), W18-3020.
 
 At each token a recurrent network pushes its hidden state on a stack, averages it with the top of the stack,
-or does neither. These actions are sampled and learnt by policy gradient.
+or does neither. These actions are sampled and learned by policy gradient.
 
 B is the batch size, T the length of the longest sequence, E the embedding size, D the hidden size, S the
 maximum depth of the stack.
@@ -64,7 +64,7 @@ class RRNet(nn.Module):
         input_size: E, also the hidden size of the networks for π and v.
         size: D.
         num_slots: S.
-        dropout: on h_{t-1} as input of the gates, with one mask for all tokens of a sequence.
+        dropout: dropout on h_{t-1} as input of the gates, with one mask for all tokens of a sequence.
     """
 
     def __init__(self, input_size: int, size: int, num_slots: int, dropout: float) -> None:

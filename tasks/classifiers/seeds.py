@@ -87,7 +87,7 @@ def _summaries_with(seed: int, first: Path, first_seed: int) -> Iterator[Path]:
     """The summaries of several runs of which one has this seed.
 
     Args:
-        seed: of the run.
+        seed: seed of the run.
         first: directory of another run, whose name ends in its seed.
         first_seed: this seed.
     """

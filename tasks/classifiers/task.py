@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from tasks.classifiers.classification import Classification, LabelledData, Splits, check_data
-from tasks.classifiers.evaluation import Evaluation, Masks, ValidSpans, evaluate, predict_example
-from tasks.classifiers.pretrained import Classifier
+from tasks.classifiers.classification import Classification, LabeledData, Splits, check_data
+from tasks.classifiers.classifier import Classifier
+from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
 from tasks.runs.errors import UserError
@@ -22,7 +22,7 @@ from tasks.runs.task import Experiment
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]
-ExtraAccuracies = Callable[[Config, LabelledData, Callable[[LabelledData], Evaluation]], Accuracies]
+ExtraAccuracies = Callable[[Config, LabeledData, Callable[[LabeledData], Evaluation]], Accuracies]
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class ClassifierTask(Generic[Config]):
     model_class: type[Classifier]
     presets: Callable[[str | None], Mapping[str, Config]]
     load_splits: Callable[[Config], Splits]
-    accuracy_groups: Callable[[Config, LabelledData], Mapping[str, Masks]] = lambda config, data: {}
-    read_file: Callable[[Config, Path], LabelledData] | None = None
+    accuracy_groups: Callable[[Config, LabeledData], Mapping[str, Groups]] = lambda config, data: {}
+    read_file: Callable[[Config, Path], LabeledData] | None = None
     pretrained: Path | None = None
     punctuation: str = "every token counts"
     min_words: int = 1
-    load_test: Callable[[Config], LabelledData] | None = None
-    generate_test: Callable[[Config, str, int, int], LabelledData] | None = None
+    load_test: Callable[[Config], LabeledData] | None = None
+    generate_test: Callable[[Config, str, int, int], LabeledData] | None = None
     valid_spans: ValidSpans | None = None
     report_confusion: bool = False
     build_initial_model: Callable[[Config, Splits], Classifier] | None = None
@@ -89,7 +89,7 @@ class ClassifierTask(Generic[Config]):
     def test(
         self,
         model: Classifier,
-        data: LabelledData,
+        data: LabeledData,
         *,
         batch_size: int,
         num_slots: int | None,
@@ -98,7 +98,7 @@ class ClassifierTask(Generic[Config]):
         """Evaluate a model.
 
         Args:
-            model: on `device`.
+            model: model on `device`.
             data: test data.
             batch_size: maximum number of examples in a batch.
             num_slots: number of slots for this evaluation; None for the model's own.
@@ -107,7 +107,7 @@ class ClassifierTask(Generic[Config]):
             The evaluation, and its results as JSON values; see `summary`.
         """
 
-        def evaluate_on(part: LabelledData) -> Evaluation:
+        def evaluate_on(part: LabeledData) -> Evaluation:
             return evaluate(model, part, batch_size=batch_size, num_slots=num_slots, device=device)
 
         evaluation = evaluate_on(data)
@@ -199,7 +199,7 @@ class ClassifierTask(Generic[Config]):
             model.adapt(part)
         return model
 
-    def _try_out(self, model: Classifier, data: LabelledData) -> None:
+    def _try_out(self, model: Classifier, data: LabeledData) -> None:
         """Do once what comes after training, so that a mistake in a task is found before."""
         key = model.metadata_key
         if key is not None and key not in model.metadata():
@@ -208,7 +208,7 @@ class ClassifierTask(Generic[Config]):
         data.sentences(0)
 
     def _test(
-        self, config: Config, run: RunDirectory, data: LabelledData, device: torch.device
+        self, config: Config, run: RunDirectory, data: LabeledData, device: torch.device
     ) -> dict[str, Any]:
         """Test the best weights and write the report."""
         # A resumed run may have other options than when these weights were saved.

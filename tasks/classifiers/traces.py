@@ -15,14 +15,14 @@ from ordered_memory.trace import (
 )
 from ordered_memory.trace_nodes import DIGITS
 from ordered_memory.trees import Span
-from tasks.classifiers.classification import LabelledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
-from tasks.classifiers.pretrained import Classifier
 
 
 def example_traces(
     model: Classifier,
-    data: LabelledData,
+    data: LabeledData,
     index: int,
     num_slots: int | None = None,
     *,
@@ -32,9 +32,9 @@ def example_traces(
     """Make the traces of an example.
 
     Args:
-        model: on the CPU.
+        model: model on the CPU.
         data: contains the example.
-        index: of the example.
+        index: index of the example.
         num_slots: number of slots for this call; None for the model's own.
         model_name: the caption; by default the name of the sentence.
         example: traces with the same number are shown together.
@@ -67,21 +67,19 @@ def example_traces(
     return traces
 
 
-def answer_of(
-    prediction: ExamplePrediction, data: LabelledData, index: int, classes: Sequence[str]
-) -> Answer:
+def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, classes: Sequence[str]) -> Answer:
     """The predicted probabilities of an example, and its true class if it is known.
 
     Args:
-        prediction: for the example.
+        prediction: prediction for the example.
         data: contains the example.
-        index: of the example.
+        index: index of the example.
         classes: names of the classes.
     """
     return {
         "classes": list(classes),
         "probabilities": [round(probability, 6) for probability in prediction.probabilities.tolist()],
-        "true": int(data.labels[index]) if data.labelled else None,
+        "true": int(data.labels[index]) if data.labeled else None,
     }
 
 

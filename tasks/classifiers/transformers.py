@@ -1,4 +1,4 @@
-"""Transformer encoders that summarise a sequence, or a pair of sequences, in one vector.
+"""Transformer encoders that summarize a sequence, or a pair of sequences, in one vector.
 
 B is the batch size, T the length of the longest sequence, E the embedding size, D the hidden size.
 """
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class _SummaryTransformer(nn.Module):
-    """A pre-LN Transformer encoder over [summary; tokens] with a learnt summary vector, like BERT's [CLS].
+    """A pre-LN Transformer encoder over [summary; tokens] with a learned summary vector, like BERT's [CLS].
 
     Args:
         size: D, even.
@@ -33,7 +33,7 @@ class _SummaryTransformer(nn.Module):
         self.norm = nn.LayerNorm(size)
         self.summary = nn.Parameter(torch.empty(size).normal_(std=size**-0.5))
 
-    def summarise(self, tokens: Tensor, positions: Tensor, padded: Tensor) -> Tensor:
+    def summarize(self, tokens: Tensor, positions: Tensor, padded: Tensor) -> Tensor:
         """Compute the summary: the first output of the last layer.
 
         Args:
@@ -87,7 +87,7 @@ class Transformer(_SummaryTransformer):
         """
         tokens = self.projection(embedded)
         positions, padded = _positions_and_padding(tokens, lengths)
-        return self.summarise(tokens + positions, positions, padded)
+        return self.summarize(tokens + positions, positions, padded)
 
 
 class PairTransformer(_SummaryTransformer):
@@ -120,7 +120,7 @@ class PairTransformer(_SummaryTransformer):
         positions, padded = _positions_and_padding(embedded, lengths)
         left, right = (embedded + positions).chunk(2)
         tokens = torch.cat([left + self.formulas[0], right + self.formulas[1]], dim=1)
-        return self.summarise(tokens, positions.repeat(2, 1), torch.cat(padded.chunk(2), dim=1))
+        return self.summarize(tokens, positions.repeat(2, 1), torch.cat(padded.chunk(2), dim=1))
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:

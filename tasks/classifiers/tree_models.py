@@ -53,7 +53,7 @@ class TreeModel(nn.Module):
 
         Args:
             words: embeddings, (W, E), in the order of `trees.words`.
-            trees: of B sentences.
+            trees: trees of B sentences.
         Returns:
             (B, D).
         """
@@ -73,7 +73,7 @@ class TreeCell(TreeModel):
     Args:
         input_size: embedding size.
         size: D.
-        dropout: in the cell, before each linear layer.
+        dropout: dropout in the cell, before each linear layer.
     """
 
     def __init__(self, input_size: int, size: int, dropout: float) -> None:

@@ -15,7 +15,7 @@ def read_trees(prediction: Prediction, lengths: Tensor) -> list[Tree] | None:
     """Recover the induced trees of a batch: from the merges or, with Algorithm 2, from the attention.
 
     Args:
-        prediction: for a batch with S sequences.
+        prediction: prediction for a batch with S sequences.
         lengths: their numbers of tokens, (S,) int64.
     Returns:
         S trees over all tokens; None for a model that induces none.
@@ -29,7 +29,7 @@ def read_trees(prediction: Prediction, lengths: Tensor) -> list[Tree] | None:
 
 
 def tree_from_merges(merges: Sequence[int]) -> Tree:
-    """Build a tree by merging neighbours until one node is left.
+    """Build a tree by merging neighbors until one node is left.
 
     Args:
         merges: T - 1 numbers: i merges nodes i and i + 1 of the remaining ones, counted from 0.

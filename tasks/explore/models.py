@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ordered_memory.trace import Trace
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
 from tasks.explore.texts import LANGUAGES, Texts
@@ -158,7 +158,7 @@ class ClassifierModel(Model):
     def unknown_words(self, texts: Texts) -> set[str]:
         return set(self.model.unknown_words(self.model.read_text(*texts)))
 
-    def _data(self, texts: Texts) -> LabelledData:
+    def _data(self, texts: Texts) -> LabeledData:
         data = self.model.read_text(*texts)
         tokens = int(data.sentence_lengths.max())
         if tokens > self.language.longest:

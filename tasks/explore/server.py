@@ -50,7 +50,7 @@ class Explorer:
     """Answers the requests of the page.
 
     Args:
-        models: by name.
+        models: models by name.
     """
 
     def __init__(self, models: Mapping[str, Model]) -> None:
@@ -130,7 +130,7 @@ def make_app(models: Mapping[str, Model]) -> Starlette:
     """Make the ASGI application.
 
     Args:
-        models: by name.
+        models: models by name.
     """
     explorer = Explorer(models)
     return Starlette(
@@ -175,7 +175,7 @@ def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
     """Render the page and its content security policy, which allows only the page's own script.
 
     Args:
-        models: by name.
+        models: models by name.
     Returns:
         HTML, and the value of Content-Security-Policy.
     """

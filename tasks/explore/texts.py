@@ -140,7 +140,7 @@ LANGUAGES = {
     ),
     "sst": Language(
         boxes=("Sentence",),
-        hint="Of a film review, in English; the colour of a node is its sentiment",
+        hint="Of a film review, in English; the color of a node is its sentiment",
         start=("neither bad nor dull",),
         longest=200,
         draw=_draw_opinion,

@@ -1,8 +1,7 @@
-"""The verbs of language modelling except train: evaluate, generate, export."""
+"""The verbs of language modeling except train: evaluate, generate, export."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from ordered_memory.span_f1 import fraction_text
 from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
 from tasks.language_model.corpus import encode_text, generate_splits, load_corpus, read_sentences
 from tasks.language_model.model import load_model
+from tasks.language_model.ptb_spelling import coverage
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import perplexity, word_losses
@@ -95,7 +95,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
-    known = _known(sentences, vocabulary)
+    known = coverage(sentences, vocabulary)
     losses = word_losses(model, text, trained, config.columns)
     loss = float(losses.mean())
     results = {
@@ -149,12 +149,6 @@ def run_export(config: ExportConfig) -> None:
     trained.save_pretrained(config.directory, **values)
     name = type(trained.model).__name__
     print(f"{config.directory}: {name}.from_pretrained({str(config.directory)!r}) loads it")
-
-
-def _known(sentences: list[list[str]], vocabulary: Vocabulary) -> float:
-    """The fraction of words that are in the vocabulary."""
-    counts = Counter(word for sentence in sentences for word in sentence)
-    return sum(count for word, count in counts.items() if word in vocabulary) / counts.total()
 
 
 def _rows(

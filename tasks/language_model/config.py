@@ -1,4 +1,4 @@
-"""Options of language modelling, and the presets."""
+"""Options of language modeling, and the presets."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def load_corpus(config: LanguageModelConfig, vocabulary: Vocabulary | None = Non
 
     Args:
         config: configuration of the run.
-        vocabulary: of the corpus; by default the words of the training split.
+        vocabulary: vocabulary of the corpus; by default the words of the training split.
     Raises:
         UserError: a file is missing or empty, or has words that are not in the vocabulary, and that has no
             `<unk>`.
@@ -71,7 +71,7 @@ def read_corpus(directory: Path, vocabulary: Vocabulary | None = None) -> Corpus
 
     Args:
         directory: contains the three files, with one sentence per line.
-        vocabulary: as for `load_corpus`.
+        vocabulary: the same as for `load_corpus`.
     Raises:
         UserError: see `load_corpus`.
     """
@@ -89,7 +89,7 @@ def read_sentences(path: Path) -> list[list[str]]:
     """Read the words of each line; an empty line is a sentence without words.
 
     Args:
-        path: of a UTF-8 text file with words separated by spaces.
+        path: path of a UTF-8 text file with words separated by spaces.
     Raises:
         UserError: the file does not exist, has no words or is not UTF-8.
     """
@@ -104,7 +104,7 @@ def split_text(text: Tensor, vocabulary: Vocabulary) -> list[list[str]]:
 
     Args:
         text: word ids, (N,) int64; every sentence is followed by `<eos>`.
-        vocabulary: of the model.
+        vocabulary: vocabulary of the model.
     """
     sentences: list[list[str]] = [[]]
     for i in text.tolist():
@@ -120,7 +120,7 @@ def encode_text(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary, wher
 
     Args:
         sentences: the words of each sentence.
-        vocabulary: of the model.
+        vocabulary: vocabulary of the model.
         where: name of the text, for error messages.
     Returns:
         (N,) int64.

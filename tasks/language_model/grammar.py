@@ -57,12 +57,12 @@ class Sentence(NamedTuple):
     Args:
         words: the words.
         tree: over the words.
-        labelled_spans: label, first and last word of every constituent of two or more words.
+        labeled_spans: label, first and last word of every constituent of two or more words.
     """
 
     words: list[str]
     tree: Tree
-    labelled_spans: list[tuple[str, int, int]]
+    labeled_spans: list[tuple[str, int, int]]
 
 
 class Pair(NamedTuple):
@@ -150,7 +150,7 @@ def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
 
 def _flatten(node: Node) -> Sentence:
     words: list[str] = []
-    labelled: list[tuple[str, int, int]] = []
+    labeled: list[tuple[str, int, int]] = []
 
     def visit(node: Node | str) -> Tree:
         if isinstance(node, str):
@@ -159,11 +159,11 @@ def _flatten(node: Node) -> Sentence:
         first = len(words)
         tree = tuple(visit(child) for child in node[1])
         if len(words) - first > 1:
-            labelled.append((node[0], first, len(words) - 1))
+            labeled.append((node[0], first, len(words) - 1))
         return tree
 
     tree = visit(node)
-    return Sentence(words, keep_leaves(tree, range(len(words))), labelled)
+    return Sentence(words, keep_leaves(tree, range(len(words))), labeled)
 
 
 def _between_nothing(rng: np.random.Generator, number: int) -> Node | None:

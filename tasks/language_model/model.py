@@ -25,7 +25,7 @@ class Trained(NamedTuple):
     """A trained language model.
 
     Args:
-        model: in evaluation mode, on the GPU if there is one.
+        model: model in evaluation mode, on the GPU if there is one.
         vocabulary: its vocabulary.
         config: its training configuration.
     """

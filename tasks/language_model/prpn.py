@@ -216,7 +216,7 @@ class ParsingNetwork(nn.Module):
 
     PRPN, equations (10)–(12): h_t = ReLU(norm(W_c [e_{t-L}; …; e_t] + b_c)), d_t = sigmoid(W_d h_t + b_d),
     and d'_{t+1} = sigmoid(W'_d h_t + b'_d), an estimate for the next word, which is not known yet. The paper
-    has batch normalisation; here norm is LayerNorm, so that the result of a text does not depend on its
+    has batch normalization; here norm is LayerNorm, so that the result of a text does not depend on its
     batch.
 
     Args:

@@ -36,8 +36,8 @@ def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     unknown to their model.)
 
     Args:
-        words: from a treebank.
-        vocabulary: of the model.
+        words: words from a treebank.
+        vocabulary: vocabulary of the model.
     Returns:
         The same number of words, some of which may still be unknown.
     Example:
@@ -51,8 +51,8 @@ def coverage(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> floa
     """Compute the fraction of words that are in the vocabulary.
 
     Args:
-        sentences: as `spell` returns them; at least one word in total.
-        vocabulary: of the model.
+        sentences: words spelled as in the vocabulary; at least one word in total.
+        vocabulary: vocabulary of the model.
     Returns:
         A fraction in [0, 1] of all tokens.
     """

@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModelBase
 from ordered_memory.trace import Trace, read_distances
-from tasks.classifiers.batching import evaluation_batches
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.vocabulary import UNKNOWN
+from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
 
@@ -33,7 +33,7 @@ def load_with_distances(path: Path) -> Trained:
     """Load a trained language model that has distances; see `tasks.language_model.model.load_model`.
 
     Args:
-        path: of its checkpoint.
+        path: path of its checkpoint.
     Raises:
         UserError: not a checkpoint of a language model, or the model is an LSTM.
     """
@@ -69,22 +69,21 @@ def split_sentence(text: str, longest: int) -> list[str]:
     return words
 
 
-def compute_sentence_distances(
+def distances_and_words(
     trained: Trained, words: Sequence[str], layers: Sequence[int]
 ) -> tuple[Tensor, list[str]]:
-    """Compute the distances of one sentence.
+    """Compute the distances of one sentence, and its words as the model reads them.
 
     Args:
         trained: the model and its vocabulary.
         words: one or more words.
         layers: numbered from 1.
     Returns:
-        Distances of these layers, (layers, words), and the words as the model reads them: spelled as in its
-        vocabulary, or `<unk>`.
+        Distances of these layers, (layers, words), and the words: spelled as in the vocabulary, or `<unk>`.
     Raises:
-        UserError: see `compute_distances`.
+        UserError: see `distances_of_sentences`.
     """
-    (distances,) = compute_distances(trained, [words], ["the sentence"])
+    (distances,) = distances_of_sentences(trained, [words], ["the sentence"])
     vocabulary = trained.vocabulary
     read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
     return distances[[layer - 1 for layer in layers]], read
@@ -96,27 +95,27 @@ def trace_sentence(
     """Make the trace of one sentence.
 
     Args:
-        trained, words, layers: see `compute_sentence_distances`.
-        temperature: of the "cky" decoding, in the unit of the distances.
+        trained, words, layers: see `distances_and_words`.
+        temperature: temperature of the "cky" decoding, in the unit of the distances.
     Returns:
         A trace of the words; its caption shows the words as the model reads them, if they differ.
     Raises:
-        UserError: see `compute_distances`.
+        UserError: see `distances_of_sentences`.
     """
-    distances, read = compute_sentence_distances(trained, words, layers)
+    distances, read = distances_and_words(trained, words, layers)
     names = [f"layer {layer}" for layer in layers]
     trace = read_distances(distances, words, names=names, temperature=temperature)
     trace["caption"] = "" if read == list(words) else f"read as: {' '.join(read)}"
     return trace
 
 
-def compute_distances(
+def distances_of_sentences(
     trained: Trained,
     sentences: Sequence[Sequence[str]],
     where: Sequence[str],
     on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
-    """Compute the distances of sentences.
+    """Compute the distances of sentences, given as words.
 
     Args:
         trained: the model, on any device, and its vocabulary.
@@ -133,7 +132,7 @@ def compute_distances(
         vocabulary.encode(spell(words, vocabulary), place)
         for words, place in zip(sentences, where, strict=True)
     ]
-    found = syntactic_distances(trained.model, ids, vocabulary.end, on_batch=on_batch)
+    found = batched_distances(trained.model, ids, vocabulary.end, on_batch=on_batch)
     for distances, place in zip(found, where, strict=True):
         if not bool(distances.isfinite().all()):
             raise UserError(f"{place}: expected finite distances, got NaN or infinity: training has diverged")
@@ -141,7 +140,7 @@ def compute_distances(
 
 
 @torch.inference_mode()
-def syntactic_distances(
+def batched_distances(
     model: LanguageModelBase,
     sentences: Sequence[Sequence[int]],
     end: int,
@@ -149,7 +148,7 @@ def syntactic_distances(
     max_tokens: int = TOKENS_PER_BATCH,
     on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
-    """Compute the syntactic distance of each word, in every layer that has distances.
+    """Compute the distances of sentences, given as word ids: of each word in every layer that has distances.
 
     Each sentence is read after `<eos>`, from a zero state, in evaluation mode. The distance of a word is that
     of the time step that reads it: ON-LSTM's forget distance d̂_t, §5.2, or PRPN's d_t. Batches contain

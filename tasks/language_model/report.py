@@ -51,7 +51,7 @@ def write_run_report(
     Args:
         run: the run directory.
         trained: the model with the best weights.
-        results: of these weights.
+        results: results of these weights.
         validation: word ids of the validation text, (N,) int64.
     """
     config, rows = trained.config, run.read_metrics()

@@ -32,7 +32,7 @@ def sample_sentences(
         seed: random seed.
         count: number of sentences.
         max_words: maximum number of words that are sampled.
-        temperature: by which the logits are divided, above 0; below 1, probable words become more probable.
+        temperature: divisor of the logits, above 0; below 1, probable words become more probable.
         start: words that every sentence begins with.
     Returns:
         The words of each sentence; a truncated sentence ends with "…".

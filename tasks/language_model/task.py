@@ -1,4 +1,4 @@
-"""Language modelling: the `Task` for the training loop, evaluation, and how to run an experiment."""
+"""Language modeling: the `TrainingTask` for the training loop, evaluation, and how to run an experiment."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Segment(NamedTuple):
     columns: int
 
 
-class LanguageModelling:
-    """Truncated backpropagation through time; implements `tasks.runs.task.Task`.
+class LanguageModeling:
+    """Truncated backpropagation through time; implements `tasks.runs.task.TrainingTask`.
 
     Each batch continues from the recurrent state at the end of the previous one.
 
     Args:
-        config: batch sizes, bptt, regularisation and seed.
+        config: batch sizes, bptt, regularization and seed.
         train, validation: word ids, (N,) int64.
     """
 
@@ -74,7 +74,8 @@ class LanguageModelling:
         self.config, self.train, self.validation = config, train, validation
         slots = ("num_slots",) if config.model == "prpn" else ()
         self.batch_options: tuple[str, ...] = ("batch_size", "bptt", *slots)
-        self._states: dict[bool, list[State]] = {}
+        self._training_state: list[State] = []
+        self._validation_state: list[State] = []
 
     def fingerprint(self) -> str:
         return digest(self.train.numpy(), self.validation.numpy())
@@ -108,9 +109,13 @@ class LanguageModelling:
                 yield TextBatch(text.tokens[:, part], text.targets[:, part], text.first)
 
     def losses(self, model: nn.Module, batch: TextBatch) -> Losses:
-        state = None if batch.first else self._states[model.training]
-        out = model(batch.tokens, state)
-        self._states[model.training] = [(h.detach(), c.detach()) for h, c in out.state]
+        before = self._training_state if model.training else self._validation_state
+        out = model(batch.tokens, None if batch.first else before)
+        state = [(h.detach(), c.detach()) for h, c in out.state]
+        if model.training:
+            self._training_state = state
+        else:
+            self._validation_state = state
         logits, targets = out.logits.flatten(0, 1), batch.targets.flatten()
         if not model.training:  # training text has no end
             has_target = targets != IGNORE_INDEX
@@ -126,19 +131,18 @@ class LanguageModelling:
         return -scores.loss
 
     def state(self) -> dict[str, Tensor]:
-        state = self._states.get(True, [])
         return {
             f"{name}{layer}": tensor
-            for layer, of_layer in enumerate(state)
+            for layer, of_layer in enumerate(self._training_state)
             for name, tensor in zip("hc", of_layer, strict=True)
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         layers = len(state) // 2
-        self._states[True] = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
+        self._training_state = [(state[f"h{layer}"], state[f"c{layer}"]) for layer in range(layers)]
 
     def _penalty(self, raw: Tensor, dropped: Tensor) -> Tensor:
-        """Activation and temporal activation regularisation (AR and TAR) of AWD-LSTM."""
+        """Activation and temporal activation regularization (AR and TAR) of AWD-LSTM."""
         penalty = self.config.activation_regularization * dropped.square().mean()
         if len(raw) > 1:
             penalty = penalty + self.config.temporal_regularization * (raw[1:] - raw[:-1]).square().mean()
@@ -171,7 +175,7 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     """Compute the loss of every word of a text, in this process alone.
 
     Args:
-        model: on any device.
+        model: model on any device.
         text: word ids, (N,) int64.
         config: configuration of the model.
         columns: number of columns that are read in parallel. More are faster, but the context of each column
@@ -180,12 +184,16 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
         -log P(word | all words before) in nats, (N,) float64 on the CPU.
     """
     device = next(model.eval().parameters()).device
-    task = LanguageModelling(config, text, text)
+    state = None
     rows = []
     for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
-        row = torch.zeros(part.targets.shape, dtype=torch.float64)
-        row[part.targets != IGNORE_INDEX] = task.losses(model, to_device(part, device)).loss.cpu().double()
-        rows.append(row)
+        tokens, targets, _ = to_device(part, device)
+        out = model(tokens, state)
+        state = out.state
+        losses = cross_entropy(
+            out.logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX, reduction="none"
+        )
+        rows.append(losses.view_as(targets).cpu().double())
     return torch.cat(rows).t().flatten()[: len(text)]
 
 
@@ -245,7 +253,7 @@ def prepare(config: LanguageModelConfig) -> Experiment:
         model, vocabulary = trained.model.cpu(), trained.vocabulary
         corpus = load_corpus(config, vocabulary)
     return Experiment(
-        task=LanguageModelling(config, corpus.train, corpus.validation),
+        task=LanguageModeling(config, corpus.train, corpus.validation),
         model=model,
         optimization=build_optimization(model, config),
         description=(

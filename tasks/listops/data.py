@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tasks.classifiers.batching import gather, pad
-from tasks.classifiers.classification import LabelledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
+from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 
@@ -31,7 +31,7 @@ LONG_RANGE_ARENA_HEADER = "Source\tTarget"
 class Batch(NamedTuple):
     """A batch of expressions.
 
-    Attributes:
+    Args:
         tokens: token ids, padded with 0 on the right, (B, T) int64.
         lengths: number of tokens, (B,) int64.
         labels: values 0..9, (B,) int64.
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     trees: TreeBatch | None = None
 
 
-class Dataset(LabelledData):
+class Dataset(LabeledData):
     """Expressions, concatenated in one array.
 
     Args:
@@ -87,7 +87,7 @@ class Dataset(LabelledData):
         """Make a data set of generated expressions.
 
         Args:
-            expressions: from `tasks.listops.generator`.
+            expressions: expressions from `tasks.listops.generator`.
         """
         lengths = [len(expression.tokens) for expression in expressions]
         return cls(
@@ -118,7 +118,7 @@ class Dataset(LabelledData):
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
-        """The same as (n, 1) int64; see `LabelledData.sentence_lengths`."""
+        """The same as (n, 1) int64; see `LabeledData.sentence_lengths`."""
         return self.lengths[:, None]
 
     @cached_property
@@ -132,7 +132,7 @@ class Dataset(LabelledData):
         return np.array([one.depth for one in self.parsed], dtype=np.int64)
 
     def sentences(self, index: int) -> tuple[Sentence]:
-        """Return an expression and its tree; see `LabelledData.sentences`."""
+        """Return an expression and its tree; see `LabeledData.sentences`."""
         tokens = self.tokens_of(index)
         return (Sentence(tokens, range(len(tokens)), self.parsed[index].tree),)
 
@@ -261,7 +261,7 @@ def read_test(data_dir: Path) -> Dataset:
     """Read the test data of a directory, which needs no other files.
 
     Args:
-        data_dir: as for `load`.
+        data_dir: the same as for `load`.
     Raises:
         UserError: the file is missing or bad.
     """
@@ -298,7 +298,7 @@ def read_tsv(path: Path) -> Dataset:
 
 
 def write_tsv(path: Path, dataset: Dataset) -> None:
-    """Write a data set atomically in the official format: lines `label TAB parenthesised expression`.
+    """Write a data set atomically in the official format: lines `label TAB parenthesized expression`.
 
     Args:
         path: the file, in a directory that exists.

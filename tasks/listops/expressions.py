@@ -2,7 +2,7 @@
 
 An expression is a digit, or an operator with one or more arguments and a closing bracket:
 `[MAX 2 9 [MIN 4 7 ] 0 ]`. Operators and brackets are tokens. The official files add parentheses that show
-the binarised tree; these are not tokens. Positions count tokens from 0. No function is recursive, so the
+the binarized tree; these are not tokens. Positions count tokens from 0. No function is recursive, so the
 nesting depth is not limited.
 """
 

@@ -1,8 +1,12 @@
 """Generate random ListOps expressions: the official distribution and splits, and harder tests.
 
 A node is an operator with probability 1/4, else a digit; at the maximum depth it is always a digit (the root
-has depth 1). An operator has 2 to ``max_args`` arguments. All choices are uniform, and no expression is
+has depth 1). An operator has 2 to `max_args` arguments. All choices are uniform, and no expression is
 generated twice. For speed, many expressions are drawn at once with NumPy, one depth after another.
+
+The streams of random numbers are `seed`, which is the same as `(seed, 0)`, for the standard task,
+`(seed, place + 1)` for the hard test at this place in `HARD_TESTS`, and `(seed, 0, 1)` for the standard
+expressions that `python -m tasks.listops generate` writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +20,7 @@ from tasks.runs.errors import UserError
 
 OPERATOR_PROBABILITY = 0.25
 PATIENCE = 2_000_000
-"""``generate`` gives up after this many draws in a row without a new expression."""
+"""`generate` gives up after this many draws in a row without a new expression."""
 
 _BLOCK_NODES = 1 << 20  # limits the expected number of nodes in a block, and so the memory
 _BLOCK_DRAWS = 1 << 16  # maximum number of expressions in a block
@@ -29,8 +33,8 @@ Seed = int | Sequence[int]
 class Expression(NamedTuple):
     """A generated expression and its value.
 
-    Attributes:
-        tokens: token ids, one byte each; ``expressions.decode`` converts them to text.
+    Args:
+        tokens: token ids, one byte each; `expressions.decode` converts them to text.
         label: the value, 0..9.
     """
 
@@ -41,7 +45,7 @@ class Expression(NamedTuple):
 class Limits(NamedTuple):
     """Limits on the shape of an expression.
 
-    Attributes:
+    Args:
         max_depth: depth at which every node is a digit; the root has depth 1.
         max_args: maximum number of arguments of an operator.
         min_length: minimum number of tokens.
@@ -108,10 +112,10 @@ def generate(
 
     Args:
         count: number of expressions.
-        seed: a seed for ``numpy.random.SeedSequence``.
-        max_depth, max_args, min_length, max_length: see ``Limits``.
+        seed: a seed for `numpy.random.SeedSequence`.
+        max_depth, max_args, min_length, max_length: see `Limits`.
     Returns:
-        ``count`` distinct expressions.
+        `count` distinct expressions.
     Raises:
         UserError: an argument is out of range, or so many distinct expressions do not exist or are too rare
             to be found.
@@ -155,14 +159,14 @@ def standard(
     training data drop long expressions; validation and test data keep all lengths.
 
     Args:
-        seed: as for ``generate``.
+        seed: the same as for `generate`.
         count: total number of expressions.
         validation: number of validation expressions.
         max_train_length: maximum number of tokens of a training expression; None for no limit.
     Returns:
         Three disjoint lists.
     Raises:
-        UserError: ``validation`` leaves no training data.
+        UserError: `validation` leaves no training data.
 
     Example:
         >>> [len(part) for part in standard(0, count=200, validation=20, max_train_length=None)]
@@ -184,14 +188,14 @@ def standard(
 
 
 def hard_test(name: str, count: int = 2_000, *, seed: int) -> list[Expression]:
-    """Generate one of ``HARD_TESTS``.
+    """Generate one of `HARD_TESTS`.
 
     Args:
-        name: a key of ``HARD_TESTS``.
+        name: a key of `HARD_TESTS`.
         count: number of expressions.
         seed: not negative; different tests are independent for the same seed.
     Returns:
-        ``count`` distinct expressions.
+        `count` distinct expressions.
     Raises:
         UserError: there is no test of this name.
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from torch import nn
 
 from tasks.classifiers.classification import Prediction
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import build_encoder, encode, summary_size
-from tasks.classifiers.pretrained import Classifier
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Batch, Dataset
 from tasks.listops.expressions import DIGITS, PADDING, TOKENS
-
-NUM_VALUES = 10
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 """A trained model that comes with the project: `ListOpsModel.from_pretrained(PRETRAINED)`."""
@@ -38,7 +36,7 @@ class ListOpsModel(Classifier):
         self.input_dropout = nn.Dropout(config.input_dropout)
         self.encoder = build_encoder(config, config.embedding_size)
         self.output_dropout = nn.Dropout(config.output_dropout)
-        self.output = nn.Linear(summary_size(config, config.embedding_size), NUM_VALUES)
+        self.output = nn.Linear(summary_size(config, config.embedding_size), len(DIGITS))
 
     @staticmethod
     def read_text(*texts: str) -> Dataset:

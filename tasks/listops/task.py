@@ -8,8 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from tasks.classifiers.classification import LabelledData, Splits
-from tasks.classifiers.evaluation import CROSS, Masks, by_length
+from tasks.classifiers.classification import LabeledData, Splits
+from tasks.classifiers.evaluation import CROSS, Groups, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data
 from tasks.listops.config import PRESETS, ListOpsConfig
@@ -49,7 +49,7 @@ def _load_splits(config: ListOpsConfig) -> Splits:
     return Splits(*(_for_model(config, part) for part in (train, short, splits.test)))
 
 
-def _load_test(config: ListOpsConfig) -> LabelledData:
+def _load_test(config: ListOpsConfig) -> LabeledData:
     """Load the test data of a run."""
     if config.data_dir is None:
         return _load_splits(config).test
@@ -61,11 +61,11 @@ def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
     return dataset.with_trees() if config.needs_trees else dataset
 
 
-def _groups(config: ListOpsConfig, data: LabelledData) -> Mapping[str, Masks]:
+def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by length and depth, and expressions with one operator by operator and number of arguments."""
     dataset = cast(Dataset, data)
     lengths, depths = dataset.lengths, dataset.depths
-    groups: dict[str, Masks] = {
+    groups: dict[str, Groups] = {
         "tokens": by_length(lengths, LENGTHS),
         "depth": {str(depth): depths == depth for depth in np.unique(depths)},
     }

@@ -137,11 +137,11 @@ def run_stats(config: StatsConfig) -> None:
         raise UserError(f"{where}: no pairs with at most {TRAIN_OPERATIONS} operations")
     print(f"split {config.split}: {size:,} pairs with at most {TRAIN_OPERATIONS} operations,", end=" ")
     print(f"{len(parts.train):,} for training and {len(parts.validation):,} for validation")
-    learnt = Counter(pair.operations for pair in [*parts.train, *parts.validation])
+    learned = Counter(pair.operations for pair in [*parts.train, *parts.validation])
     print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'left out of it':>14}")
     for number in range(MAX_OPERATIONS + 1):
         excluded = "" if parts.excluded is None else f"{len(parts.excluded[number]):,}"
-        print(f"{number:>10}  {learnt[number]:>9,}  {len(parts.tests[number]):>9,}  {excluded:>14}")
+        print(f"{number:>10}  {learned[number]:>9,}  {len(parts.tests[number]):>9,}  {excluded:>14}")
     kept = Counter(pair.label for pair in [*parts.train, *parts.validation])
     tested = Counter(pair.label for group in parts.tests for pair in group)
     print(f"\n{'relation':>21}  {'kept':>9}  {'test':>9}")

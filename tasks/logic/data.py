@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.classifiers.batching import gather, pad
-from tasks.classifiers.classification import LabelledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
@@ -33,6 +32,7 @@ from tasks.logic.formulas import (
     relation,
     tokenize,
 )
+from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 
@@ -91,7 +91,7 @@ class Batch(NamedTuple):
     trees: TreeBatch | None = None
 
 
-class Dataset(LabelledData):
+class Dataset(LabeledData):
     """A data set of pairs.
 
     Args:
@@ -142,7 +142,7 @@ class Dataset(LabelledData):
     def sentences(self, index: int) -> tuple[Sentence, ...]:
         """Return the two formulas of a pair, with trees over words without parentheses.
 
-        See `LabelledData.sentences`.
+        See `LabeledData.sentences`.
         """
         pair = self.pairs[index]
         return tuple(
@@ -151,7 +151,7 @@ class Dataset(LabelledData):
         )
 
     def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
-        """Remove the parentheses from trees; see `LabelledData.word_trees`."""
+        """Remove the parentheses from trees; see `LabeledData.word_trees`."""
         is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
         return [
             keep_leaves(tree, torch.nonzero(row).flatten().tolist())
@@ -218,18 +218,18 @@ def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name
 
     Args:
         train, tests: pairs by number of operations.
-        name: of the split.
+        name: name of the split.
     Returns:
         Training, validation and test pairs.
     """
     pattern = PATTERNS[name]
     kept = [pair for group in train[: TRAIN_OPERATIONS + 1] for pair in group if not matches(pair, pattern)]
     held_out = kept[HOLD_OUT - 1 :: HOLD_OUT]
-    learnt = [pair for place, pair in enumerate(kept, start=1) if place % HOLD_OUT]
+    learned = [pair for place, pair in enumerate(kept, start=1) if place % HOLD_OUT]
     whole = [list(group) for group in tests]
     if pattern is None:
-        return Splits(learnt, held_out, whole, None)
-    return Splits(learnt, held_out, whole, [[p for p in group if matches(p, pattern)] for group in whole])
+        return Splits(learned, held_out, whole, None)
+    return Splits(learned, held_out, whole, [[p for p in group if matches(p, pattern)] for group in whole])
 
 
 def matches(pair: Pair, pattern: re.Pattern[str] | None) -> bool:
@@ -273,7 +273,7 @@ def read_file(path: Path, *, allow_empty: bool = False) -> list[Pair]:
     """Read and check a file with lines of the form `relation TAB formula TAB formula`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         allow_empty: whether the file may have no lines.
     Returns:
         Its pairs in order.

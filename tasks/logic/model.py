@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tasks.classifiers.classification import Prediction
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import TRANSFORMERS, Encoded, build_encoder, build_head, encode, summary_size
-from tasks.classifiers.pretrained import Classifier
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Batch, Dataset, make_pair

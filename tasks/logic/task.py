@@ -7,9 +7,9 @@ from typing import cast
 
 import numpy as np
 
-from tasks.classifiers.classification import LabelledData
+from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.classification import Splits as DataSplits
-from tasks.classifiers.evaluation import Masks
+from tasks.classifiers.evaluation import Groups
 from tasks.classifiers.task import ClassifierTask
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import (
@@ -57,7 +57,7 @@ def _load_splits(config: LogicConfig) -> DataSplits:
     return DataSplits(*(Dataset(part, trees=config.needs_trees) for part in chosen))
 
 
-def _groups(config: LogicConfig, data: LabelledData) -> Mapping[str, Masks]:
+def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by number of operations and, for a systematic split, the pairs that it leaves out of training.
 
     As in the official files and the papers, the group "12" has 12 and more operations, unless all pairs have

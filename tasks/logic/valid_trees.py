@@ -24,7 +24,7 @@ def valid_spans(tree: Tree, words: Sequence[str]) -> set[Span]:
 
     Args:
         tree: the true tree, over the words: `F op G` is (F (op G)).
-        words: of the formula, without parentheses.
+        words: words of the formula, without parentheses.
     Returns:
         First and last word of each constituent.
     Example:

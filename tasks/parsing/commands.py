@@ -20,8 +20,8 @@ from tasks.language_model.reading import (
     ABOUT,
     LONGEST_TRACED,
     UNITS,
-    compute_distances,
-    compute_sentence_distances,
+    distances_and_words,
+    distances_of_sentences,
     layers_of,
     load_with_distances,
     split_sentence,
@@ -48,6 +48,8 @@ from tasks.runs.saved_config import config_to_dict
 from tasks.runs.threads import use_threads
 
 TEMPERATURES = (1e-6, 1e6)
+"""Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
+same number."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
 DROPPED = "Punctuation, currency signs and null elements are removed, according to their tags"
@@ -184,15 +186,15 @@ def run_evaluate(config: EvaluateConfig) -> None:
     texts = [sentence.words for sentence in gold.sentences]
     places = [sentence.where for sentence in gold.sentences]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
-        distances = compute_distances(trained, texts, places, bar.update)
+        distances = distances_of_sentences(trained, texts, places, bar.update)
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
-    spelt = [spell(words, trained.vocabulary) for words in texts]
+    spelled = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
         "model": NAMES[trained.config.model],
         "unit": UNITS[trained.config.model],
         **{name: value for name, value in gold._asdict().items() if name != "sentences"},
         "conventions": CONVENTION_NAMES,
-        "coverage": coverage(spelt, trained.vocabulary),
+        "coverage": coverage(spelled, trained.vocabulary),
         "config": config_to_dict(config),
         **evaluation.summary(),
     }
@@ -261,7 +263,7 @@ def run_parse(config: ParseConfig) -> None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
     words, trained, layers = _prepare(config, LONGEST_DRAWN)
-    distances, read = compute_sentence_distances(trained, words, layers)
+    distances, read = distances_and_words(trained, words, layers)
     print(f"read as: {' '.join(read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
     for layer, d in zip(layers, distances, strict=True):
@@ -295,7 +297,7 @@ def run_trees(config: TreesConfig) -> None:
     texts = [lines[number] for number in numbers]
     places = [f"{config.text}, line {number + 1}" for number in numbers]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
-        distances = compute_distances(trained, texts, places, bar.update)
+        distances = distances_of_sentences(trained, texts, places, bar.update)
     written = [""] * len(lines)
     for number, words, d in zip(numbers, texts, distances, strict=True):
         (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)

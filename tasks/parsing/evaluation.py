@@ -41,8 +41,8 @@ class Evaluation:
     """The trees of the model and of the baselines.
 
     Args:
-        sentences: with the true trees.
-        trees: for each source one tree per sentence.
+        sentences: sentences with the true trees.
+        trees: one tree per sentence, for each source.
         distances: syntactic distances of each sentence, (L, words); empty if the trees are from a file.
     """
 
@@ -90,10 +90,10 @@ def evaluate(
     """Decode the distances with all algorithms.
 
     Args:
-        sentences: with the true trees.
-        distances: of each sentence, (L, words).
+        sentences: sentences with the true trees.
+        distances: distances of each sentence, (L, words).
         layers: the layers to evaluate, counted from 1.
-        temperature: of CKY, in the unit of the distances.
+        temperature: temperature of CKY, in the unit of the distances.
     Returns:
         The trees of each layer and algorithm, of distances computed from the true trees, and of the
         baselines.
@@ -128,7 +128,7 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
     Args:
         distances: d of each sentence, (words,).
         decoding: the algorithm.
-        temperature: of CKY, in the unit of the distances.
+        temperature: temperature of CKY, in the unit of the distances.
     Returns:
         A binary tree for each sentence.
     """
@@ -138,13 +138,13 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
 
 
 def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Count sentences, words and labelled constituents, as JSON values.
+    """Count sentences, words and labeled constituents, as JSON values.
 
     Args:
         sentences: the scored sentences.
     """
     lengths = [len(sentence.words) for sentence in sentences]
-    labels = Counter(label for sentence in sentences for label, _, _ in sentence.labelled_spans)
+    labels = Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
     return {
         "sentences": len(sentences),
         "of_one_word": lengths.count(1),
@@ -158,7 +158,7 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
 
     Args:
         predicted: one tree for each sentence.
-        sentences: with the true trees.
+        sentences: sentences with the true trees.
     Returns:
         F1 under both conventions, recall by label, the mean depth of the trees, and the mean over sentences
         of the mean depth of their words, as in the authors' evaluation.
@@ -174,14 +174,14 @@ def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str,
 
 
 def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, float | None]:
-    """Compute the fraction of labelled constituents whose span is predicted.
+    """Compute the fraction of labeled constituents whose span is predicted.
 
     Constituents of at least two words count, the whole sentence included, but duplicates with the same label
     and span count once.
 
     Args:
         predicted: one tree for each sentence.
-        sentences: with labelled spans.
+        sentences: sentences with labeled spans.
     Returns:
         A fraction for each of `LABELS`; None if no constituent has the label.
     """
@@ -189,7 +189,7 @@ def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> di
     wanted: Counter[str] = Counter()
     for tree, sentence in zip(predicted, sentences, strict=True):
         present = set(spans(tree))
-        for label, first, last in sentence.labelled_spans:
+        for label, first, last in sentence.labeled_spans:
             wanted[label] += 1
             found[label] += (first, last) in present
     return {label: found[label] / wanted[label] if wanted[label] else None for label in LABELS}

@@ -69,7 +69,7 @@ def results_text(results: dict[str, Any]) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
-        results: from `commands.run_evaluate` or `score.run_score`.
+        results: results from `commands.run_evaluate` or `score.run_score`.
     Returns:
         Several lines.
     """
@@ -85,7 +85,7 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
 
     Args:
         path: the file, in a directory that exists.
-        results: from `commands.run_evaluate`.
+        results: results from `commands.run_evaluate`.
         evaluation: the trees.
         facts: command, commit, date and machine, by name.
     """
@@ -146,7 +146,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     groups, rows = results["groups"], results["rows"]
     tables = [
         Table(
-            title=f"Unlabelled span F1 and depth: {GROUP_NAMES[name]} ({groups[name]['sentences']:,})",
+            title=f"Unlabeled span F1 and depth: {GROUP_NAMES[name]} ({groups[name]['sentences']:,})",
             columns=["trees", *COLUMNS.values()],
             rows=[[row["name"], *(row[name][key] for key in COLUMNS)] for row in rows],
             best=_best_f1(rows, name),

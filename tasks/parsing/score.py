@@ -67,8 +67,8 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
     """Read one tree in brackets for each sentence.
 
     Args:
-        path: of a file with one tree per line; empty lines are skipped.
-        sentences: of the treebank.
+        path: path of a file with one tree per line; empty lines are skipped.
+        sentences: sentences of the treebank.
     Returns:
         A tree for each sentence.
     Raises:

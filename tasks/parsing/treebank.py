@@ -1,4 +1,4 @@
-"""Read trees in the Penn Treebank's bracket format: their words, shape and labelled constituents.
+"""Read trees in the Penn Treebank's bracket format: their words, shape and labeled constituents.
 
 A file contains trees such as `( (S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)) )`, on any number of
 lines. Null elements are removed. By default, words whose part-of-speech tag is not in `WORD_TAGS` are
@@ -8,11 +8,8 @@ removed, too: punctuation, currency signs and words with tags that the Penn Tree
 from __future__ import annotations
 
 import io
-import lzma
 import re
-import struct
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
+from tasks.runs.files import ZIP_ERRORS
 
 WORD_TAGS = {
     *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -43,23 +41,23 @@ SHOWN_CHARACTERS = 60
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 
-LabelledSpan = tuple[str, int, int]
+LabeledSpan = tuple[str, int, int]
 
 
 class Sentence(NamedTuple):
     """A sentence and its true tree.
 
     Args:
-        words: as written in the treebank.
+        words: words as written in the treebank.
         tree: over the words; unary constituents are collapsed.
-        labelled_spans: label, first and last word of each constituent of two or more words, without
+        labeled_spans: label, first and last word of each constituent of two or more words, without
             duplicates, but with all labels of a unary chain. Functional tags are removed: NP-SBJ becomes NP.
         where: file and line, for error messages.
     """
 
     words: list[str]
     tree: Tree
-    labelled_spans: list[LabelledSpan]
+    labeled_spans: list[LabeledSpan]
     where: str
 
 
@@ -67,7 +65,7 @@ class Treebank(NamedTuple):
     """Sentences in the order of the files.
 
     Args:
-        sentences: with at least one word each.
+        sentences: sentences with at least one word each.
         empty: number of trees without words.
         dropped: number of removed words by tag, null elements excluded.
     """
@@ -138,7 +136,7 @@ def read_trees(
 
     Args:
         text: trees in bracket format.
-        name: of the file, for error messages.
+        name: name of the file, for error messages.
         keep_punctuation: remove only null elements.
         dropped: the numbers of removed words are added here, by tag.
     Returns:
@@ -149,7 +147,7 @@ def read_trees(
         >>> (sentence,) = read_trees("((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))", "cat.mrg")
         >>> sentence.words, sentence.tree
         (['The', 'cat', 'sat'], ((0, 1), 2))
-        >>> sentence.labelled_spans
+        >>> sentence.labeled_spans
         [('NP', 0, 1), ('S', 0, 2)]
     """
     dropped = Counter() if dropped is None else dropped
@@ -187,7 +185,7 @@ def _read(
 ) -> Iterator[Sentence | None]:
     nodes: list[_Node] = []
     words: list[str] = []
-    spans: dict[LabelledSpan, None] = {}
+    spans: dict[LabeledSpan, None] = {}
     for number, line in enumerate(lines, start=1):
         where = f"{name}, line {number}"
         for token in TOKEN.findall(line):
@@ -224,7 +222,7 @@ def _add(nodes: list[_Node], token: str, where: str) -> None:
 def _close(
     node: _Node,
     words: list[str],
-    spans: dict[LabelledSpan, None],
+    spans: dict[LabeledSpan, None],
     where: str,
     keep_punctuation: bool,
     dropped: Counter[str],
@@ -257,13 +255,6 @@ def _without_tag(word: str, where: str) -> UserError:
 
 
 # ---- files
-
-
-ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
-    *(NotImplementedError, RuntimeError, MemoryError),
-)
-"""What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:

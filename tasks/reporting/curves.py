@@ -19,8 +19,8 @@ CHARACTER, LINE = 7, 18
 """Width of a character and height of a line of text, in pixels."""
 LONGEST_NAME = (WIDTH - 50) // CHARACTER
 """Maximum number of characters of a name in the legend; longer names are truncated at the start."""
-COLOURS = ("#1a66b0", "#b85c00", "#16703f", "#8a3ca8", "#5a6570", "#b01e5a")
-"""The same colours as in `style.css`, which has others for dark mode."""
+COLORS = ("#1a66b0", "#b85c00", "#16703f", "#8a3ca8", "#5a6570", "#b01e5a")
+"""The same colors as in `style.css`, which has others for dark mode."""
 DASHES = ("none", "6 3", "2 3", "9 3 2 3", "4 2", "12 4")
 MARKS = (
     "m-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z",
@@ -44,7 +44,7 @@ class Curve:
     Args:
         name: label of the y axis.
         unit: unit of the y axis.
-        series: by name, (x, y) pairs with increasing integers x. Values y that are not finite are not drawn.
+        series: (x, y) pairs with increasing integers x, by name. Values y that are not finite are not drawn.
         axis: label of the x axis.
         best: the x that is marked as best, if any.
         counts: number of examples at each x; may be empty.
@@ -92,7 +92,7 @@ class _Line(NamedTuple):
     name: str
     path: str
     marks: str
-    colour: str
+    color: str
     dash: str
     mark: str
     legend: tuple[float, float]
@@ -103,7 +103,7 @@ def curve_svg(curve: Curve) -> Markup:
     """Render a plot.
 
     Args:
-        curve: with one or more series.
+        curve: plot with one or more series.
     Returns:
         An <svg> element, which can also be saved as a file.
     """
@@ -154,14 +154,14 @@ def _line(
     places: Sequence[float],
     legend: tuple[float, float],
 ) -> _Line:
-    """A series, given where its points are drawn; `number` chooses colour, dashes and markers."""
+    """A series, given where its points are drawn; `number` chooses color, dashes and markers."""
     mark = MARKS[number % len(MARKS)]
     corners = [f"{x:g},{y:g}" for x, y in points.values()]
     return _Line(
         name=name,
         path="M" + "L".join(corners),
         marks="".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MOST_MARKS else "",
-        colour=COLOURS[number % len(COLOURS)],
+        color=COLORS[number % len(COLORS)],
         dash=DASHES[number % len(DASHES)],
         mark=mark,
         legend=legend,

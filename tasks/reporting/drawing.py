@@ -39,7 +39,7 @@ def save_attention(path: Path, attention: Tensor, tokens: Sequence[str]) -> None
     """Write the heat map of `attention_figure` to a PNG file, atomically.
 
     Args:
-        path: of the file; its directory is created if it does not exist.
+        path: path of the file; its directory is created if it does not exist.
         attention: attention over the slots at each token, (T, N).
         tokens: T tokens.
     """

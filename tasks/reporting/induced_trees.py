@@ -46,7 +46,7 @@ def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]])
 
     Args:
         predicted: the trees of a model.
-        valid_spans: for each tree the valid constituents of two or more leaves, the whole tree included.
+        valid_spans: the valid constituents of two or more leaves of each tree, the whole tree included.
     Returns:
         Fractions by name: "model", then the baselines; empty if there are no trees.
     """
@@ -64,8 +64,8 @@ def scores_text(scores: TreeScores, valid: Mapping[str, float], punctuation: str
     """Format the scores as lines of text, with their conventions.
 
     Args:
-        scores: from `score_trees`.
-        valid: from `valid_fractions`; may be empty.
+        scores: scores from `score_trees`.
+        valid: fractions from `valid_fractions`; may be empty.
         punctuation: how punctuation was handled.
     Returns:
         Lines; none for a model without trees.
@@ -87,8 +87,8 @@ def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: s
     """Make a table of the scores for a report.
 
     Args:
-        scores: from `score_trees`.
-        valid: from `valid_fractions`; may be empty.
+        scores: scores from `score_trees`.
+        valid: fractions from `valid_fractions`; may be empty.
         punctuation: how punctuation was handled.
     Returns:
         One table; none for a model without trees.
@@ -100,7 +100,7 @@ def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: s
     rows = [[name, *(of[name] for of in columns.values())] for name in names]
     return [
         Table(
-            title="Unlabelled span F1 of the induced trees" + (", and valid trees" if valid else ""),
+            title="Unlabeled span F1 of the induced trees" + (", and valid trees" if valid else ""),
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),

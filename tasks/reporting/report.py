@@ -45,9 +45,9 @@ class Report:
     """The content of a page, in order.
 
     Args:
-        title: of the page.
+        title: title of the page.
         about: explains the task in one or two sentences.
-        subtitle: summarises the result in one line.
+        subtitle: summarizes the result in one line.
         curves: learning curves.
         plots: plots of results.
         tables: tables of results.
@@ -89,7 +89,7 @@ def learning_curves(
     """Make the learning curves of all metrics of the training and validation data.
 
     Args:
-        rows: of metrics.jsonl.
+        rows: rows of metrics.jsonl.
         measure, lowest: how the best epoch was selected; see `best_row`.
     """
     parts = ("train", "validation")
@@ -110,7 +110,7 @@ def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest
     """Describe the epoch whose weights were tested.
 
     Args:
-        rows: of metrics.jsonl.
+        rows: rows of metrics.jsonl.
         measure, lowest: how the epoch was selected; see `best_row`.
     """
     best = best_row(rows, measure, lowest)
@@ -124,7 +124,7 @@ def best_row(rows: Sequence[dict[str, Any]], measure: str, lowest: bool) -> dict
     """Find the metrics of the epoch whose weights were tested.
 
     Args:
-        rows: of metrics.jsonl.
+        rows: rows of metrics.jsonl.
         measure: the validation metric by which the epoch was selected.
         lowest: whether lower values are better.
     """
@@ -136,7 +136,7 @@ def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -
     """Find the highest number of each column that has at least two numbers.
 
     Args:
-        rows: of a table; the first cell of each row is its name.
+        rows: rows of a table; the first cell of each row is its name.
         leave_out: names of rows to ignore, such as upper bounds.
     Returns:
         Row and column of each, from 0.

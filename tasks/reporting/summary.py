@@ -11,7 +11,7 @@ class Published(NamedTuple):
     """A published result.
 
     Args:
-        mean: as printed, for example 98 for 98 %.
+        mean: mean as printed, for example 98 for 98 %.
         deviation: standard deviation over runs; None if it was not published.
     """
 

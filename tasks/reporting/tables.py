@@ -62,7 +62,7 @@ def number(value: float | None, digits: int = 1, whole: float | None = None) -> 
     Args:
         value: the number, or None.
         digits: number of decimals.
-        whole: of a fraction: 1, or 100 for a percentage; see `fraction_text`.
+        whole: what the fraction is of: 1, or 100 for a percentage; see `fraction_text`.
     Example:
         >>> number(1234.56), number(0.5, 2), number(99.996, 2, whole=100), number(None)
         ('1,234.6', '0.50', '99.996', '–')

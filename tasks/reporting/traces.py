@@ -1,4 +1,4 @@
-"""Traces: summarised in the terminal, written as JSON and as an HTML page, and explained to its readers."""
+"""Traces: summarized in the terminal, written as JSON and as an HTML page, and explained to its readers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FilesConfig:
         """Print a summary of traces, and write the files.
 
         Args:
-            traces: of one example.
+            traces: traces of one example.
             title, about: title and introduction of the page.
         """
         lines = [summary_text(traces)]
@@ -63,7 +63,7 @@ def answer_text(answer: Answer) -> str:
     """Format the most probable answer and, if known, whether it is correct.
 
     Args:
-        answer: of a classifier.
+        answer: answer of a classifier.
     Example:
         >>> answer_text({"classes": ["no", "yes"], "probabilities": [0.1, 0.9], "true": 0})
         'answer: yes (probability 0.900; wrong, it is no)'
@@ -78,7 +78,7 @@ def summary_text(traces: Sequence[Trace]) -> str:
     """Format the answer to an example, and one line for each of its sequences.
 
     Args:
-        traces: of one example.
+        traces: traces of one example.
     """
     lines = [answer_text(trace["answer"]) for trace in traces[:1] if "answer" in trace]
     return "\n".join([*lines, *map(_line, traces)])
@@ -88,7 +88,7 @@ def explanation(traces: Sequence[Trace]) -> str:
     """Explain what traces show, in a few sentences.
 
     Args:
-        traces: of any number of examples.
+        traces: traces of any number of examples.
     """
     kinds = {key for trace in traces for key in trace}
     return " ".join(text for key, text in (("memory", ATTENTION), ("layers", DISTANCES)) if key in kinds)

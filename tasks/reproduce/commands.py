@@ -41,7 +41,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     """Run what is missing for a table and write the table; with `dry_run`, only list its runs.
 
     Args:
-        name: of the table.
+        name: name of the table.
         config: the options.
     Raises:
         UserError: a bad option, missing data, or a run has failed (the table is written nevertheless).

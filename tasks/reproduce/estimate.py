@@ -75,7 +75,7 @@ class Estimator:
         """Estimate the remaining training time of a run, without its evaluations.
 
         Args:
-            run: in any state.
+            run: run in any state.
         Returns:
             Seconds, 0 if training is finished; None if the data cannot be loaded.
         """

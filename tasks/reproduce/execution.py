@@ -19,10 +19,10 @@ from threading import Lock
 from typing import Any
 
 import tasks
+from tasks.runs.command_line import EXIT_INTERRUPTED
 from tasks.runs.errors import UserError
 
 CHECKOUT = Path(tasks.__file__).parents[1]
-EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Work:
     """The remaining commands of a run.
 
     Args:
-        name: of the run.
+        name: name of the run.
         commands: the arguments of `python -m`, in order.
         log: file for their output; None for the terminal.
     """
@@ -72,7 +72,7 @@ class Workers:
         """Execute works until they are done or the deadline is reached.
 
         Args:
-            works: in order.
+            works: works in the order in which to start them.
         Returns:
             The names of the works that failed.
         Raises:
@@ -81,7 +81,7 @@ class Workers:
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
                 found = {work.name: pool.submit(self.complete, work) for work in works}
-                return [name for name, one in found.items() if one.result() not in (0, EXIT_INTERRUPTED)]
+                return [name for name, one in found.items() if _failed(one.result())]
             except KeyboardInterrupt:
                 self._stop()
                 raise
@@ -154,16 +154,16 @@ def submit(
 
     Args:
         works: without logs; submitit writes them.
-        folder: for submitit's files; on a cluster, it must be on a shared file system.
+        folder: folder for submitit's files; on a cluster, it must be on a shared file system.
         cluster: `slurm`, or `local` for processes on this machine.
-        deadline: a time of `time.monotonic` at which jobs are cancelled; None for none.
+        deadline: a time of `time.monotonic` at which jobs are canceled; None for none.
         poll: seconds between checks of the jobs.
-        parameters: of `submitit.AutoExecutor.update_parameters`.
+        parameters: parameters of `submitit.AutoExecutor.update_parameters`.
     Returns:
         The names of the works that failed.
     Raises:
         UserError: submitit is not installed, or there is no such cluster.
-        KeyboardInterrupt: after the jobs were cancelled.
+        KeyboardInterrupt: after the jobs were canceled.
     """
     try:
         import submitit
@@ -186,7 +186,12 @@ def submit(
     except KeyboardInterrupt:
         _cancel(jobs.values())
         raise
-    return [name for name, job in jobs.items() if job.exception() is not None or job.result()]
+    return [name for name, job in jobs.items() if job.exception() is not None or _failed(job.result())]
+
+
+def _failed(status: int) -> bool:
+    """Whether an exit status is that of an error: a run that was interrupted can be resumed."""
+    return status not in (0, EXIT_INTERRUPTED)
 
 
 def _cancel(jobs: Any) -> None:

@@ -59,7 +59,7 @@ class Row:
     Args:
         name: shown in the table.
         model: its name for `--only`.
-        cells: by column; empty for a model that is not part of this project.
+        cells: cells by column; empty for a model that is not part of this project.
         published: published results, by column.
     """
 

@@ -19,7 +19,7 @@ def text(results: Results, layout: Layout = plain) -> str:
     """Format the table with its notes.
 
     Args:
-        results: of the table.
+        results: results of the table.
         layout: formats a header and rows: `tables.table` or `tables.markdown`.
     """
     header = ["", *results.columns]
@@ -33,8 +33,8 @@ def write(results: Results, directory: Path) -> list[Path]:
     """Write the table as Markdown and JSON and, if its columns are numbers, as a plot.
 
     Args:
-        results: of the table.
-        directory: for the files, which are named after the table; created if it does not exist.
+        results: results of the table.
+        directory: directory for the files, which are named after the table; created if it does not exist.
     Returns:
         The paths of the files.
     """

@@ -19,8 +19,8 @@ class Summary:
     """One measure of one model over seeds.
 
     Args:
-        values: of the finished runs, by seed.
-        mean: of the values; None if there are none.
+        values: values of the finished runs, by seed.
+        mean: mean of the values; None if there are none.
         deviation: sample standard deviation; None for fewer than two values.
         best: the value of the seed with the best validation score.
         published: the published result; None if there is none.
@@ -40,7 +40,7 @@ class Line:
     Args:
         name: shown in the table.
         ours: whether the model is part of this project; if not, it has only published results.
-        summaries: by column.
+        summaries: summaries by column.
     """
 
     name: str
@@ -53,9 +53,9 @@ class Results:
     """A table with its numbers.
 
     Args:
-        name: on the command line.
+        name: name on the command line.
         table: its layout.
-        preset: of the runs.
+        preset: preset of the runs.
         columns: those of this call.
         lines: its rows.
         runs: all runs of this call.
@@ -113,11 +113,11 @@ def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: S
     """Collect the results of all finished runs.
 
     Args:
-        name: of the table on the command line.
+        name: name of the table on the command line.
         table: its definition.
-        preset: of the runs.
+        preset: preset of the runs.
         only: names of models; empty for all models, those from the literature included.
-        runs: of the table.
+        runs: runs of the table.
     """
     columns, rows = table.select(demo=preset == "demo", only=only)
     scale = 100.0 if table.percent else 1.0

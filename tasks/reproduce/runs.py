@@ -45,9 +45,9 @@ class Run:
 
     Args:
         training: task and options.
-        seed: of the run.
+        seed: seed of the run.
         root: directory that contains the directories of all runs.
-        preset: of the task.
+        preset: preset of the task.
         options: further options, for data, precision and training time.
         evaluations: pairs of an evaluation of the table and the same evaluation with options for its data.
     """

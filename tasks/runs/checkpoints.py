@@ -39,7 +39,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
 
     Args:
         path: the safetensors file.
-        tensors: on any device.
+        tensors: tensors on any device.
         metadata: JSON values.
     """
     write_atomically(path, save(_detached(tensors), {"json": json.dumps(metadata)}))
@@ -50,7 +50,7 @@ def write_directory(directory: Path, tensors: Mapping[str, Tensor], metadata: di
 
     Args:
         directory: must exist.
-        tensors: by name, on any device.
+        tensors: tensors by name, on any device.
         metadata: JSON values.
     """
     write_atomically(directory / WEIGHTS, save(_detached(tensors), {"format": "pt"}))

@@ -166,7 +166,7 @@ def parse_run(
         presets_of: see `Verb.presets`.
         words: the arguments.
         program: the command, for `--help`.
-        description: as for `parse`.
+        description: the same as for `parse`.
     Returns:
         The configuration.
     Raises:

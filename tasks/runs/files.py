@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import lzma
 import os
 import re
 import secrets
 import shutil
 import stat
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +21,11 @@ from typing import Any
 from tasks.runs.errors import UserError
 from tasks.runs.options import flag
 
+ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
+    *(NotImplementedError, RuntimeError, MemoryError),
+)
+"""What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
 OUTPUTS = frozenset(["json", "predictions", "html", "output", "plot"])
 """Names of options that name a file to write."""
 _OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")

@@ -35,7 +35,7 @@ class Optimization(Protocol):
 
         Args:
             loss: validation loss, in nats.
-            selection_score: see `Task.selection_score`.
+            selection_score: see `TrainingTask.selection_score`.
         Returns:
             Whether training should go on from the weights of the best epoch.
         """

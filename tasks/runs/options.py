@@ -106,7 +106,7 @@ def check_text(text: str, where: str) -> None:
     """Raise a UserError unless a text can be written as UTF-8.
 
     Args:
-        text: from JSON or the command line; may contain lone surrogates, which are not valid Unicode text.
+        text: text from JSON or the command line; may have lone surrogates, which are not valid Unicode text.
         where: file and line, or a name for the text, for the error message.
     """
     try:

@@ -113,7 +113,7 @@ def finished_text(progress: Progress, config: TrainingConfig) -> str:
     """Format the line that is printed at the end of training: why it stopped, and the best epoch.
 
     Args:
-        progress: at the end of training.
+        progress: progress at the end of training.
         config: configuration of the run.
     """
     return f"finished: {stop_reason_text(progress, config)}; best epoch {progress.best_epoch}"
@@ -123,7 +123,7 @@ def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
     """Format why training stopped: the number of epochs or minutes that it was given.
 
     Args:
-        progress: at the end of training.
+        progress: progress at the end of training.
         config: configuration of the run.
     """
     if config.max_minutes is not None and progress.out_of_time(config):

@@ -55,7 +55,7 @@ def record_end(run: RunDirectory, reason: str) -> None:
 
     Args:
         run: the run directory.
-        reason: in a few words.
+        reason: reason in a few words.
     """
     write_json(run.record, {**_read(run), END: reason})
 

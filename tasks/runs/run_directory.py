@@ -132,9 +132,9 @@ def initial_checkpoint(config: TrainingConfig) -> Path | None:
     """The checkpoint that the model of a run is built from; None for random weights.
 
     Args:
-        config: of the run. A resumed run needs the file of `initial_weights` no longer: its own checkpoint of
-            the best epoch describes the same model. (`Trainer.restore` then loads the weights of the last
-            step.)
+        config: options of the run. A resumed run needs the file of `initial_weights` no longer: its own
+            checkpoint of the best epoch describes the same model. (`Trainer.restore` then loads the weights
+            of the last step.)
     """
     best = RunDirectory(config.directory).best
     return best if config.resume and config.initial_weights and best.exists() else config.initial_weights

@@ -58,7 +58,7 @@ class Losses(NamedTuple):
 
 
 def digest(*arrays: NDArray[np.int64]) -> str:
-    """Compute a SHA-256 digest of arrays, for `Task.fingerprint`.
+    """Compute a SHA-256 digest of arrays, for `TrainingTask.fingerprint`.
 
     Args:
         arrays: their order and shapes matter, too.
@@ -69,7 +69,7 @@ def digest(*arrays: NDArray[np.int64]) -> str:
     return found.hexdigest()
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """What the training loop needs from a task: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
@@ -116,8 +116,8 @@ class Task(Protocol):
         """Compute the loss of each example of a batch.
 
         Args:
-            model: on the same device as the batch.
-            batch: from `shard` or `validation_batches`.
+            model: model on the same device as the batch.
+            batch: batch from `shard` or `validation_batches`.
         Returns:
             Losses in the order of the examples.
         """
@@ -148,7 +148,7 @@ class Task(Protocol):
         """Restore what `state` returned.
 
         Args:
-            state: from a checkpoint.
+            state: state from a checkpoint.
         """
 
 
@@ -157,7 +157,7 @@ class Experiment(NamedTuple):
 
     Args:
         task: provides batches and losses.
-        model: with its initial weights, on the CPU.
+        model: model with its initial weights, on the CPU.
         optimization: optimizer and scheduler of the model.
         description: model and data in one line.
         test: called once, in the main process, after training: evaluates the best weights on the test data,
@@ -166,7 +166,7 @@ class Experiment(NamedTuple):
         metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
 
-    task: Task
+    task: TrainingTask
     model: nn.Module
     optimization: Optimization
     description: str

@@ -27,7 +27,6 @@ from tasks.runs.checkpoints import (
     set_rng_state,
 )
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
-from tasks.runs.curves import Curves, tensorboard_curves
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO
 from tasks.runs.files import write_json
@@ -37,17 +36,18 @@ from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_te
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, config_to_dict
-from tasks.runs.task import Experiment, Scores, Task
+from tasks.runs.task import Experiment, Scores, TrainingTask
+from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
 
 
 @torch.no_grad()
-def score(task: Task, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
+def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
     """Compute the mean loss and accuracy of a model in evaluation mode.
 
     Args:
         task: computes the losses of a batch.
-        model: on the device of `fabric`.
-        batches: on the CPU; each process computes every `world_size`-th of them.
+        model: model on the device of `fabric`.
+        batches: batches on the CPU; each process computes every `world_size`-th of them.
         fabric: already launched.
     """
     was_training = model.training
@@ -176,11 +176,11 @@ class Trainer:
         directory = self.run.tensorboard if main else None
         with (
             Interruption(announce=main) as interruption,
-            tensorboard_curves(directory, self.task, self.config.log_every, self.progress.step) as curves,
+            tensorboard_logger(directory, self.task, self.config.log_every, self.progress.step) as logger,
         ):
             while not self.progress.finished:
-                out_of_time = self._train_epoch(interruption, curves)
-                self._end_epoch(curves, out_of_time)
+                out_of_time = self._train_epoch(interruption, logger)
+                self._end_epoch(logger, out_of_time)
                 if self._stop_code(interruption.requested, False):  # during validation
                     raise KeyboardInterrupt
         return self.progress
@@ -197,14 +197,14 @@ class Trainer:
         if changed - COMPUTE_OPTIONS - LIMITS:
             save_tensors(self.run.best, weights, metadata)
 
-    def _train_epoch(self, interruption: Interruption, curves: Curves) -> bool:
+    def _train_epoch(self, interruption: Interruption, logger: TensorBoardLogger) -> bool:
         """Train to the end of the current epoch. Returns True if `max_minutes` ended it early."""
         progress, config = self.progress, self.config
         batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
         sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
         started, seconds_before = time.monotonic(), progress.seconds
-        curves.begin_epoch(sums, progress.examples)
+        logger.begin_epoch(sums, progress.examples)
         with self._bar(len(batches)) as bar:
             while progress.step_in_epoch < len(batches):
                 batch_sums, examples = self.train_batch(batches[progress.step_in_epoch])
@@ -214,7 +214,7 @@ class Trainer:
                 progress.examples += examples
                 progress.seconds = seconds_before + time.monotonic() - started
                 self._update_bar(bar, sums)
-                curves.add_step(progress.step, sums, progress.examples, self._learning_rate())
+                logger.add_step(progress.step, sums, progress.examples, self._learning_rate())
                 stop = self._stop_code(interruption.requested, progress.out_of_time(config))
                 save = stop == _INTERRUPTED or progress.step % config.save_every == 0
                 if stop or save:
@@ -232,7 +232,7 @@ class Trainer:
         """Take one training step.
 
         Args:
-            batch: one of `Task.training_batches`.
+            batch: one of `TrainingTask.training_batches`.
         Returns:
             The total loss and the number of correct predictions of the whole batch, (2,), and its size.
         """
@@ -256,7 +256,7 @@ class Trainer:
         sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * shard.has_examples
         return _all_reduce(self.fabric, sums), shard.global_batch_size
 
-    def _end_epoch(self, curves: Curves, out_of_time: bool) -> None:
+    def _end_epoch(self, logger: TensorBoardLogger, out_of_time: bool) -> None:
         """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint."""
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
@@ -288,7 +288,7 @@ class Trainer:
             if improved:
                 save_weights(self.run.best, evaluated, self.metadata)
             self.run.write_metrics(progress.history)
-            curves.add_epoch(row)
+            logger.add_epoch(row)
             print(epoch_text(progress, config), flush=True)
         if return_to_best:
             self._return_to_best(evaluated)

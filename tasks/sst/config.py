@@ -25,7 +25,7 @@ class DataConfig:
     generated: int = 0
     """Number of sentences to generate from a small grammar; 0 for the treebank."""
     phrases: Literal["all", "distinct", "sentences"] = "all"
-    """Training examples: every labelled phrase (all), every labelled phrase without duplicates (distinct), or
+    """Training examples: every labeled phrase (all), every labeled phrase without duplicates (distinct), or
     whole sentences."""
 
 

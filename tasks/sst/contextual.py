@@ -34,7 +34,7 @@ class PieceTokenizer:
     """Splits words into the word pieces of an encoder.
 
     Args:
-        name: of the encoder; see `ContextualEmbedding`.
+        name: name of the encoder; see `ContextualEmbedding`.
     Raises:
         UserError: there is no such encoder, or its tokenizer does not map pieces to words.
     """
@@ -67,7 +67,7 @@ class PieceTokenizer:
         unknown piece.
 
         Args:
-            sentences: with one or more words each, spelled as in the treebank.
+            sentences: sentences with one or more words each, spelled as in the treebank.
         Returns:
             The pieces, on the CPU.
         Raises:
@@ -168,7 +168,7 @@ class ContextualEmbedding(nn.Module):
         """Encode a batch of sentences.
 
         Args:
-            pieces: on the device of the encoder.
+            pieces: pieces on the device of the encoder.
         Returns:
             The mean over the pieces of each word, (B, T, E), zero in padding, and the mean over all pieces of
             each sentence, (B, E), as in sentence-transformers.
@@ -196,7 +196,7 @@ def undo_escapes(word: str) -> str:
     """Replace the escapes of the Penn Treebank in a word by plain text.
 
     Args:
-        word: in upper or lower case.
+        word: word in upper or lower case.
     Example:
         >>> [undo_escapes(word) for word in ("-LRB-", "''", "and\\\\/or", "n't")]
         ['(', '"', 'and/or', "n't"]

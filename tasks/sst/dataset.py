@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ordered_memory.baseline_trees import right_branching
 from ordered_memory.trees import Span, Tree, keep_leaves, spans
-from tasks.classifiers.classification import LabelledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, subtree_nodes, tree_nodes
-from tasks.sst.treebank import NEUTRAL, LabelledTree, Phrase
+from tasks.sst.treebank import NEUTRAL, LabeledTree, Phrase
 
 
 class Batch(NamedTuple):
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     trees: TreeBatch | None = None
 
 
-class PhraseData(LabelledData):
+class PhraseData(LabeledData):
     """A data set of phrases.
 
     Args:
@@ -44,9 +44,9 @@ class PhraseData(LabelledData):
         examples: phrases of these sentences.
         include_trees: whether batches contain the true trees.
         split: what results on this data are called.
-        labelled: whether labels are known, and so the true trees of `sentences`.
+        labeled: whether labels are known, and so the true trees of `sentences`.
     Example:
-        >>> tree = LabelledTree(("Not", "good"), (0, 1), {(0, 0): 2, (1, 1): 4, (0, 1): 1})
+        >>> tree = LabeledTree(("Not", "good"), (0, 1), {(0, 0): 2, (1, 1): 4, (0, 1): 1})
         >>> data = PhraseData([tree], [Phrase(0, 0, 1, 0, 1), Phrase(0, 1, 1, 1, 1)])
         >>> data.batch([1, 0]).words, data.batch([1, 0]).labels
         ([['good'], ['Not', 'good']], tensor([1, 0]))
@@ -54,15 +54,15 @@ class PhraseData(LabelledData):
 
     def __init__(
         self,
-        trees: Sequence[LabelledTree],
+        trees: Sequence[LabeledTree],
         examples: Sequence[Phrase],
         *,
         include_trees: bool = False,
         split: str = "test",
-        labelled: bool = True,
+        labeled: bool = True,
     ) -> None:
         self.trees, self.examples, self.include_trees = trees, examples, include_trees
-        self.split, self.labelled = split, labelled
+        self.split, self.labeled = split, labeled
         self.labels = np.array([phrase.label for phrase in examples], dtype=np.int64)
         self.counts = np.array([phrase.count for phrase in examples], dtype=np.int64)
         self.lengths = np.array([phrase.last - phrase.first + 1 for phrase in examples], dtype=np.int64)
@@ -77,13 +77,13 @@ class PhraseData(LabelledData):
         """Return the words of a phrase, as they are written.
 
         Args:
-            index: of the example, in [0, n).
+            index: index of the example, in [0, n).
         """
         phrase = self.examples[index]
         return list(self.trees[phrase.sentence].words[phrase.first : phrase.last + 1])
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """Collate phrases to a batch; see `LabelledData.batch`."""
+        """Collate phrases to a batch; see `LabeledData.batch`."""
         chosen = np.asarray(indices, dtype=np.int64)
         lengths = self.lengths[chosen]
         trees = None
@@ -100,7 +100,7 @@ class PhraseData(LabelledData):
         """Return the true tree of a phrase, over its own words.
 
         Args:
-            index: of the example, in [0, n).
+            index: index of the example, in [0, n).
         """
         phrase = self.examples[index]
         return keep_leaves(self.trees[phrase.sentence].tree, range(phrase.first, phrase.last + 1))
@@ -118,16 +118,16 @@ class PhraseData(LabelledData):
         return subtree_nodes(nodes, phrase.first, size + 1, end)
 
     def sentences(self, index: int) -> tuple[Sentence]:
-        """Return a phrase, its true tree and the sentiments of its nodes; see `LabelledData.sentences`."""
+        """Return a phrase, its true tree and the sentiments of its nodes; see `LabeledData.sentences`."""
         phrase = self.examples[index]
-        labelled = self.trees[phrase.sentence]
+        labeled = self.trees[phrase.sentence]
         words = self.words_of(index)
         values = {
             (first - phrase.first, last - phrase.first): (label - NEUTRAL) / 2
-            for (first, last), label in labelled.labels.items()
+            for (first, last), label in labeled.labels.items()
             if phrase.first <= first and last <= phrase.last
         }
-        tree = self.tree_of(index) if self.labelled else None
+        tree = self.tree_of(index) if self.labeled else None
         return (Sentence(words, range(len(words)), tree, values=values or None),)
 
 
@@ -138,15 +138,15 @@ class _SentenceNodes(NamedTuple):
     inner: dict[Span, int]
 
 
-def unlabelled_phrases(words: Sequence[str], tree: Tree | None, phrases: Sequence[Span]) -> PhraseData:
+def unlabeled_phrases(words: Sequence[str], tree: Tree | None, phrases: Sequence[Span]) -> PhraseData:
     """Make a data set of phrases of one sentence, without labels; 0 is used as a dummy label.
 
     Args:
-        words: of the sentence.
+        words: words of the sentence.
         tree: over these words, for models that get trees as input; None if it is not known.
         phrases: first and last word of each phrase, both inclusive. If the tree is known, they are its
             constituents or single words.
     """
     examples = [Phrase(0, first, last, 0, 1) for first, last in phrases]
-    labelled = LabelledTree(tuple(words), right_branching(len(words)) if tree is None else tree, {})
-    return PhraseData([labelled], examples, include_trees=tree is not None, labelled=False)
+    labeled = LabeledTree(tuple(words), right_branching(len(words)) if tree is None else tree, {})
+    return PhraseData([labeled], examples, include_trees=tree is not None, labeled=False)

@@ -75,7 +75,7 @@ class WordEmbedding(nn.Module):
         """Return the words that are not in the vocabulary, without duplicates, in lower case.
 
         Args:
-            words: in upper or lower case.
+            words: words in upper or lower case.
         """
         return list(dict.fromkeys(word.lower() for word in words if word.lower() not in self._ids))
 
@@ -141,7 +141,7 @@ def describe(embedding: Embedding) -> Any:
     """Describe an embedding, so that `restore` can rebuild it from a checkpoint.
 
     Args:
-        embedding: of the model.
+        embedding: embedding of the model.
     Returns:
         JSON values: vocabulary and embedding size, or the fingerprint of a contextual encoder.
     """

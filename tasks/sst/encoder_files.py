@@ -54,7 +54,7 @@ def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
     """Compute a hash of an encoder's configuration, vocabulary and weights; copies have the same hash.
 
     Args:
-        directory: of the encoder.
+        directory: directory of the encoder.
         vocabulary: the id of each word piece.
     Returns:
         64 hexadecimal digits.

@@ -1,6 +1,6 @@
 """Generate sentences about films from a small grammar in which the structure determines the sentiment.
 
-A word without a sentiment in `lexicon.py` is neutral (2). Constituents are labelled bottom-up:
+A word without a sentiment in `lexicon.py` is neutral (2). Constituents are labeled bottom-up:
 
     very good, very bad               4, 0: an intensifier strengthens
     somewhat brilliant                3: a diminisher weakens
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ordered_memory.trees import Span, Tree
 from tasks.runs.errors import UserError
 from tasks.sst import lexicon
-from tasks.sst.treebank import NEUTRAL, LabelledTree, Treebank
+from tasks.sst.treebank import NEUTRAL, LabeledTree, Treebank
 
 LONGEST = 25
 """Maximum number of words of a sentence."""
@@ -37,7 +37,7 @@ SMALLEST_TREEBANK = 10
 
 
 class Node(NamedTuple):
-    """A labelled constituent.
+    """A labeled constituent.
 
     Args:
         label: 0 … 4.
@@ -48,7 +48,7 @@ class Node(NamedTuple):
     parts: str | tuple[Node, Node]
 
 
-def generate(size: int, seed: int) -> list[LabelledTree]:
+def generate(size: int, seed: int) -> list[LabeledTree]:
     """Generate distinct sentences.
 
     Args:
@@ -62,7 +62,7 @@ def generate(size: int, seed: int) -> list[LabelledTree]:
     if seed < 0:
         raise UserError(f"the seed of generated sentences must not be negative, got {seed}")
     drawer = _Drawer(random.Random(seed))
-    found: dict[tuple[str, ...], LabelledTree] = {}
+    found: dict[tuple[str, ...], LabeledTree] = {}
     while len(found) < size:
         tree = _flatten(drawer.sentence())
         if len(tree.words) <= LONGEST:
@@ -269,7 +269,7 @@ class _Drawer:
         return _join(_label_of_head(clause.label, phrase.label), phrase, clause)
 
 
-def _flatten(root: Node) -> LabelledTree:
+def _flatten(root: Node) -> LabeledTree:
     words: list[str] = []
     labels: dict[Span, int] = {}
 
@@ -284,4 +284,4 @@ def _flatten(root: Node) -> LabelledTree:
         return tree
 
     tree = visit(root)
-    return LabelledTree(tuple(words), tree, labels)
+    return LabeledTree(tuple(words), tree, labels)

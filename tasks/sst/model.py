@@ -13,16 +13,16 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from ordered_memory.trees import Span, Tree, spans
-from tasks.classifiers.classification import LabelledData, Prediction, Sentence, iterate_batches
+from tasks.classifiers.classification import LabeledData, Prediction, Sentence, iterate_batches
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
-from tasks.classifiers.pretrained import Classifier
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.options import check_text
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
-from tasks.sst.dataset import Batch, PhraseData, unlabelled_phrases
+from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases
 from tasks.sst.embedding import EMBEDDING, Embedding, WordEmbedding, describe, restore, treebank_vectors
 from tasks.sst.vectors import SHOWN_WORDS, coverage_text
 
@@ -39,7 +39,7 @@ class SentimentModel(Classifier):
 
     Args:
         config: encoder, sizes and dropout.
-        embedding: of the words.
+        embedding: embedding of the words.
     Raises:
         UserError: the encoder does not accept an option.
     """
@@ -64,7 +64,7 @@ class SentimentModel(Classifier):
         words = NLTKWordTokenizer().tokenize(texts[0])
         if not words:
             raise UserError(f"the sentence must have one word or more, got {texts[0]!r}")
-        return unlabelled_phrases(words, None, [(0, len(words) - 1)])
+        return unlabeled_phrases(words, None, [(0, len(words) - 1)])
 
     @classmethod
     def build(cls, config: SentimentConfig, description: Any) -> Self:
@@ -95,12 +95,12 @@ class SentimentModel(Classifier):
         encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
         return Prediction(self.classifier(encoded.summary), *encoded[1:])
 
-    def unknown_words(self, data: LabelledData) -> list[str]:
+    def unknown_words(self, data: LabeledData) -> list[str]:
         if not isinstance(self.embedding, WordEmbedding):
             return []
         return self.embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
 
-    def adapt(self, data: LabelledData) -> None:
+    def adapt(self, data: LabeledData) -> None:
         """Add vectors for the words of new data, if the files of vectors still exist; name words without one.
 
         See `Classifier.adapt`. The names are printed to stderr.
@@ -135,7 +135,7 @@ class SentimentModel(Classifier):
         nodes = [(position, position) for position in range(len(sentence.words))]
         if tree is not None:
             nodes += spans(tree)
-        data = unlabelled_phrases(sentence.words, tree, nodes)
+        data = unlabeled_phrases(sentence.words, tree, nodes)
         values = np.zeros(len(nodes))
         for indices, batch in iterate_batches(data, 256):
             probabilities = self.eval()(batch).logits.float().softmax(-1)

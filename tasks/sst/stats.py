@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tasks.reporting.tables import table
-from tasks.sst.treebank import LABELS, LabelledTree, Treebank, phrases, sentences
+from tasks.sst.treebank import LABELS, LabeledTree, Treebank, phrases, sentences
 
 CLASSES: tuple[Literal[2, 5], ...] = (5, 2)
 
@@ -23,7 +23,7 @@ def stats_text(treebank: Treebank) -> str:
     return table(["", *parts], [[name, *(column[name] for column in columns)] for name in columns[0]])
 
 
-def _figures(trees: Sequence[LabelledTree]) -> dict[str, str]:
+def _figures(trees: Sequence[LabeledTree]) -> dict[str, str]:
     lengths = [len(tree.words) for tree in trees]
     labels = Counter(label for tree in trees for label in tree.labels.values())
     roots = Counter(tree.label for tree in trees)
@@ -36,9 +36,9 @@ def _figures(trees: Sequence[LabelledTree]) -> dict[str, str]:
         "nodes": f"{sum(labels.values()):,}",
     }
     for name in LABELS:
-        figures[f"sentences labelled {name}"] = f"{roots[int(name)]:,}"
+        figures[f"sentences labeled {name}"] = f"{roots[int(name)]:,}"
     for name in LABELS:
-        figures[f"nodes labelled {name}"] = f"{labels[int(name)]:,}"
+        figures[f"nodes labeled {name}"] = f"{labels[int(name)]:,}"
     for classes in CLASSES:
         figures[f"sentences, {classes} classes"] = f"{len(sentences(trees, classes)):,}"
         figures[f"phrases, {classes} classes"] = f"{len(phrases(trees, classes)):,}"

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasks.classifiers.classification import LabelledData, Splits
-from tasks.classifiers.evaluation import Evaluation, Masks, by_length
+from tasks.classifiers.classification import LabeledData, Splits
+from tasks.classifiers.evaluation import Evaluation, Groups, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
@@ -19,7 +19,7 @@ from tasks.sst.download import fetch
 from tasks.sst.embedding import WORDS, WordEmbedding, treebank_vectors
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import SentimentModel
-from tasks.sst.treebank import LabelledTree, Treebank, phrases, read_directory, read_trees, sentences
+from tasks.sst.treebank import LabeledTree, Treebank, phrases, read_directory, read_trees, sentences
 from tasks.sst.vectors import coverage_text
 
 PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
@@ -46,15 +46,15 @@ def load_treebank(config: SentimentConfig) -> Treebank:
 def _load_splits(config: SentimentConfig) -> Splits:
     treebank = load_treebank(config)
     if config.phrases == "sentences":
-        learnt = sentences(treebank.train, config.classes)
+        learned = sentences(treebank.train, config.classes)
     else:
-        learnt = phrases(
+        learned = phrases(
             treebank.train,
             config.classes,
             merge=config.phrases == "distinct",
             cased=config.encoder is not None,
         )
-    train = PhraseData(treebank.train, learnt, include_trees=config.needs_trees)
+    train = PhraseData(treebank.train, learned, include_trees=config.needs_trees)
     if treebank.test is None:
         print("there is no test.txt: the test is on the validation data, on which training selects the epoch")
     validation = _sentences(config, treebank.validation, "validation")
@@ -63,7 +63,7 @@ def _load_splits(config: SentimentConfig) -> Splits:
     )
 
 
-def _sentences(config: SentimentConfig, trees: Sequence[LabelledTree], split: str = "test") -> PhraseData:
+def _sentences(config: SentimentConfig, trees: Sequence[LabeledTree], split: str = "test") -> PhraseData:
     roots = sentences(trees, config.classes)
     return PhraseData(trees, roots, include_trees=config.needs_trees, split=split)
 
@@ -89,7 +89,7 @@ def _initial_model(config: SentimentConfig, splits: Splits) -> SentimentModel:
     return SentimentModel(config, embedding)
 
 
-def _groups(config: SentimentConfig, data: LabelledData) -> Mapping[str, Masks]:
+def _groups(config: SentimentConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by length, and sentences with a negation or with "but"."""
     dataset = cast(PhraseData, data)
     words = [{word.lower() for word in dataset.words_of(index)} for index in range(len(dataset.lengths))]
@@ -103,9 +103,9 @@ def _groups(config: SentimentConfig, data: LabelledData) -> Mapping[str, Masks]:
 
 
 def _node_accuracies(
-    config: SentimentConfig, data: LabelledData, evaluate_on: Callable[[LabelledData], Evaluation]
+    config: SentimentConfig, data: LabeledData, evaluate_on: Callable[[LabeledData], Evaluation]
 ) -> Accuracies:
-    """Accuracy on all labelled nodes; equal phrases are evaluated once and weighted by their count."""
+    """Accuracy on all labeled nodes; equal phrases are evaluated once and weighted by their count."""
     trees = cast(PhraseData, data).trees
     merged = phrases(trees, config.classes, merge=True, cased=config.encoder is not None)
     nodes = PhraseData(trees, merged, include_trees=config.needs_trees)
@@ -128,7 +128,7 @@ def _node_accuracies(
 SST = ClassifierTask(
     title=lambda config: f"SST-{config.classes}: {config.model_name}",
     about=(
-        "The model reads a sentence about a film and predicts its sentiment. The colour of a node is the "
+        "The model reads a sentence about a film and predicts its sentiment. The color of a node is the "
         "sentiment that the model predicts for its words by themselves."
     ),
     unit="sentences",

@@ -19,7 +19,7 @@ from tasks.runs.errors import UserError
 FILES = ("train.txt", "dev.txt", "test.txt")
 OFFICIAL = dict(zip(FILES, (8_544, 1_101, 2_210), strict=True))
 """Number of sentences of each file."""
-RETOKENISED = dict(zip(FILES, (8_527, 1_095, 2_203), strict=True))
+RETOKENIZED = dict(zip(FILES, (8_527, 1_095, 2_203), strict=True))
 """Number of sentences of another edition, which has other words and trees."""
 TRAIN_AND_DEV = OFFICIAL["train.txt"] + OFFICIAL["dev.txt"]
 
@@ -29,7 +29,7 @@ TOKEN = re.compile("[()]|[^() ]+")
 """Only the ASCII space separates words: three words contain a no-break space."""
 
 
-class LabelledTree(NamedTuple):
+class LabeledTree(NamedTuple):
     """A sentence with a sentiment label at every node.
 
     Args:
@@ -57,13 +57,13 @@ class Treebank(NamedTuple):
         test: test sentences; None if there is no test.txt.
     """
 
-    train: list[LabelledTree]
-    validation: list[LabelledTree]
-    test: list[LabelledTree] | None
+    train: list[LabeledTree]
+    validation: list[LabeledTree]
+    test: list[LabeledTree] | None
 
 
 class Phrase(NamedTuple):
-    """A labelled phrase.
+    """A labeled phrase.
 
     Args:
         sentence: index of its sentence.
@@ -97,11 +97,11 @@ def read_directory(directory: Path) -> Treebank:
     return Treebank(train, validation, test[0] if test else None)
 
 
-def read_trees(path: Path) -> list[LabelledTree]:
+def read_trees(path: Path) -> list[LabeledTree]:
     """Read a file with one tree per line.
 
     Args:
-        path: of the file.
+        path: path of the file.
     Raises:
         UserError: the file is missing or empty, or a line is not UTF-8 or not a binary tree with a label from
             0 to 4 at every node and one word at every leaf; the message names the line.
@@ -110,16 +110,16 @@ def read_trees(path: Path) -> list[LabelledTree]:
 
 
 def phrases(
-    trees: Sequence[LabelledTree], classes: Literal[2, 5], *, merge: bool = False, cased: bool = False
+    trees: Sequence[LabeledTree], classes: Literal[2, 5], *, merge: bool = False, cased: bool = False
 ) -> list[Phrase]:
-    """List all labelled nodes as examples, with two classes without the neutral ones.
+    """List all labeled nodes as examples, with two classes without the neutral ones.
 
     With `merge`, phrases with the same words and the same class become one example, and `count` is their
     number. Then Σ count × loss is the total loss over all phrases, for any model that reads a phrase without
     its context.
 
     Args:
-        trees: labelled sentences.
+        trees: labeled sentences.
         classes: 2 or 5.
         merge: whether to merge equal phrases.
         cased: whether words that differ in case are different words, as they are for an --encoder.
@@ -142,11 +142,11 @@ def phrases(
     return found
 
 
-def sentences(trees: Sequence[LabelledTree], classes: Literal[2, 5]) -> list[Phrase]:
+def sentences(trees: Sequence[LabeledTree], classes: Literal[2, 5]) -> list[Phrase]:
     """List whole sentences as examples, with two classes without the neutral ones.
 
     Args:
-        trees: labelled sentences.
+        trees: labeled sentences.
         classes: 2 or 5.
     """
     labels = [_class(tree.label, classes) for tree in trees]
@@ -185,12 +185,12 @@ def _check_edition(path: Path, count: int) -> None:
     edition = "not the known edition"
     if path.name == "train.txt" and count == TRAIN_AND_DEV:
         edition = f"train and dev in one file; the first {OFFICIAL[path.name]:,} lines are the training data"
-    elif count == RETOKENISED[path.name]:
-        edition = "the edition that was tokenised again, which has other words and trees"
+    elif count == RETOKENIZED[path.name]:
+        edition = "the edition that was tokenized again, which has other words and trees"
     raise UserError(f"{path}: expected {OFFICIAL[path.name]:,} lines, got {count:,}: {edition}")
 
 
-def _parse(path: Path, lines: Sequence[bytes]) -> list[LabelledTree]:
+def _parse(path: Path, lines: Sequence[bytes]) -> list[LabeledTree]:
     trees = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -212,7 +212,7 @@ class _Node:
     children: list[Tree] = field(default_factory=list)
 
 
-def _parse_line(line: str) -> LabelledTree:
+def _parse_line(line: str) -> LabeledTree:
     words: list[str] = []
     labels: dict[Span, int] = {}
     nodes: list[_Node] = []
@@ -244,7 +244,7 @@ def _parse_line(line: str) -> LabelledTree:
         raise ValueError(f"expected matching brackets, got {len(nodes)} '(' that are never closed")
     if root is None:
         raise ValueError("expected a tree, got an empty line")
-    return LabelledTree(tuple(words), root, labels)
+    return LabeledTree(tuple(words), root, labels)
 
 
 def _close(node: _Node, words: list[str]) -> Tree:
@@ -257,6 +257,6 @@ def _close(node: _Node, words: list[str]) -> Tree:
     if len(node.children) != 2 or node.words:
         raise ValueError(
             f"expected one word or two nodes in each bracket, got words {reprlib.repr(node.words)} and "
-            f"{len(node.children)} nodes in one that is labelled {node.label}"
+            f"{len(node.children)} nodes in one that is labeled {node.label}"
         )
     return tuple(node.children)

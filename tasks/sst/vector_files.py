@@ -17,8 +17,8 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.parsing.treebank import ZIP_ERRORS
 from tasks.runs.errors import UserError
+from tasks.runs.files import ZIP_ERRORS
 
 BLOCK = 1 << 24
 """Number of bytes to read at once."""
@@ -37,7 +37,7 @@ class Source(NamedTuple):
     """A file of vectors.
 
     Args:
-        path: of a text file, a gzipped text file (.gz) or a zip file (.zip).
+        path: path of a text file, a gzipped text file (.gz) or a zip file (.zip).
         member: the file inside the zip file; None if there is only one.
     """
 

@@ -67,7 +67,7 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
             FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than once, the
             first vector counts.
         words: the words to look up.
-        seed: of the random vectors, at least 0.
+        seed: seed of the random vectors, at least 0.
     Returns:
         One row for each of `words`.
     Raises:
@@ -100,7 +100,7 @@ def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int
     Args:
         words: n words.
         scale: standard deviation of each dimension, (E,).
-        seed: at least 0.
+        seed: seed of the random vectors, at least 0.
     Returns:
         (n, E).
     """
@@ -114,7 +114,7 @@ def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) 
     """Format how many words have vectors, and which words have none.
 
     Args:
-        vectors: from `load_vectors`.
+        vectors: vectors from `load_vectors`.
         words, names: its arguments.
     Returns:
         A line for each file and, if there are any, one for the words that no file has.

@@ -47,7 +47,7 @@ class EvaluateConfig(PredictionsConfig):
     pairs: Path | None = None
     """A JSON Lines file with the fields `good`, `bad` and, optionally, `case` and `intrusive`, as in Marvin
     and Linzen (2018), or with BLiMP's fields; or a directory of such files, such as BLiMP's `data`. Files may
-    be gzipped (.gz). Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation,
+    be gzipped (.gz). Sentences are normalized as in Mikolov's Penn Treebank text: lower case, no punctuation,
     N for numbers. If the vocabulary of a model has capital letters or punctuation, they are only split at
     spaces. The default, for models that were trained on generated sentences, is to generate pairs."""
     unknown: Unknown = "skip"
@@ -84,7 +84,8 @@ class ScoreConfig:
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Sentences, each in quotes, such as "the author laughs". They are read as those of `--pairs`."""
     checkpoint: Path = DEMO_CHECKPOINT
-    """A run's best.safetensors."""
+    """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
+    Hub."""
     end: bool = True
     """Count the end of the sentence as a word."""
 
@@ -219,10 +220,10 @@ def _notes(
         notes.append("The grammar is small: generated training text has some of the good sentences, too.")
     else:
         notes.append(
-            "Sentences are normalised as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
+            "Sentences are normalized as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
             "numbers."
             if _splitter(models) is normalize
-            else "Sentences are split at spaces and not normalised: a vocabulary has capital letters or "
+            else "Sentences are split at spaces and not normalized: a vocabulary has capital letters or "
             "punctuation."
         )
     few = sum(line["few"] for line in lines if line["level"] == 0)

@@ -3,11 +3,9 @@
 A model is right on a pair if the grammatical sentence is strictly more probable. A pair is scored if
 
 - it is covered: all words of both sentences are in the vocabularies of all models. With `unknown="score"`,
-pairs
-  that are not covered are scored, too, with `<unk>` for unknown words;
-- for all models, the two sentences differ. They may become equal by normalisation, or by differing only in
-words
-  that are read as `<unk>`.
+  pairs that are not covered are scored, too, with `<unk>` for unknown words;
+- for all models, the two sentences differ. They may become equal by normalization, or by differing only in
+  words that are read as `<unk>`.
 
 So all models are compared on the same pairs.
 """
@@ -21,7 +19,7 @@ import numpy as np
 
 from tasks.language_model.model import Trained
 from tasks.runs.errors import UserError
-from tasks.syntax_eval.pairs import Pair, Sentence
+from tasks.syntax_eval.pairs import Pair, Words
 from tasks.syntax_eval.paper_table import KINDS
 from tasks.syntax_eval.scoring import log_probabilities
 
@@ -43,16 +41,16 @@ class Key(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Numbers of pairs.
+    """Numbers of comparisons: one for each pair, three if it has an intrusive sentence.
 
     Args:
-        pairs: all pairs.
-        covered: pairs whose words are all in the vocabularies of all models.
-        scored: pairs that count for the accuracy.
-        right: for each model, the number of scored pairs that it gets right.
+        comparisons: all comparisons.
+        covered: comparisons whose words are all in the vocabularies of all models.
+        scored: comparisons that count for the accuracy.
+        right: the number of scored comparisons that each model gets right.
     """
 
-    pairs: int
+    comparisons: int
     covered: int
     scored: int
     right: tuple[int, ...]
@@ -62,14 +60,14 @@ class Comparison(NamedTuple):
     """Two sentences to compare.
 
     Args:
-        key: of the `Tally` that counts the comparison.
+        key: key of the `Tally` that counts the comparison.
         better: the sentence that should be more probable.
         worse: the other sentence.
     """
 
     key: Key
-    better: Sentence
-    worse: Sentence
+    better: Words
+    worse: Words
 
 
 class Scored(NamedTuple):
@@ -78,8 +76,8 @@ class Scored(NamedTuple):
     Args:
         comparison: the two sentences.
         covered: whether all of their words are in the vocabularies of all models.
-        log_probabilities: for each model those of the better and the worse sentence, in nats; None if the
-            comparison is not scored.
+        log_probabilities: log-probabilities of the better and the worse sentence for each model, in nats;
+            None if the comparison is not scored.
     """
 
     comparison: Comparison
@@ -191,7 +189,7 @@ def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
     return comparisons
 
 
-def _encode(trained: Trained, comparisons: Sequence[Comparison]) -> dict[Sentence, list[int]]:
+def _encode(trained: Trained, comparisons: Sequence[Comparison]) -> dict[Words, list[int]]:
     sentences = dict.fromkeys(sentence for one in comparisons for sentence in (one.better, one.worse))
     return {
         sentence: trained.vocabulary.encode(sentence, f"sentence {' '.join(sentence)!r}")
@@ -201,10 +199,10 @@ def _encode(trained: Trained, comparisons: Sequence[Comparison]) -> dict[Sentenc
 
 def _log_probabilities(
     trained: Trained,
-    encoded: Mapping[Sentence, list[int]],
-    sentences: Sequence[Sentence],
+    encoded: Mapping[Words, list[int]],
+    sentences: Sequence[Words],
     include_end: bool,
-) -> dict[Sentence, float]:
+) -> dict[Words, float]:
     """The log-probability of each sentence."""
     values = log_probabilities(
         trained.model,

@@ -1,8 +1,8 @@
-"""Normalise text as in Mikolov's Penn Treebank text, on which language models are trained.
+"""Normalize text as in Mikolov's Penn Treebank text, on which language models are trained.
 
 That text has lower-case words, no punctuation, `N` for every number, and words split as in the treebank:
 "does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form is not changed. For a model of
-another text, with capital letters or punctuation, sentences must not be normalised: `is_normalized` tells.
+another text, with capital letters or punctuation, sentences must not be normalized: `is_normalized` tells.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def normalize(text: str) -> tuple[str, ...]:
 
 
 def is_normalized(vocabulary: Vocabulary) -> bool:
-    """Whether a vocabulary has neither punctuation nor capital letters, except `N`: that of normalised text.
+    """Whether a vocabulary has neither punctuation nor capital letters, except `N`: that of normalized text.
 
     Args:
-        vocabulary: of a model.
+        vocabulary: vocabulary of a model.
     Example:
         >>> [is_normalized(Vocabulary(["<eos>", word])) for word in ("the", "N", "mr.", "The", ".")]
         [True, True, True, False, False]

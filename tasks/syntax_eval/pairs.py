@@ -21,7 +21,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
 from tasks.syntax_eval.normalize import normalize
 
-Sentence = tuple[str, ...]
+Words = tuple[str, ...]
 Split = Callable[[str], Sequence[str]]
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
@@ -43,9 +43,9 @@ class Pair(NamedTuple):
     """
 
     construction: str
-    good: Sentence
-    bad: Sentence
-    intrusive: Sentence | None = None
+    good: Words
+    bad: Words
+    intrusive: Words | None = None
     group: str = ""
 
 
@@ -76,7 +76,7 @@ def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
     """Choose at most `limit` pairs of each construction, evenly spaced.
 
     Args:
-        pairs: of any constructions.
+        pairs: pairs of any constructions.
         limit: 0 for all.
     Returns:
         The chosen pairs, in the same order.
@@ -151,7 +151,7 @@ def _parse(line: bytes, stem: str, split: Split, where: str) -> Pair:
     )
 
 
-def _sentence(record: dict[str, Any], name: str, split: Split, where: str) -> Sentence:
+def _sentence(record: dict[str, Any], name: str, split: Split, where: str) -> Words:
     sentence = tuple(split(_string(record, name, where)))
     if not sentence:
         raise UserError(f"{where}: expected words in {name}, got {reprlib.repr(record[name])}")

@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
     Args:
         section, group: headings above the row.
-        name: of the row.
+        name: name of the row.
         cases: names of the constructions.
         kind: which comparison of three sentences, one of KINDS; empty if there are only two sentences.
         published: accuracies of PUBLISHED_MODELS in Table 3 of the ON-LSTM paper, or None.

@@ -33,14 +33,15 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
     """Build the lines of the table.
 
     Args:
-        tallies: from `evaluation.count_right`.
+        tallies: tallies from `evaluation.count_right`.
         models: their names.
     Returns:
         One dictionary for each line. `level` is 0 for a section, 1 for a group, 2 for a row. `name` is its
-        name; rows also have `section` and `group`. `pairs`, `covered` and `scored` are numbers of pairs.
-        `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored pairs. `accuracy` has the
-        accuracy, or None, by name of the model, published models included. The accuracy of a row is over all
-        its pairs; that of a section or group is the unweighted mean over its rows that have one.
+        name; rows also have `section` and `group`. `pairs`, `covered` and `scored` are numbers of
+        comparisons. `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored pairs.
+        `accuracy` has the accuracy, or None, by name of the model, published models included. The accuracy of
+        a row is over all its pairs; that of a section or group is the unweighted mean over its rows that have
+        one.
     """
     rows = rows_for(tallies)
     by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
@@ -64,7 +65,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     """Format the results as plain text.
 
     Args:
-        results: from `commands.run_evaluate`.
+        results: results from `commands.run_evaluate`.
     Returns:
         Several lines.
     """
@@ -78,7 +79,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
 
     Args:
         path: the HTML file.
-        results: from `commands.run_evaluate`.
+        results: results from `commands.run_evaluate`.
     """
     columns = _columns(results["lines"])
     names = list(results["models"])
@@ -116,7 +117,7 @@ def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> l
     """List the counts and accuracies of each construction and comparison.
 
     Args:
-        tallies: from `evaluation.count_right`.
+        tallies: tallies from `evaluation.count_right`.
         models: their names.
     Returns:
         A line for each key of `tallies`, in its order.
@@ -151,7 +152,11 @@ def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
 
 
 def _counts(tallies: Sequence[Tally]) -> dict[str, int]:
-    return {name: sum(getattr(tally, name) for tally in tallies) for name in COUNTS}
+    return {
+        "pairs": sum(tally.comparisons for tally in tallies),
+        "covered": sum(tally.covered for tally in tallies),
+        "scored": sum(tally.scored for tally in tallies),
+    }
 
 
 def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float | None]:

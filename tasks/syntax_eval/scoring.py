@@ -37,7 +37,7 @@ def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], en
     """Compute the log-probability of each word of a sentence, and of its end.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         sentence: ids of its n words.
         end: id of `<eos>`.
     Returns:
@@ -65,11 +65,11 @@ def log_probabilities(
     """Compute the log-probabilities of many sentences.
 
     Prefixes that sentences share are computed only once. The sentences are sorted, so that those with long
-    common prefixes are neighbours, and cut into blocks. The prefixes of a block form a tree (a trie), which
+    common prefixes are neighbors, and cut into blocks. The prefixes of a block form a tree (a trie), which
     is computed level by level: all prefixes of the same length continue from the states of the level above.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         sentences: the word ids of each sentence.
         end: id of `<eos>`.
         include_end: whether the final `<eos>` counts.

@@ -25,7 +25,7 @@ from tasks.language_model.report import results_text
 from tasks.language_model.samples import LONGEST, sample_sentences
 from tasks.language_model.task import (
     IGNORE_INDEX,
-    LanguageModelling,
+    LanguageModeling,
     TextBatch,
     bptt_segments,
     perplexity,
@@ -221,7 +221,7 @@ def options(**changes):
 
 def test_every_word_is_a_target_once_and_follows_its_predecessor():
     text = torch.arange(1, 48)
-    task = LanguageModelling(options(bptt=5), text, text)
+    task = LanguageModeling(options(bptt=5), text, text)
     batches = task.training_batches(1, 3)
     assert batches == task.training_batches(1, 3) != task.training_batches(2, 3)
     seen = []
@@ -238,7 +238,7 @@ def test_every_word_is_a_target_once_and_follows_its_predecessor():
 
 def test_two_processes_share_the_columns():
     text = torch.arange(100)
-    task = LanguageModelling(options(batch_size=2), text, text)
+    task = LanguageModeling(options(batch_size=2), text, text)
     batch = task.training_batches(1, 4)[1]
     whole = task.shard(batch, 0, 1)
     parts = [task.shard(batch, rank, 2) for rank in range(2)]
@@ -249,7 +249,7 @@ def test_two_processes_share_the_columns():
 
 def test_lengths_vary_around_bptt():
     text = torch.zeros(60_000, dtype=torch.int64)
-    task = LanguageModelling(options(bptt=40), text, text)
+    task = LanguageModeling(options(bptt=40), text, text)
     lengths = np.array([batch.stop - batch.start for batch in task.training_batches(1, 3)])
     assert 38 < lengths.mean() < 41
     assert lengths[:-1].min() >= 5
@@ -273,7 +273,7 @@ def test_perplexity_does_not_depend_on_the_length_of_stretches():
     model, text = build(ON_LSTM).double().eval(), torch.randint(11, (50,))
     tokens = torch.cat([torch.tensor([0]), text[:-1]]).unsqueeze(1)
     expected = cross_entropy(model(tokens).logits.squeeze(1), text)
-    task = LanguageModelling(options(), text, text)
+    task = LanguageModeling(options(), text, text)
     for length in (1, 7, 100):
         losses = torch.cat([task.losses(model, part).loss for part in bptt_segments(text, 1, length)])
         torch.testing.assert_close(losses.mean(), expected)
@@ -281,7 +281,7 @@ def test_perplexity_does_not_depend_on_the_length_of_stretches():
 
 def test_validation_of_two_processes_is_that_of_one():
     text = torch.arange(1, 30)
-    one, two = (list(LanguageModelling(options(), text, text).validation_batches(n)) for n in (1, 2))
+    one, two = (list(LanguageModeling(options(), text, text).validation_batches(n)) for n in (1, 2))
     for number, whole in enumerate(one):
         parts = two[2 * number : 2 * number + 2]
         assert (torch.stack([part.targets for part in parts], 2).flatten(1) == whole.targets).all()
@@ -293,7 +293,7 @@ def test_the_penalty_is_that_of_awd_lstm():
     model = build(ON_LSTM, output_dropout=0.5)
     config = options(activation_regularization=2.0, temporal_regularization=0.5)
     text = torch.randint(11, (30,))
-    task = LanguageModelling(config, text, text)
+    task = LanguageModeling(config, text, text)
     batch = TextBatch(text[:20].view(10, 2), text[1:21].view(10, 2), True)
     torch.manual_seed(1)
     out = model(batch.tokens)
@@ -307,7 +307,7 @@ def test_the_penalty_is_that_of_awd_lstm():
 
 def test_too_little_text():
     with pytest.raises(UserError, match="5 training tokens"):
-        LanguageModelling(options(), torch.arange(5), torch.arange(5)).training_batches(1, 3)
+        LanguageModeling(options(), torch.arange(5), torch.arange(5)).training_batches(1, 3)
 
 
 # ---- the optimizer
@@ -421,7 +421,7 @@ def test_drawn_sentences_are_the_same_for_a_seed_and_their_trees_fit():
     sentences = generate_sentences(300, 1)
     assert sentences == generate_sentences(300, 1) != generate_sentences(300, 2)
     for sentence in sentences:
-        assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
+        assert ("S", 0, len(sentence.words) - 1) in sentence.labeled_spans
     assert max(len(sentence.words) for sentence in sentences) > 15
     vocabulary = Vocabulary.from_sentences(sentence.words for sentence in sentences)
     assert len(encode_text([sentences[0].words], vocabulary, "")) == len(sentences[0].words) + 1
@@ -466,7 +466,7 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     assert train(tmp_path / "whole", *options) == 0
     expected = outcome(tmp_path / "whole")
     steps = [row["step"] for row in expected[0]]
-    shard, calls = LanguageModelling.shard, 0
+    shard, calls = LanguageModeling.shard, 0
 
     def interrupting(self, *arguments):
         nonlocal calls
@@ -476,7 +476,7 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
             os.kill(os.getpid(), signal.SIGTERM)
         return shard(self, *arguments)
 
-    monkeypatch.setattr(LanguageModelling, "shard", interrupting)
+    monkeypatch.setattr(LanguageModeling, "shard", interrupting)
     assert train(tmp_path / "run", *options) == 130
     if model == "prpn":  # the state that is carried over has as many slots
         assert train(tmp_path / "run", *options, "--resume", "--num-slots", "9") == 2

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.model import Trained, build_model
 from tasks.language_model.prpn import PRPN, ReadingLayer, memory_gates, structured_attention
-from tasks.language_model.reading import compute_distances, syntactic_distances
-from tasks.language_model.task import LanguageModelling
+from tasks.language_model.reading import batched_distances, distances_of_sentences
+from tasks.language_model.task import LanguageModeling
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.evaluation import decode
 from tests.tolerances import assert_close
@@ -224,7 +224,7 @@ def test_what_a_checkpoint_keeps_of_the_state_continues_the_text():
     config = LanguageModelConfig(model="prpn", embedding_size=6, hidden_size=8, num_layers=2, bptt=8)
     text = torch.randint(11, (60,))
     model = build_model(config, 11).eval()
-    task, resumed = LanguageModelling(config, text, text), LanguageModelling(config, text, text)
+    task, resumed = LanguageModeling(config, text, text), LanguageModeling(config, text, text)
     first, second, *_ = (task.shard(batch, 0, 1).batch for batch in task.training_batches(1, 2))
     task.losses(model.train(), first)
     resumed.load_state(task.state())
@@ -250,7 +250,7 @@ def test_trees_are_read_off_the_distances():
     with torch.no_grad():
         model.embedding.weight[:, 0] = torch.tensor([1.0, 0.9, 0.1, 0.8, 0.5, 0.2])
     trained = Trained(model, Vocabulary(names), LanguageModelConfig(model="prpn"))
-    found = compute_distances(trained, [names[1:], names[1:3]], ["here", "there"])
+    found = distances_of_sentences(trained, [names[1:], names[1:3]], ["here", "there"])
     torch.testing.assert_close(found[0], torch.tensor([[0.9, 0.1, 0.8, 0.5, 0.2]]))
     trees = decode([distances[0] for distances in found], "unbiased")
     assert trees == [((0, 1), (2, (3, 4))), (0, 1)]
@@ -259,9 +259,9 @@ def test_trees_are_read_off_the_distances():
 def test_batch_mates_and_padding_have_no_influence_on_distances():
     model = small_model()
     sentences = [torch.randint(11, (size,)).tolist() for size in (3, 1, 9, 4)]
-    together = syntactic_distances(model, sentences, end=0)
+    together = batched_distances(model, sentences, end=0)
     for sentence, found in zip(sentences, together, strict=True):
-        (alone,) = syntactic_distances(model, [sentence], end=0)
+        (alone,) = batched_distances(model, [sentence], end=0)
         assert found.shape == (1, len(sentence))
         torch.testing.assert_close(found, alone)
 

@@ -12,7 +12,7 @@ from ordered_memory.tree_recovery import from_distances
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import load_corpus
 from tasks.language_model.model import build_model, load_model
-from tasks.language_model.reading import compute_distances
+from tasks.language_model.reading import distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
@@ -231,7 +231,7 @@ def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
     tree, words = from_brackets(trees[0])
     assert words == ["the", "cat", "sees", "the", "dog"]
     trained = load_model(directory / "text.safetensors")
-    (distances,) = compute_distances(trained, [words], ["here"])
+    (distances,) = distances_of_sentences(trained, [words], ["here"])
     assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
 
 
@@ -283,7 +283,7 @@ def test_trees_over_other_words_are_warned_of(tmp_path, capsys):
         assert ("0 of 4 words are those of the treebank" in capsys.readouterr().err) == warned
 
 
-def test_a_labelled_sentence_of_one_word_is_read_as_the_others(tmp_path):
+def test_a_labeled_sentence_of_one_word_is_read_as_the_others(tmp_path):
     (tmp_path / "gold.mrg").write_text("(S (NN a) (NN b))\n(NP (NN a))\n")
     (tmp_path / "trees.txt").write_text("(S (X a) (X b))\n(NP (X a))\n")
     assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0

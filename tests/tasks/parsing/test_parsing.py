@@ -11,7 +11,7 @@ from ordered_memory.trees import leaves
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
-from tasks.language_model.reading import compute_distances, syntactic_distances
+from tasks.language_model.reading import batched_distances, distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
@@ -25,9 +25,9 @@ def small_model(**options):
     return LanguageModel(len(WORDS), 6, 8, num_layers=2, chunk_size=2, **options).eval()
 
 
-def gold(tree, labelled_spans=()):
+def gold(tree, labeled_spans=()):
     words = [f"w{i}" for i in leaves(tree)]
-    return Sentence(words, tree, list(labelled_spans), "here")
+    return Sentence(words, tree, list(labeled_spans), "here")
 
 
 # ---- distances
@@ -36,7 +36,7 @@ def gold(tree, labelled_spans=()):
 def test_distances_are_those_of_the_words_own_steps():
     model = small_model()
     sentence = [3, 4, 5, 6]
-    (found,) = syntactic_distances(model, [sentence], end=0)
+    (found,) = batched_distances(model, [sentence], end=0)
     with torch.no_grad():
         expected = model(torch.tensor([[0, *sentence]]).T, distances=True).distances.forget[:, 1:, 0]
     assert found.shape == (2, 4)
@@ -48,9 +48,9 @@ def test_batch_mates_and_padding_have_no_influence(max_tokens):
     model = small_model()
     rng = np.random.default_rng(0)
     sentences = [rng.integers(0, len(WORDS), size).tolist() for size in (3, 1, 9, 4, 9, 2, 17, 5)]
-    together = syntactic_distances(model, sentences, end=0, max_tokens=max_tokens)
+    together = batched_distances(model, sentences, end=0, max_tokens=max_tokens)
     for sentence, found in zip(sentences, together, strict=True):
-        (alone,) = syntactic_distances(model, [sentence], end=0)
+        (alone,) = batched_distances(model, [sentence], end=0)
         assert found.shape == (2, len(sentence))
         torch.testing.assert_close(found, alone)
 
@@ -58,9 +58,9 @@ def test_batch_mates_and_padding_have_no_influence(max_tokens):
 def test_every_sentence_is_reported_and_the_model_is_read_without_dropout():
     model = small_model(weight_dropout=0.9, input_dropout=0.9).train()
     counts = []
-    first = syntactic_distances(model, [[3, 4], [5]], end=0, max_tokens=1, on_batch=counts.append)
+    first = batched_distances(model, [[3, 4], [5]], end=0, max_tokens=1, on_batch=counts.append)
     assert counts == [1, 1]
-    for one, other in zip(first, syntactic_distances(model, [[3, 4], [5]], end=0), strict=True):
+    for one, other in zip(first, batched_distances(model, [[3, 4], [5]], end=0), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -70,14 +70,16 @@ def trained(model, words=WORDS):
 
 def test_words_are_spelt_as_the_vocabulary_has_them():
     model = small_model()
-    one, other = compute_distances(trained(model), [["A", "1.5", "Q"], ["a", "N", "<unk>"]], ["x", "y"])
+    one, other = distances_of_sentences(trained(model), [["A", "1.5", "Q"], ["a", "N", "<unk>"]], ["x", "y"])
     torch.testing.assert_close(one, other)
 
 
 def test_unknown_words_need_an_entry_for_them():
     words = [word for word in WORDS if word != "<unk>"]
     with pytest.raises(UserError, match=r"^f\.mrg, line 2: 'q' is not in the vocabulary"):
-        compute_distances(trained(small_model(), words), [["a"], ["Q"]], ["f.mrg, line 1", "f.mrg, line 2"])
+        distances_of_sentences(
+            trained(small_model(), words), [["a"], ["Q"]], ["f.mrg, line 1", "f.mrg, line 2"]
+        )
 
 
 def test_distances_that_are_not_numbers():
@@ -85,7 +87,7 @@ def test_distances_that_are_not_numbers():
     with torch.no_grad():
         model.embedding.weight[3] = torch.nan
     with pytest.raises(UserError, match="line 2: expected finite distances, got NaN or infinity"):
-        compute_distances(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
+        distances_of_sentences(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
 
 
 # ---- decoding
@@ -166,4 +168,4 @@ def test_a_model_of_drawn_sentences_is_tested_on_its_own_test_part():
     assert text.tolist() == corpus.test.tolist()
     for sentence in found.sentences:
         assert leaves(sentence.tree) == list(range(len(sentence.words)))
-        assert ("S", 0, len(sentence.words) - 1) in sentence.labelled_spans
+        assert ("S", 0, len(sentence.words) - 1) in sentence.labeled_spans

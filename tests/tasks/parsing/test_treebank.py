@@ -28,7 +28,7 @@ def test_words_shape_and_labels():
     (sentence,) = read(CAT)
     assert sentence.words == ["The", "cat", "sat"]
     assert sentence.tree == ((0, 1), 2)
-    assert sentence.labelled_spans == [("NP", 0, 1), ("S", 0, 2)]
+    assert sentence.labeled_spans == [("NP", 0, 1), ("S", 0, 2)]
     assert sentence.where == "a.mrg, line 1"
 
 
@@ -36,7 +36,7 @@ def test_null_elements_and_punctuation_go_and_unary_chains_keep_all_labels():
     (sentence,) = read(TRACE)
     assert sentence.words == ["It", "costs", "3", "to", "slide"]
     assert sentence.tree == (0, (1, 2, (3, 4)))
-    assert sentence.labelled_spans == [("VP", 3, 4), ("S", 3, 4), ("VP", 1, 4), ("S", 0, 4)]
+    assert sentence.labeled_spans == [("VP", 3, 4), ("S", 3, 4), ("VP", 1, 4), ("S", 0, 4)]
     assert sentence.where == "a.mrg, line 2"
 
 
@@ -44,7 +44,7 @@ def test_punctuation_and_currency_signs_can_stay_but_null_elements_never():
     (sentence,) = read(TRACE, keep_punctuation=True)
     assert sentence.words == ["``", "It", "costs", "$", "3", "to", "slide", "''", "."]
     assert sentence.tree == (0, 1, (2, (3, 4), (5, 6)), 7, 8)
-    assert ("NP", 3, 4) in sentence.labelled_spans
+    assert ("NP", 3, 4) in sentence.labeled_spans
 
 
 @pytest.mark.parametrize("tag", ["``", "''", ",", ".", ":", "-LRB-", "-RRB-", "$", "#", "-NONE-"])
@@ -56,7 +56,7 @@ def test_each_tag_that_is_no_words_is_dropped(tag):
 
 def test_a_second_label_of_the_same_name_and_span_is_not_kept():
     (sentence,) = read("( (NP-SBJ (NP (DT a) (NN b)) (SBAR (-NONE- 0))) )")
-    assert sentence.labelled_spans == [("NP", 0, 1)]
+    assert sentence.labeled_spans == [("NP", 0, 1)]
 
 
 def test_labels_lose_function_index_and_alternative():

@@ -8,7 +8,8 @@ from threading import Event
 import pytest
 
 from tasks.reproduce.__main__ import main
-from tasks.reproduce.execution import EXIT_INTERRUPTED, Work, Workers, submit
+from tasks.reproduce.execution import Work, Workers, submit
+from tasks.runs.command_line import EXIT_INTERRUPTED
 
 WAITS = """
 import os, pathlib, select, signal, sys
@@ -95,6 +96,15 @@ def test_jobs_of_submitit_do_the_same(tmp_path):
     assert found == ["bad"]
     assert (tmp_path / "good").exists()
     assert not (tmp_path / "after").exists()
+
+
+def test_a_work_that_was_interrupted_has_not_failed(tmp_path, monkeypatch):
+    (tmp_path / "interrupted.py").write_text(f"raise SystemExit({EXIT_INTERRUPTED})\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    works = [Work("interrupted", (("interrupted",),))]
+    assert works[0]() == EXIT_INTERRUPTED
+    assert Workers(1).run(works) == []
+    assert submit(works, tmp_path / "jobs", cluster="local", poll=0.05, timeout_min=1) == []
 
 
 def test_a_job_whose_time_is_over_is_queued_again_as_it_is():

@@ -5,7 +5,7 @@ import pytest
 
 from ordered_memory.trees import keep_leaves, leaves, spans
 from tasks.classifiers.tree_batching import tree_nodes
-from tasks.sst.dataset import PhraseData, unlabelled_phrases
+from tasks.sst.dataset import PhraseData, unlabeled_phrases
 from tasks.sst.grammar import generate
 from tasks.sst.treebank import phrases, sentences
 
@@ -20,16 +20,16 @@ def test_an_example_is_what_stands_under_its_node(trees, classes):
     data = PhraseData(trees, phrases(trees, classes))
     batch = data.batch(range(len(data.labels)))
     for index, phrase in enumerate(data.examples):
-        labelled = trees[phrase.sentence]
-        words = list(labelled.words[phrase.first : phrase.last + 1])
+        labeled = trees[phrase.sentence]
+        words = list(labeled.words[phrase.first : phrase.last + 1])
         assert batch.words[index] == words
         assert batch.lengths[index] == data.lengths[index] == len(words)
-        sentiment = labelled.labels[phrase.first, phrase.last]
+        sentiment = labeled.labels[phrase.first, phrase.last]
         assert batch.labels[index] == (sentiment if classes == 5 else sentiment > 2)
         [sentence] = data.sentences(index)
         assert leaves(sentence.tree) == list(range(len(words)))
         shifted = {(i + phrase.first, j + phrase.first) for i, j in spans(sentence.tree)}
-        assert shifted <= set(spans(labelled.tree))
+        assert shifted <= set(spans(labeled.tree))
         assert sentence.values[0, len(words) - 1] == (sentiment - 2) / 2
         assert len(sentence.values) == 2 * len(words) - 1
 
@@ -47,6 +47,6 @@ def test_the_tree_of_a_phrase_is_cut_out_of_its_sentence(trees):
 def test_a_phrase_reads_alike_alone_and_in_its_sentence(trees):
     data = PhraseData(trees, sentences(trees, 5))
     assert [len(words) for words in data.batch(range(3)).words] == data.lengths[:3].tolist()
-    alone = unlabelled_phrases(["not", "good"], (0, 1), [(0, 1), (1, 1)])
+    alone = unlabeled_phrases(["not", "good"], (0, 1), [(0, 1), (1, 1)])
     assert alone.batch([0, 1]).words == [["not", "good"], ["good"]]
     assert alone.sentences(0)[0].values is None

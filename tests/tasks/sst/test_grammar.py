@@ -11,7 +11,7 @@ from ordered_memory.trees import fold, spans
 from tasks.runs.errors import UserError
 from tasks.sst import lexicon
 from tasks.sst.grammar import generate, generate_treebank
-from tasks.sst.treebank import LabelledTree
+from tasks.sst.treebank import LabeledTree
 
 SIZE = 3_000
 
@@ -45,7 +45,7 @@ def test_sentences_are_different_binary_trees_of_some_length(trees):
 def test_words_decide_tree_and_labels():
     """The same words never have two readings, whatever stands around them."""
     trees = [tree for seed in range(5) for tree in generate(2_000, seed)]
-    read: dict[tuple[str, ...], LabelledTree] = {}
+    read: dict[tuple[str, ...], LabeledTree] = {}
     labels: dict[str, int] = {}
     for tree in trees:
         assert read.setdefault(tree.words, tree) == tree

@@ -10,7 +10,7 @@ from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.encoders import BIDIRECTIONAL, ModelName
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
-from tasks.sst.dataset import PhraseData, unlabelled_phrases
+from tasks.sst.dataset import PhraseData, unlabeled_phrases
 from tasks.sst.embedding import WordEmbedding, describe, restore
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
@@ -69,7 +69,7 @@ def test_the_mask_of_the_vectors_is_one_for_all_words_of_a_phrase():
     found = []
     model.classifier.register_forward_pre_hook(lambda module, inputs: found.append(inputs[0]))
     words = [["good"] * 5, ["good"] * 3]
-    batch = unlabelled_phrases(words[0], (0, (1, (2, (3, 4)))), [(0, 4), (3, 4)]).batch([0, 1])
+    batch = unlabeled_phrases(words[0], (0, (1, (2, (3, 4)))), [(0, 4), (3, 4)]).batch([0, 1])
     model(batch)
     assert set(found[0].unique().tolist()) == {0.0, 2.0}  # a mean of different masks would have others
     assert not torch.equal(found[0][0], found[0][1])

@@ -8,9 +8,9 @@ from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
 from tasks.sst.dataset import PhraseData
 from tasks.sst.embedding import WORDS
+from tasks.sst.export import export
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
-from tasks.sst.pretrained import export
 from tasks.sst.task import PRETRAINED
 from tasks.sst.treebank import sentences
 

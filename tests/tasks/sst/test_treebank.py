@@ -1,4 +1,4 @@
-"""Reading labelled trees, and their nodes as examples."""
+"""Reading labeled trees, and their nodes as examples."""
 
 from collections import Counter
 
@@ -8,8 +8,8 @@ import pytest
 from tasks.runs.errors import UserError
 from tasks.sst.treebank import (
     OFFICIAL,
-    RETOKENISED,
-    LabelledTree,
+    RETOKENIZED,
+    LabeledTree,
     Phrase,
     phrases,
     read_directory,
@@ -65,8 +65,8 @@ def test_words_end_at_a_blank_only(tmp_path):
     path = tmp_path / "trees.txt"
     path.write_bytes("\ufeff(3 (2 1\u00a01\\/2) (3 a\u2028b\u0085c\td))\r\n( 2  (1 x )(2 y) )".encode())
     assert read_trees(path) == [
-        LabelledTree(("1\u00a01\\/2", "a\u2028b\u0085c\td"), (0, 1), {(0, 0): 2, (1, 1): 3, (0, 1): 3}),
-        LabelledTree(("x", "y"), (0, 1), {(0, 0): 1, (1, 1): 2, (0, 1): 2}),
+        LabeledTree(("1\u00a01\\/2", "a\u2028b\u0085c\td"), (0, 1), {(0, 0): 2, (1, 1): 3, (0, 1): 3}),
+        LabeledTree(("x", "y"), (0, 1), {(0, 0): 1, (1, 1): 2, (0, 1): 2}),
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_tree_may_be_as_deep_as_its_sentence_is_long(tmp_path):
         ("((2 a) (2 b))", "expected a label from 0 to 4 after '(', got '('"),
         ("()", "expected a label from 0 to 4 after '(', got ')'"),
         ("(2)", "expected one word or two nodes in each bracket, got words [] and 0 nodes"),
-        ("(2 (3 a))", "got words [] and 1 nodes in one that is labelled 2"),
+        ("(2 (3 a))", "got words [] and 1 nodes in one that is labeled 2"),
         ("(2 (2 a) (2 b) (2 c))", "got words [] and 3 nodes"),
         ("(2 a b)", "got words ['a', 'b'] and 0 nodes"),
         ("(2 (2 a) b)", "got words ['b'] and 1 nodes"),
@@ -140,7 +140,7 @@ def test_the_official_directory_is_known_by_its_counts(tmp_path):
     ("name", "count", "message"),
     [
         ("train", 9_645, "train and dev in one file; the first 8,544 lines are the training data"),
-        *((name.removesuffix(".txt"), count, "tokenised again") for name, count in RETOKENISED.items()),
+        *((name.removesuffix(".txt"), count, "tokenized again") for name, count in RETOKENIZED.items()),
         ("dev", 1_100, "not the known edition"),
         ("test", 9_645, "not the known edition"),
     ],
@@ -155,7 +155,7 @@ def test_other_editions_are_refused_by_name(tmp_path, name, count, message):
 def test_an_edition_is_told_before_its_lines_are_read(tmp_path):
     write(tmp_path, train=8_543, dev=1_101)
     (tmp_path / "train.txt").write_text("(9 a)\n" * 8_527)
-    with pytest.raises(UserError, match="tokenised again"):
+    with pytest.raises(UserError, match="tokenized again"):
         read_directory(tmp_path)
 
 

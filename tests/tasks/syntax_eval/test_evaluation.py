@@ -62,7 +62,7 @@ def test_pairs_and_triples_against_one_at_a_time():
     }
     # Only the first group that a construction is given counts.
     twice = compare([trained], [Pair("x", good, bad, group="g"), Pair("x", good, bad, group="h")])
-    assert {key: tally.pairs for key, tally in twice.items()} == {Key("x", "", "g"): 2}
+    assert {key: tally.comparisons for key, tally in twice.items()} == {Key("x", "", "g"): 2}
     # The other way round, what was wrong is right.
     (turned,) = compare([trained], [Pair("x", bad, good)]).values()
     assert turned.right[0] == 1 - tallies[Key("x", "", "")].right[0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.classifiers.batching import BATCHES_PER_BUCKET, bucketed_batches, evaluation_batches
+from tasks.runs.batching import BATCHES_PER_BUCKET, bucketed_batches, evaluation_batches
 
 LENGTHS = st.lists(st.integers(0, 1000), max_size=400)
 SIZES = st.integers(1, 9)

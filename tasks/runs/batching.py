@@ -21,7 +21,7 @@ def bucketed_batches(
 ) -> list[Indices]:
     """Cut one training epoch into batches of similar lengths, in random order.
 
-    The examples are shuffled, cut into buckets of ``BATCHES_PER_BUCKET`` batches, sorted by length within
+    The examples are shuffled, cut into buckets of `BATCHES_PER_BUCKET` batches, sorted by length within
     each bucket and cut into batches; then the batches are shuffled. One batch may be smaller.
 
     Args:
@@ -32,7 +32,7 @@ def bucketed_batches(
     Returns:
         Arrays of indices; every index 0..n-1 is in exactly one.
     Raises:
-        ValueError: ``batch_size`` is less than 1 or ``lengths`` is not one-dimensional.
+        ValueError: `batch_size` is less than 1 or `lengths` is not one-dimensional.
 
     Example:
         >>> batches = bucketed_batches([5, 1, 5, 1], 2, seed=0, epoch=0)
@@ -65,7 +65,7 @@ def evaluation_batches(
     Returns:
         Arrays of indices; every index 0..n-1 is in exactly one.
     Raises:
-        ValueError: ``batch_size`` or ``max_tokens`` is less than 1 or ``lengths`` is not one-dimensional.
+        ValueError: `batch_size` or `max_tokens` is less than 1 or `lengths` is not one-dimensional.
 
     Example:
         >>> [batch.tolist() for batch in evaluation_batches([2, 9, 3, 4], 3, max_tokens=10)]
@@ -103,7 +103,7 @@ def pad(tokens: NDArray[np.uint8], lengths: Indices) -> Tensor:
     """Make a padded batch of concatenated sequences.
 
     Args:
-        tokens: of B sequences, (sum of the lengths,).
+        tokens: tokens of B sequences, (sum of the lengths,).
         lengths: (B,).
     Returns:
         Padded with 0 on the right, (B, T) int64.

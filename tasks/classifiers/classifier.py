@@ -12,7 +12,7 @@ from torch import nn
 
 from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabelledData, Prediction, Sentence, check_data
+from tasks.classifiers.classification import LabeledData, Prediction, Sentence, check_data
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
@@ -90,7 +90,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         return None
 
-    def unknown_words(self, data: LabelledData) -> list[str]:
+    def unknown_words(self, data: LabeledData) -> list[str]:
         """The words of a data set that are not in the model's vocabulary, without duplicates.
 
         Args:
@@ -98,7 +98,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         return []
 
-    def adapt(self, data: LabelledData) -> None:
+    def adapt(self, data: LabeledData) -> None:
         """Prepare the model for new data, for example with vectors of words that it lacks.
 
         Called before a trained model reads data. By default it does nothing.
@@ -108,7 +108,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
 
     @staticmethod
-    def read_text(*texts: str) -> LabelledData:
+    def read_text(*texts: str) -> LabeledData:
         """Parse the text of one example.
 
         Args:

@@ -11,25 +11,27 @@ from typing import Any
 from torch import Tensor
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from tasks.runs.task import Scores, Task
+from tasks.runs.task import Scores, TrainingTask
 
 
 @contextmanager
-def tensorboard_curves(directory: Path | None, task: Task, every: int, step: int) -> Iterator[Curves]:
-    """Open `Curves` for training, and close them afterwards.
+def tensorboard_logger(
+    directory: Path | None, task: TrainingTask, every: int, step: int
+) -> Iterator[TensorBoardLogger]:
+    """Open a `TensorBoardLogger` for training, and close it afterwards.
 
     Args:
-        directory: for the event files; None in every process but the main one, which logs nothing.
+        directory: directory for the event files; None in every process but the main one, which logs nothing.
         task: defines the metrics.
         every: log every this many steps within an epoch.
         step: the step of the checkpoint that training resumes from; later points are dropped.
     """
     if directory is None:
-        yield Curves(None, task, every)
+        yield TensorBoardLogger(None, task, every)
         return
     try:
         with _one_report_of_errors(), SummaryWriter(str(directory), purge_step=step + 1) as writer:
-            yield Curves(writer, task, every)
+            yield TensorBoardLogger(writer, task, every)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # such as "No space left on device"
             error.filename = str(directory)
@@ -60,16 +62,16 @@ def _one_report_of_errors() -> Iterator[None]:
         threading.excepthook = previous
 
 
-class Curves:
+class TensorBoardLogger:
     """Logs to TensorBoard.
 
     Args:
-        writer: of the event files; None to log nothing.
+        writer: writer of the event files; None to log nothing.
         task: defines the metrics.
         every: log every this many steps within an epoch.
     """
 
-    def __init__(self, writer: SummaryWriter | None, task: Task, every: int) -> None:
+    def __init__(self, writer: SummaryWriter | None, task: TrainingTask, every: int) -> None:
         self._writer, self.task, self.every = writer, task, every
         self._sums: Tensor | None = None
         self._examples = 0
