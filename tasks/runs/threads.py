@@ -39,7 +39,7 @@ def use_threads(threads: int | None, processes: int = 1) -> None:
 
 
 def check_threads(threads: int | None) -> None:
-    """Raise a UserError if there are fewer cores than threads, or none.
+    """Raise a UserError if the number of threads is below 1 or above that of the cores.
 
     Args:
         threads: number of threads; None is accepted.

@@ -164,14 +164,14 @@ def test_a_vocabulary_with_capitals_or_punctuation_reads_sentences_as_they_are(t
     path = write_lines(
         tmp_path / "pairs.jsonl",
         pair("The author laughs .", "The author laugh ."),
-        pair("the author laughs .", "The author laughs ."),  # the same, were they normalised
+        pair("the author laughs .", "The author laughs ."),  # the same, were they normalized
         pair("The author laughs.", "The author laugh."),
     )
     assert main(["--checkpoint", own, "--pairs", str(path)]) == 0
     out = capsys.readouterr().out
     assert "2 covered" in out
     assert "2 scored in" in out
-    assert "split at spaces and not normalised" in out
+    assert "split at spaces and not normalized" in out
     words = [word for word in vocabulary.words if word not in ("The", ".")]
     trained = tiny_model(Vocabulary(words), data_dir=Path("text"))
     other = save(tmp_path / "other", trained)
@@ -179,4 +179,4 @@ def test_a_vocabulary_with_capitals_or_punctuation_reads_sentences_as_they_are(t
     assert "0 covered" in capsys.readouterr().out
     assert main(["--checkpoint", other, "--pairs", str(path)]) == 0
     assert "3 covered" in (out := capsys.readouterr().out)
-    assert "Sentences are normalised" in out
+    assert "Sentences are normalized" in out

@@ -1,4 +1,4 @@
-"""Reading minimal pairs and normalising their text."""
+"""Reading minimal pairs and normalizing their text."""
 
 import gzip
 import json
