@@ -126,7 +126,8 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         In training mode dropout acts on them, too: call `eval()` first.
 
         Args:
-            tokens: word ids, (T, B) int64. The distance of the first word has no meaning.
+            tokens: word ids, (T, B) int64. The distance of the first word has no meaning: if the model was
+                trained on running text, begin with the end of a sentence and leave out its distance.
         Returns:
             (layers, T, B), for the layers that have distances. A large distance means that a constituent ends
             before the word.
@@ -322,7 +323,8 @@ class LanguageModel(LanguageModelBase):
         """The forget distances of every layer, from which trees are recovered.
 
         Args:
-            tokens: word ids, (T, B) int64. The distance of the first word has no meaning.
+            tokens: word ids, (T, B) int64. The distance of the first word has no meaning: if the model was
+                trained on running text, begin with the end of a sentence and leave out its distance.
         Returns:
             (L, T, B). A large distance means that a constituent ends before the word.
         Raises:

@@ -13,7 +13,7 @@ WORD = re.compile(r"[^\s()]+", re.ASCII)
 TOKEN = re.compile(rf"[()]|{WORD.pattern}", re.ASCII)
 LABEL = re.compile(r"\([^\s()]", re.ASCII)
 LABELLED = re.compile(r"ww|wc+")
-"""The children of a labelled constituent: a label and a word, or a label and constituents."""
+"""The children of a labeled constituent: a label and a word, or a label and constituents."""
 
 
 def to_brackets(tree: Tree, tokens: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     Raises:
         TypeError: the text is not a string.
         ValueError: parentheses do not match or are empty, there is more than one tree, or the tree looks
-            labelled. The message gives the position, in tokens of the text (with parentheses) from 0.
+            labeled. The message gives the position, in tokens of the text (with parentheses) from 0.
     Example:
         >>> from_brackets("((a b) c)")
         (((0, 1), 2), ['a', 'b', 'c'])
@@ -86,9 +86,9 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     """
     if not isinstance(text, str):
         raise TypeError(f"expected text to be a str, got {type(text).__name__} {reprlib.repr(text)}")
-    if labels is None and _looks_labelled(text):
+    if labels is None and _looks_labeled(text):
         raise ValueError(
-            f"expected a tree without labels, got {reprlib.repr(text)}, which looks labelled: labels=True "
+            f"expected a tree without labels, got {reprlib.repr(text)}, which looks labeled: labels=True "
             "drops the labels, labels=False takes every word for a leaf"
         )
     words: list[str] = []
@@ -126,7 +126,7 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     return open_nodes[0][0], words
 
 
-def _looks_labelled(text: str) -> bool:
+def _looks_labeled(text: str) -> bool:
     """Whether text is in the format of the Penn Treebank, by the rules of `from_brackets`.
 
     Right-branching trees such as `(a (b c))` do not count: with labels they would have one word.

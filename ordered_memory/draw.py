@@ -88,7 +88,7 @@ def tree_svg(
         tokens: the words.
         highlight: spans whose constituents are drawn in red.
         sentiment: sentiment of every node by first and last word, (i, i) for single words, from -1 (negative)
-            to 1 (positive). Nodes are then drawn as circles whose colour and size show it.
+            to 1 (positive). Nodes are then drawn as circles whose color and size show it.
     Returns:
         One `<svg>` element, see `valid_xml`. A page may style its classes: `branch`, `branch wrong`, `leaf`,
         and `node positive` or `node negative` with its `--strength` (percent).
@@ -306,11 +306,11 @@ def _node(
     value = sentiment.get(span)
     if value is None or not -1 <= value <= 1:
         raise ValueError(f"expected sentiment of {span} ({title!r}) to be from -1 to 1, got {value}")
-    kind, colour = ("negative", NEGATIVE) if value < 0 else ("positive", POSITIVE)
+    kind, color = ("negative", NEGATIVE) if value < 0 else ("positive", POSITIVE)
     return (
         f'<g class="node {kind}" style="--strength:{100 * abs(value):.0f}%">'
         f"<title>{value:+z.2f}: {html.escape(title)}</title>"
-        f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{3 + 3 * abs(value):.1f}" fill="{colour}"/>'
+        f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{3 + 3 * abs(value):.1f}" fill="{color}"/>'
         f"{word}</g>"
     )
 

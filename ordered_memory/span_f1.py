@@ -1,4 +1,4 @@
-"""Unlabelled span F1 between trees. The conventions that differ between papers are arguments.
+"""Unlabeled span F1 between trees. The conventions that differ between papers are arguments.
 
 Spans are compared as sets. Comparing T × T charts (`trees.to_chart`) took ten times as long on 10,000 ListOps
 expressions.
@@ -85,7 +85,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     of all sentences together or of each. Precision is 1 if P is empty, recall is 1 if G is empty, and F1 is 1
     if both are empty: a sentence of one word scores 1.
 
-    `level="corpus", whole_sentence=True` gives EVALB's unlabelled numbers if every constituent has two
+    `level="corpus", whole_sentence=True` gives EVALB's unlabeled numbers if every constituent has two
     children or more. This does not hold for the Penn Treebank, where EVALB (with COLLINS.prm) gives other
     numbers: it counts every node above the part-of-speech tags, including nodes over one word and each node
     of a unary chain. Here a span counts once, and only if it has two words or more. EVALB also deletes an
@@ -178,7 +178,7 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
     Example:
         >>> scores = compare([0], [0], conventions=[CORPUS_LEVEL])
         >>> print(format_report(scores, punctuation="kept"))
-        unlabelled span F1 of 1 sentence, corpus level, with the whole-sentence span;
+        unlabeled span F1 of 1 sentence, corpus level, with the whole-sentence span;
         punctuation: kept. Spans of one token never count.
                           F1         precision  recall
                    model  1.0000     1.0000     1.0000
@@ -191,7 +191,7 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
     for convention, rows in scores.items():
         sentences = next(iter(rows.values())).sentences
         lines = [
-            f"unlabelled span F1 of {sentences:,} sentence{'s' * (sentences != 1)}, {convention};",
+            f"unlabeled span F1 of {sentences:,} sentence{'s' * (sentences != 1)}, {convention};",
             f"punctuation: {punctuation}. {ONE_TOKEN}",
             f"{'':16}  F1         precision  recall",
         ]

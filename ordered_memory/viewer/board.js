@@ -105,7 +105,7 @@ class Board {
       tree.element, tokenRow(trace.tokens, this.columns, numbers)];
   }
 
-  /** What the colours and the dashes of the tree mean, if there are any. */
+  /** What the colors and the dashes of the tree mean, if there are any. */
   legend() {
     const { nodes, trace } = this;
     const parts = [];

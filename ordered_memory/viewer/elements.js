@@ -33,7 +33,7 @@ function shape(tag, attributes = {}, ...children) {
 }
 
 /**
- * A labelled choice of one of several.
+ * A labeled choice of one of several.
  * @param {string} label
  * @param {[value: string, text: string][]} options
  * @param {(value: string) => void} onchoice

@@ -99,7 +99,7 @@ class TreeView {
 }
 
 /**
- * The point of a constituent: coloured, and as large, as its value says.
+ * The point of a constituent: colored, and as large, as its value says.
  * @param {number} x
  * @param {number} y
  * @param {number} radius

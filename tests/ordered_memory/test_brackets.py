@@ -49,18 +49,18 @@ def test_every_binary_tree_is_read_however_it_is_spaced():
     "text",
     [PENN, PENN[2:-2], f"(ROOT {PENN[2:-2]})", PENN.replace(") (", ")("), "((S (NN a)))", "(S (A a) (B b))"],
 )
-def test_labelled_trees_are_refused_unless_asked_for(text):
-    with pytest.raises(ValueError, match="looks labelled: labels=True drops the labels, labels=False"):
+def test_labeled_trees_are_refused_unless_asked_for(text):
+    with pytest.raises(ValueError, match="looks labeled: labels=True drops the labels, labels=False"):
         brackets.from_brackets(text)
     brackets.from_brackets(text, labels=True)
     brackets.from_brackets(text, labels=False)
 
 
 @pytest.mark.parametrize("text", [PENN, "(S (A a) (B b))", "((S (NN a)))"])
-def test_labelled_trees_with_a_space_after_every_parenthesis_are_not_recognized(text):
+def test_labeled_trees_with_a_space_after_every_parenthesis_are_not_recognized(text):
     spaced = text.replace("(", "( ").replace(")", " )")
     assert brackets.from_brackets(spaced) == brackets.from_brackets(text, labels=False)
-    with pytest.raises(ValueError, match="looks labelled"):
+    with pytest.raises(ValueError, match="looks labeled"):
         brackets.from_brackets(spaced[:1] + spaced[1:].replace("( ", "(", 2))
 
 

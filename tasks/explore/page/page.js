@@ -123,9 +123,9 @@
       fail(TOO_LONG, [box]);
     });
     onEnter(box, () => form.requestSubmit());
-    const labelled = document.createElement("label");
-    labelled.append(label, box);
-    return labelled;
+    const labeled = document.createElement("label");
+    labeled.append(label, box);
+    return labeled;
   }
 
   /**
