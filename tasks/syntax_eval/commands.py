@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -18,24 +18,46 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.options import check_at_least, check_text, check_unused
 from tasks.runs.saved_config import config_to_dict
-from tasks.syntax_eval.evaluation import Unknown, count_right, score_pairs
-from tasks.syntax_eval.normalize import is_normalized, normalize
-from tasks.syntax_eval.pairs import Pair, Split, read_pairs, spread
+from tasks.syntax_eval.evaluation import Scored, Unknown, count_right, score_pairs
+from tasks.syntax_eval.pairs import Pair, read_pairs, spread
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS
 from tasks.syntax_eval.report import (
     FEW,
     FEW_MARK,
     PUBLISHED_NOTE,
+    Line,
     construction_lines,
     lines_of,
     results_text,
     write_page,
 )
 from tasks.syntax_eval.scoring import word_log_probabilities
+from tasks.syntax_eval.tokenization import Tokenization, Tokenizer
 
 
-@dataclass
-class EvaluateConfig(PredictionsConfig):
+@dataclass(kw_only=True)
+class ReadingConfig:
+    """How sentences are read."""
+
+    tokenization: Tokenization | Literal["auto"] = "auto"
+    """How sentences are split into words. `mikolov`: as in Mikolov's Penn Treebank text, in lower case,
+    without punctuation, N for numbers. `treebank`: by the conventions of the Penn Treebank, with capital
+    letters and punctuation as in the vocabulary. `spaces`: at spaces. `auto`: for each model the one that
+    fits its vocabulary."""
+    final_period: bool = True
+    """With `treebank`: end sentences without final punctuation with a period, as the evaluations of Marvin
+    and Linzen and of ON-LSTM do."""
+    end: bool = True
+    """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
+
+    def tokenizer(self, trained: Trained) -> Tokenizer:
+        """The tokenizer for a model."""
+        tokenization = None if self.tokenization == "auto" else self.tokenization
+        return Tokenizer(trained.vocabulary, tokenization, self.final_period)
+
+
+@dataclass(kw_only=True)
+class EvaluateConfig(ReadingConfig, PredictionsConfig):
     """Compute the accuracy on minimal pairs, such as Marvin and Linzen's or BLiMP.
 
     A model is right if the grammatical sentence is the more probable one.
@@ -47,14 +69,11 @@ class EvaluateConfig(PredictionsConfig):
     pairs: Path | None = None
     """A JSON Lines file with the fields `good`, `bad` and, optionally, `case` and `intrusive`, as in Marvin
     and Linzen (2018), or with BLiMP's fields; or a directory of such files, such as BLiMP's `data`. Files may
-    be gzipped (.gz). Sentences are normalized as in Mikolov's Penn Treebank text: lower case, no punctuation,
-    N for numbers. If the vocabulary of a model has capital letters or punctuation, they are only split at
-    spaces. The default, for models that were trained on generated sentences, is to generate pairs."""
+    be gzipped (.gz). The default, for models that were trained on generated sentences, is to generate
+    pairs."""
     unknown: Unknown = "skip"
     """How to treat a pair with a word that a model does not know: skip the pair, or score the word as
     <unk>."""
-    end: bool = True
-    """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
     limit: int = 0
     """Maximum number of pairs to score for each construction, evenly spaced in the file; 0 for all."""
     count: int = 200
@@ -77,8 +96,8 @@ class EvaluateConfig(PredictionsConfig):
                 raise UserError(f"--checkpoint names {path} more than once")
 
 
-@dataclass
-class ScoreConfig:
+@dataclass(kw_only=True)
+class ScoreConfig(ReadingConfig):
     """Print the log-probability of sentences, word by word."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -86,8 +105,6 @@ class ScoreConfig:
     checkpoint: Path = DEMO_CHECKPOINT
     """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
     Hub."""
-    end: bool = True
-    """Count the end of the sentence as a word."""
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
@@ -102,22 +119,30 @@ def run_evaluate(config: EvaluateConfig) -> None:
     config.check()
     if config.output is not None and config.output.is_dir():
         raise UserError(f"--output {config.output}: is a directory")
-    models = dict(zip(column_names(config.checkpoint), map(load_model, config.checkpoint), strict=True))
-    pairs = _get_pairs(config, list(models.values()))
+    names, models = column_names(config.checkpoint), [load_model(path) for path in config.checkpoint]
+    pairs = _get_pairs(config, models)
     chosen = spread(pairs, config.limit)
+    tokenizers = {name: config.tokenizer(trained) for name, trained in zip(names, models, strict=True)}
     start = time.perf_counter()
-    scored = score_pairs(list(models.values()), chosen, unknown=config.unknown, include_end=config.end)
+    scored = score_pairs(
+        models,
+        chosen,
+        tokenizers=list(tokenizers.values()),
+        unknown=config.unknown,
+        include_end=config.end,
+    )
     seconds = time.perf_counter() - start
-    tallies, names = count_right(scored, len(models)), list(models)
+    tallies = count_right(scored, len(models))
     lines = lines_of(tallies, names)
     results: dict[str, Any] = {
         "models": {name: str(path) for name, path in zip(names, config.checkpoint, strict=True)},
+        "tokenization": {name: tokenizer.tokenization for name, tokenizer in tokenizers.items()},
         "seconds": round(seconds, 2),
         "lines": lines,
         "constructions": construction_lines(tallies, names),
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
+        "notes": _notes(config, tokenizers, scored, lines, len(pairs), len(chosen), seconds),
     }
-    results["notes"] = _notes(config, list(models.values()), lines, len(pairs), len(chosen), seconds)
     config.write(results)
     config.write_predictions(one.row(names) for one in scored)
     if config.output is not None:
@@ -126,7 +151,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     if config.output is not None:
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
-        can_read_all = all(UNKNOWN in trained.vocabulary for trained in models.values())
+        can_read_all = all(UNKNOWN in trained.vocabulary for trained in models)
         hint = f"; --unknown score reads unknown words as {UNKNOWN}" if can_read_all else ""
         raise UserError(
             f"nothing could be scored: none of {len(chosen):,} pairs has only words that all models know and "
@@ -145,9 +170,10 @@ def run_score(config: ScoreConfig) -> None:
     if not config.sentences:
         raise UserError('give one or more sentences, each in quotes: "the author laughs"')
     trained = load_model(config.checkpoint)
+    tokenizer = config.tokenizer(trained)
     for number, text in enumerate(config.sentences, 1):
         check_text(text, f"sentence {number}")
-        words = _splitter([trained])(text)
+        words = tokenizer(text)
         if not words:
             raise UserError(f"sentence {number} has no words: {text!r}")
         encoded = trained.vocabulary.encode(words, f"sentence {number}")
@@ -171,43 +197,38 @@ def column_names(checkpoints: Sequence[Path]) -> list[str]:
     ]
 
 
-def _splitter(models: Sequence[Trained]) -> Split:
-    """How sentences are split into words: as text of the models' kind."""
-    return normalize if all(is_normalized(trained.vocabulary) for trained in models) else str.split
-
-
 def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
     """Read the pairs, or generate them from the grammar that the models were trained on."""
     if config.pairs is not None:
-        return read_pairs(config.pairs, _splitter(models))
+        return read_pairs(config.pairs)
     for path, trained in zip(config.checkpoint, models, strict=True):
         if trained.config.data_dir is not None:
             raise UserError(f"--pairs must name a file: {path} was not trained on generated sentences")
     return [
-        Pair(pair.construction, tuple(pair.good), tuple(pair.bad))
+        Pair(pair.construction, " ".join(pair.good), " ".join(pair.bad))
         for pair in generate_pairs(config.count, config.seed)
     ]
 
 
 def _notes(
     config: EvaluateConfig,
-    models: Sequence[Trained],
-    lines: Sequence[dict[str, Any]],
+    tokenizers: Mapping[str, Tokenizer],
+    scored: Sequence[Scored],
+    lines: Sequence[Line],
     read: int,
-    chosen: int,
+    used: int,
     seconds: float,
 ) -> list[str]:
     """The data and conventions, in sentences."""
-    pairs, covered, scored = (
-        sum(line[name] for line in lines if line["level"] == 0) for name in ("pairs", "covered", "scored")
-    )
+    covered = sum(pair.covered for pair in scored)
+    compared = [pair for pair in scored if pair.log_probabilities is not None]
     source = f"{read:,} pairs {'generated' if config.pairs is None else f'in {config.pairs}'}"
     if config.limit:
-        source += f"; {chosen:,} of them used (--limit {config.limit} for each construction, evenly spaced)"
+        source += f"; {used:,} of them used (--limit {config.limit} for each construction, evenly spaced)"
     notes = [
         f"{source}.",
-        f"{pairs:,} comparisons of two sentences; {covered:,} covered (all models know all words); "
-        f"{scored:,} scored in {seconds:.1f} s.",
+        f"{len(scored):,} comparisons of two sentences; {covered:,} covered (all models know all words); "
+        f"{len(compared):,} scored in {seconds:.1f} s.",
         "Pairs with unknown words are skipped."
         if config.unknown == "skip"
         else f"Unknown words are read as {UNKNOWN}.",
@@ -216,24 +237,31 @@ def _notes(
         "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
         "its rows.",
     ]
+    same = (covered if config.unknown == "skip" else len(scored)) - len(compared)
+    if same:
+        notes.insert(2, f"{same:,} not comparable: to a model, both sentences are the same.")
+    in_unknown = sum(pair.differs_in_unknown for pair in compared)
+    if in_unknown:
+        notes.insert(2, f"{in_unknown:,} of the scored ones compare a word with {UNKNOWN}.")
     if config.pairs is None:
         notes.append("The grammar is small: generated training text has some of the good sentences, too.")
     else:
-        notes.append(
-            "Sentences are normalized as in Mikolov's Penn Treebank text: lower case, no punctuation, N for "
-            "numbers."
-            if _splitter(models) is normalize
-            else "Sentences are split at spaces and not normalized: a vocabulary has capital letters or "
-            "punctuation."
-        )
+        notes += _tokenization_notes(tokenizers)
     few = sum(line["few"] for line in lines if line["level"] == 0)
     if few:
         notes.append(
             f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows; they are included in the means."
         )
-    same = (covered if config.unknown == "skip" else pairs) - scored
-    if same:
-        notes.insert(2, f"{same:,} not comparable: to a model, both sentences are the same.")
     if any(name in PUBLISHED_MODELS for line in lines for name in line["accuracy"]):
         notes.append(PUBLISHED_NOTE)
     return notes
+
+
+def _tokenization_notes(tokenizers: Mapping[str, Tokenizer]) -> list[str]:
+    """A sentence for each way in which models read sentences."""
+    models: dict[str, list[str]] = {}
+    for name, tokenizer in tokenizers.items():
+        models.setdefault(tokenizer.description, []).append(name)
+    if len(models) == 1:
+        return [f"Sentences are {description}." for description in models]
+    return [f"For {', '.join(names)}, sentences are {description}." for description, names in models.items()]

@@ -2,8 +2,9 @@
 
 A model is right on a pair if the grammatical sentence is strictly more probable. A pair is scored if
 
-- it is covered: all words of both sentences are in the vocabularies of all models. With `unknown="score"`,
-  pairs that are not covered are scored, too, with `<unk>` for unknown words;
+- it is covered: all words of both sentences are in the vocabularies of all models, each of which splits
+  sentences in its own way (`tokenization`). With `unknown="score"`, pairs that are not covered are scored,
+  too, with `<unk>` for unknown words;
 - for all models, the two sentences differ. They may become equal by normalization, or by differing only in
   words that are read as `<unk>`.
 
@@ -12,16 +13,17 @@ So all models are compared on the same pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tasks.language_model.model import Trained
 from tasks.runs.errors import UserError
-from tasks.syntax_eval.pairs import Pair, Words
+from tasks.syntax_eval.pairs import Pair
 from tasks.syntax_eval.paper_table import KINDS
 from tasks.syntax_eval.scoring import log_probabilities
+from tasks.syntax_eval.tokenization import Tokenizer
 
 Unknown = Literal["skip", "score"]
 
@@ -66,8 +68,8 @@ class Comparison(NamedTuple):
     """
 
     key: Key
-    better: Words
-    worse: Words
+    better: str
+    worse: str
 
 
 class Scored(NamedTuple):
@@ -76,12 +78,15 @@ class Scored(NamedTuple):
     Args:
         comparison: the two sentences.
         covered: whether all of their words are in the vocabularies of all models.
+        differs_in_unknown: whether it is scored, and to some model one sentence has more unknown words than
+            the other, so that a word is compared with `<unk>`.
         log_probabilities: log-probabilities of the better and the worse sentence for each model, in nats;
             None if the comparison is not scored.
     """
 
     comparison: Comparison
     covered: bool
+    differs_in_unknown: bool
     log_probabilities: tuple[tuple[float, float], ...] | None
 
     def row(self, models: Sequence[str]) -> dict[str, Any]:
@@ -101,8 +106,8 @@ class Scored(NamedTuple):
             "construction": construction,
             "kind": kind,
             "group": group,
-            "good": " ".join(better),
-            "bad": " ".join(worse),
+            "good": better,
+            "bad": worse,
             "covered": self.covered,
             "log_probabilities": scores,
         }
@@ -112,6 +117,7 @@ def score_pairs(
     models: Sequence[Trained],
     pairs: Sequence[Pair],
     *,
+    tokenizers: Sequence[Tokenizer] | None = None,
     unknown: Unknown = "skip",
     include_end: bool = True,
 ) -> list[Scored]:
@@ -120,6 +126,7 @@ def score_pairs(
     Args:
         models: one or more.
         pairs: what to compare.
+        tokenizers: how each model reads sentences; by default `Tokenizer` of its vocabulary.
         unknown: "skip" pairs with unknown words, or "score" unknown words as `<unk>`.
         include_end: whether the end of a sentence counts as a word.
     Returns:
@@ -127,25 +134,19 @@ def score_pairs(
     Raises:
         UserError: a model's log-probabilities are not finite, or a vocabulary without `<unk>` lacks a word.
     """
+    tokenizers = tokenizers or [Tokenizer(trained.vocabulary) for trained in models]
     comparisons = comparisons_of(pairs)
-    sentences = {sentence for _, better, worse in comparisons for sentence in (better, worse)}
-    words = {word for sentence in sentences for word in sentence}
-    known = {word for word in words if all(word in trained.vocabulary for trained in models)}
-    covered = [known.issuperset(one.better) and known.issuperset(one.worse) for one in comparisons]
-    candidates = [
-        one for one, all_known in zip(comparisons, covered, strict=True) if all_known or unknown == "score"
+    readers = [
+        _Reader(trained, tokenizer, _sentences(comparisons))
+        for trained, tokenizer in zip(models, tokenizers, strict=True)
     ]
-    encoded = [_encode(trained, candidates) for trained in models]
-    scored = [one for one in candidates if all(table[one.better] != table[one.worse] for table in encoded)]
-    sentences_to_score = dict.fromkeys(sentence for one in scored for sentence in (one.better, one.worse))
-    found = [
-        _log_probabilities(trained, table, list(sentences_to_score), include_end)
-        for trained, table in zip(models, encoded, strict=True)
-    ]
-    results = {one: tuple((table[one.better], table[one.worse]) for table in found) for one in scored}
-    return [
-        Scored(one, all_known, results.get(one)) for one, all_known in zip(comparisons, covered, strict=True)
-    ]
+    covered = {pair: all(reader.knows(pair) for reader in readers) for pair in comparisons}
+    candidates = [pair for pair in comparisons if covered[pair] or unknown == "score"]
+    comparable = [pair for pair in candidates if all(reader.distinguishes(pair) for reader in readers)]
+    found = [reader.log_probabilities(_sentences(comparable), include_end) for reader in readers]
+    results = {pair: tuple((table[pair.better], table[pair.worse]) for table in found) for pair in comparable}
+    differing = {pair for pair in comparable if any(reader.differs_in_unknown(pair) for reader in readers)}
+    return [Scored(pair, covered[pair], pair in differing, results.get(pair)) for pair in comparisons]
 
 
 def count_right(scored: Sequence[Scored], models: int) -> dict[Key, Tally]:
@@ -189,27 +190,40 @@ def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
     return comparisons
 
 
-def _encode(trained: Trained, comparisons: Sequence[Comparison]) -> dict[Words, list[int]]:
-    sentences = dict.fromkeys(sentence for one in comparisons for sentence in (one.better, one.worse))
-    return {
-        sentence: trained.vocabulary.encode(sentence, f"sentence {' '.join(sentence)!r}")
-        for sentence in sentences
-    }
+def _sentences(comparisons: Sequence[Comparison]) -> list[str]:
+    """The sentences of comparisons, each once."""
+    return list(dict.fromkeys(sentence for pair in comparisons for sentence in (pair.better, pair.worse)))
 
 
-def _log_probabilities(
-    trained: Trained,
-    encoded: Mapping[Words, list[int]],
-    sentences: Sequence[Words],
-    include_end: bool,
-) -> dict[Words, float]:
-    """The log-probability of each sentence."""
-    values = log_probabilities(
-        trained.model,
-        [encoded[sentence] for sentence in sentences],
-        trained.vocabulary.end,
-        include_end=include_end,
-    )
-    if not np.isfinite(values).all():
-        raise UserError("the model's log-probabilities are not finite: its training has diverged")
-    return dict(zip(sentences, values.tolist(), strict=True))
+class _Reader:
+    """A model, and sentences as it reads them."""
+
+    def __init__(self, trained: Trained, tokenizer: Tokenizer, sentences: Sequence[str]) -> None:
+        self.trained = trained
+        self.words = {sentence: tokenizer(sentence) for sentence in sentences}
+
+    def knows(self, pair: Comparison) -> bool:
+        return not (self._unknown_words(pair.better) or self._unknown_words(pair.worse))
+
+    def differs_in_unknown(self, pair: Comparison) -> bool:
+        return self._unknown_words(pair.better) != self._unknown_words(pair.worse)
+
+    def distinguishes(self, pair: Comparison) -> bool:
+        return self._encode(pair.better) != self._encode(pair.worse)
+
+    def log_probabilities(self, sentences: Sequence[str], include_end: bool) -> dict[str, float]:
+        values = log_probabilities(
+            self.trained.model,
+            [self._encode(sentence) for sentence in sentences],
+            self.trained.vocabulary.end,
+            include_end=include_end,
+        )
+        if not np.isfinite(values).all():
+            raise UserError("the model's log-probabilities are not finite: its training has diverged")
+        return dict(zip(sentences, values.tolist(), strict=True))
+
+    def _unknown_words(self, sentence: str) -> int:
+        return sum(word not in self.trained.vocabulary for word in self.words[sentence])
+
+    def _encode(self, sentence: str) -> list[int]:
+        return self.trained.vocabulary.encode(self.words[sentence], f"sentence {sentence!r}")

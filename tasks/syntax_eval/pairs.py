@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import reprlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,10 +20,6 @@ import numpy as np
 
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
-from tasks.syntax_eval.normalize import normalize
-
-Words = tuple[str, ...]
-Split = Callable[[str], Sequence[str]]
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -35,28 +32,27 @@ class Pair(NamedTuple):
 
     Args:
         construction: what the pair tests.
-        good: words of the grammatical sentence.
-        bad: words of the ungrammatical sentence.
+        good: the grammatical sentence.
+        bad: the ungrammatical sentence.
         intrusive: a third sentence, also ungrammatical: it has a licensor, such as "no", in the wrong place.
             If there is one, all three sentences are compared with one another.
         group: group of constructions; empty if the file has none.
     """
 
     construction: str
-    good: Words
-    bad: Words
-    intrusive: Words | None = None
+    good: str
+    bad: str
+    intrusive: str | None = None
     group: str = ""
 
 
-def read_pairs(path: Path, split: Split = normalize) -> list[Pair]:
+def read_pairs(path: Path) -> list[Pair]:
     """Read the pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory.
 
     The construction is the field `case` or else `UID`, or else the name of the file.
 
     Args:
         path: a JSON Lines file, gzipped if its name ends in `.gz`, or a directory of such files.
-        split: splits a sentence into words.
     Returns:
         At least one pair.
     Raises:
@@ -66,7 +62,7 @@ def read_pairs(path: Path, split: Split = normalize) -> list[Pair]:
     files = [path]
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
-    pairs = [pair for file in files for pair in _read_file(file, split)]
+    pairs = [pair for file in files for pair in _read_file(file)]
     if not pairs:
         raise UserError(f"{path}: no pairs" + (f" (no files *{', *'.join(SUFFIXES)})" if not files else ""))
     return pairs
@@ -81,8 +77,8 @@ def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
     Returns:
         The chosen pairs, in the same order.
     Example:
-        >>> pairs = [Pair("a", (str(number),), ("x",)) for number in range(9)]
-        >>> [pair.good[0] for pair in spread(pairs, 3)]
+        >>> pairs = [Pair("a", str(number), "x") for number in range(9)]
+        >>> [pair.good for pair in spread(pairs, 3)]
         ['0', '4', '8']
     """
     if limit == 0:
@@ -98,13 +94,13 @@ def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
     return [pairs[place] for place in sorted(chosen)]
 
 
-def _read_file(path: Path, split: Split) -> Iterator[Pair]:
+def _read_file(path: Path) -> Iterator[Pair]:
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(_lines(file, path), 1):
                 if line.strip():
-                    yield _parse(line, stem, split, f"{path}, line {number}")
+                    yield _parse(line, stem, f"{path}, line {number}")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: truncated or damaged gzip file ({error})") from None
 
@@ -123,7 +119,7 @@ def _lines(file: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
         number += 1
 
 
-def _parse(line: bytes, stem: str, split: Split, where: str) -> Pair:
+def _parse(line: bytes, stem: str, where: str) -> Pair:
     try:
         record = json.loads(line)
     except ValueError as error:  # not JSON, or not UTF-8
@@ -136,7 +132,7 @@ def _parse(line: bytes, stem: str, split: Split, where: str) -> Pair:
     if names is None:
         expected = " or ".join(" and ".join(names) for names in FORMATS)
         raise UserError(f"{where}: expected the fields {expected}, got {reprlib.repr(list(record))}")
-    good, bad = (_sentence(record, name, split, where) for name in names)
+    good, bad = (_sentence(record, name, where) for name in names)
     # BLiMP has seven pairs of identical sentences; they are counted as not comparable.
     if record[names[0]] == record[names[1]] and names == FORMATS[0]:
         raise UserError(
@@ -146,15 +142,15 @@ def _parse(line: bytes, stem: str, split: Split, where: str) -> Pair:
         _string(record, "case", where) or _string(record, "UID", where) or stem,
         good,
         bad,
-        _sentence(record, "intrusive", split, where) if "intrusive" in record else None,
+        _sentence(record, "intrusive", where) if "intrusive" in record else None,
         _string(record, "linguistics_term", where),
     )
 
 
-def _sentence(record: dict[str, Any], name: str, split: Split, where: str) -> Words:
-    sentence = tuple(split(_string(record, name, where)))
-    if not sentence:
-        raise UserError(f"{where}: expected words in {name}, got {reprlib.repr(record[name])}")
+def _sentence(record: dict[str, Any], name: str, where: str) -> str:
+    sentence = _string(record, name, where)
+    if not re.search(r"\w", sentence):
+        raise UserError(f"{where}: expected words in {name}, got {reprlib.repr(sentence)}")
     return sentence
 
 

@@ -155,28 +155,51 @@ def test_columns_of_exported_models_have_their_names():
     assert column_names(paths) == ["first", "second", "third"]
 
 
-def test_a_vocabulary_with_capitals_or_punctuation_reads_sentences_as_they_are(tmp_path, capsys):
-    vocabulary = Vocabulary(["<eos>", "<unk>", "The", "the", "author", "laughs", "laugh", "."])
-    own = save(tmp_path / "own", tiny_model(vocabulary, data_dir=Path("text")))
-    assert main(["score", "The author laughs .", "the author laughs", "--checkpoint", own]) == 0
+CASED = Vocabulary(["<eos>", "<unk>", "The", "the", "author", "laughs", "laugh", "."])
+
+
+def test_a_vocabulary_with_punctuation_reads_sentences_as_in_the_treebank(tmp_path, capsys):
+    cased = save(tmp_path / "cased", tiny_model(CASED, data_dir=Path("text")))
+    assert main(["score", "The author laughs.", "Who laughs", "--checkpoint", cased]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[1] for line in lines[1:6]] == ["The", "author", "laughs", ".", "<eos>"]
+    assert [line[1:] for line in lines[7:]] == [["who", "(<unk>)"], ["laughs"], ["."], ["<eos>"]]
+    assert main(["score", "laughs.", "--tokenization", "spaces", "--checkpoint", cased]) == 0
+    assert "laughs. (<unk>)" in capsys.readouterr().out
+    assert main(["score", "laughs", "--no-final-period", "--checkpoint", cased]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_each_model_reads_sentences_in_its_own_way(tmp_path, capsys):
+    """A model is compared on the same sentences, however many others are."""
+    words = [word for word in CASED.words if word not in ("The", ".")]
+    cased = save(tmp_path / "cased", tiny_model(CASED, data_dir=Path("text")))
+    lower = save(tmp_path / "lower", tiny_model(Vocabulary(words), data_dir=Path("text")))
     path = write_lines(
         tmp_path / "pairs.jsonl",
-        pair("The author laughs .", "The author laugh ."),
-        pair("the author laughs .", "The author laughs ."),  # the same, were they normalized
         pair("The author laughs.", "The author laugh."),
+        pair("the author laughs .", "The author laughs ."),  # the same, if normalized
     )
-    assert main(["--checkpoint", own, "--pairs", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "2 covered" in out
-    assert "2 scored in" in out
-    assert "split at spaces and not normalized" in out
-    words = [word for word in vocabulary.words if word not in ("The", ".")]
-    trained = tiny_model(Vocabulary(words), data_dir=Path("text"))
-    other = save(tmp_path / "other", trained)
-    assert main(["--checkpoint", other, own, "--pairs", str(path)]) == 2
-    assert "0 covered" in capsys.readouterr().out
-    assert main(["--checkpoint", other, "--pairs", str(path)]) == 0
-    assert "3 covered" in (out := capsys.readouterr().out)
-    assert "Sentences are normalized" in out
+    results = {}
+    for checkpoints in ([cased], [lower], [lower, cased]):
+        output = tmp_path / "results.json"
+        options = ["--pairs", str(path), "--json", str(output)]
+        assert main(["--checkpoint", *checkpoints, *options]) == 0
+        out = capsys.readouterr().out
+        assert "2 covered" in out
+        results[len(checkpoints), checkpoints[0]] = json.loads(output.read_text())["lines"][-1]
+    assert [result["scored"] for result in results.values()] == [2, 1, 1]
+    assert results[2, lower]["accuracy"]["lower"] == results[1, lower]["accuracy"]["lower"]
+    assert "For lower, sentences are normalized as in Mikolov's" in out
+    assert "For cased, sentences are split into words and punctuation" in out
+
+
+def test_sentences_that_are_compared_with_unknown_words_are_counted(checkpoints, tmp_path, capsys):
+    path = write_lines(
+        tmp_path / "pairs.jsonl",
+        pair("the author laughs", "the author swims"),
+        pair("the poet laughs", "the poet laugh"),
+    )
+    options = ["--pairs", str(path), "--unknown", "score"]
+    assert main(["--checkpoint", checkpoints[0], *options]) == 0
+    assert "1 of the scored ones compare a word with <unk>." in capsys.readouterr().out

@@ -59,10 +59,10 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         file.write(json.dumps({"good": "x", "bad": "y"}))
     (tmp_path / "notes.txt").write_text("not read")
     assert read_pairs(tmp_path) == [
-        Pair("agreement", ("they", "laugh"), ("they", "laughs"), None, "verbs"),
-        Pair("a", ("x",), ("y",)),
-        Pair("simple_agrmt", ("the", "author", "laughs"), ("the", "author", "laugh")),
-        Pair("npi", ("no", "author", "laughs"), ("the", "author", "laughs"), ("an", "author", "laughs")),
+        Pair("agreement", "They laugh.", "They laughs.", None, "verbs"),
+        Pair("a", "x", "y"),
+        Pair("simple_agrmt", "the author laughs", "the author laugh"),
+        Pair("npi", "no author laughs", "the author laughs", "an author laughs"),
     ]
     assert read_pairs(tmp_path / "a.jsonl.gz") == read_pairs(tmp_path)[:2]
 

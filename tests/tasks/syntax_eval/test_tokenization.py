@@ -1,0 +1,54 @@
+"""Splitting sentences into the words of a vocabulary."""
+
+import pytest
+
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.syntax_eval.tokenization import Tokenizer
+
+CASED = ["The", "the", "author", "does", "n't", "laugh", "laughs", "Mr.", "N", ",", ".", "''", "``"]
+
+
+def split(text, words, *options):
+    return " ".join(Tokenizer(Vocabulary(["<eos>", "<unk>", *words]), *options)(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The author doesn't laugh", "The author does n't laugh ."),
+        ("The author does n't laugh .", "The author does n't laugh ."),
+        ("Does the author laugh?", "does the author laugh ?"),
+        ("Mr. <unk> of Co. Ltd. laughs, 3.5 % of $3", "Mr. <unk> of co. ltd. laughs , N N of $ N ."),
+        ("\u201cThe author\u2019s,\u201d etc.", "`` The author 's , '' etc ."),
+        ('the author "laughs."', "the author `` laughs . ''"),
+        ("The Author", "The author ."),
+        ("?", "?"),
+        ("", ""),
+    ],
+)
+def test_a_vocabulary_with_punctuation_is_split_as_the_treebank(text, expected):
+    assert split(text, CASED) == expected
+    assert split(expected, CASED) == expected
+
+
+def test_what_a_vocabulary_lacks():
+    assert split('The "author" laughs', ["the", ",", '"']) == 'the " author " laughs'
+    assert split("The author laughs", [*CASED], None, False) == "The author laughs"
+
+
+@pytest.mark.parametrize(
+    ("words", "tokenization"),
+    [
+        (["the", "N", "mr."], "mikolov"),
+        (["The", "laughs", "."], "treebank"),
+        (["the", ","], "treebank"),
+        (["The", "laughs."], "spaces"),
+    ],
+)
+def test_the_vocabulary_tells_how_its_text_was_split(words, tokenization):
+    assert Tokenizer(Vocabulary(["<eos>", *words])).tokenization == tokenization
+
+
+def test_another_tokenization_than_that_of_the_vocabulary():
+    assert split("The author doesn't laugh.", CASED, "spaces") == "The author doesn't laugh."
+    assert split("The author doesn't laugh.", CASED, "mikolov") == "the author does n't laugh"
