@@ -26,6 +26,8 @@ class LanguageModelConfig(TrainingConfig):
     data_dir: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, one sentence per line, words separated by spaces,
     such as Mikolov's Penn Treebank."""
+    min_count: int = 1
+    """With --data-dir: words that occur fewer times in train.txt become <unk>."""
     sentences: int = 0
     """Without --data-dir: number of sentences to generate. One tenth is validation data, one tenth test
     data. As in any text, short sentences occur in several parts."""
@@ -77,7 +79,7 @@ class LanguageModelConfig(TrainingConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "embedding_size", "hidden_size", "num_layers", "chunk_size", "bptt")
-        check_at_least(1, self, "num_slots", "look_back")
+        check_at_least(1, self, "num_slots", "look_back", "min_count")
         if self.data_dir is None and self.sentences < 10:
             raise UserError(
                 "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences "
@@ -98,6 +100,7 @@ class LanguageModelConfig(TrainingConfig):
     @property
     def architecture(self) -> dict[str, Any]:
         names = ("model", "embedding_size", "hidden_size", "num_layers", "tied", "chunk_size", "look_back")
+        names += ("min_count",)  # the number of words
         return {name: getattr(self, name) for name in names if name not in self.unused}
 
     @property
@@ -105,6 +108,10 @@ class LanguageModelConfig(TrainingConfig):
         options = {"onlstm": ("chunk_size", "backend"), "lstm": (), "prpn": ("num_slots", "look_back")}
         others = {name for names in options.values() for name in names} - set(options[self.model])
         found = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
+        if self.data_dir is None:
+            found["min_count"] = "without --data-dir"
+        elif self.initial_weights is not None:
+            found["min_count"] = "with --initial-weights, whose vocabulary is kept"
         if self.model != "prpn" and self.num_layers == 1 and self.tied:
             found["hidden_size"] = (
                 "with --num-layers 1 and tied weights: the layer has --embedding-size units"

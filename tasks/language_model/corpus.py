@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.grammar import Sentence, generate_sentences
-from tasks.language_model.vocabulary import Vocabulary
+from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_text
 
@@ -43,7 +43,7 @@ def load_corpus(config: LanguageModelConfig, vocabulary: Vocabulary | None = Non
             `<unk>`.
     """
     if config.data_dir is not None:
-        return read_corpus(config.data_dir, vocabulary)
+        return read_corpus(config.data_dir, vocabulary, config.min_count)
     parts = [[sentence.words for sentence in part] for part in generate_splits(config)]
     try:
         return _encode(dict(zip(FILES, parts, strict=True)), vocabulary)
@@ -66,22 +66,25 @@ def generate_splits(config: LanguageModelConfig) -> tuple[list[Sentence], list[S
     return sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]
 
 
-def read_corpus(directory: Path, vocabulary: Vocabulary | None = None) -> Corpus:
+def read_corpus(directory: Path, vocabulary: Vocabulary | None = None, min_count: int = 1) -> Corpus:
     """Read train.txt, valid.txt and test.txt.
 
     Args:
         directory: contains the three files, with one sentence per line.
         vocabulary: the same as for `load_corpus`.
+        min_count: words that occur fewer times in train.txt become `<unk>`; not used if the vocabulary is
+            given.
     Raises:
         UserError: see `load_corpus`.
     """
-    return _encode({f"{directory / name}": read_sentences(directory / name) for name in FILES}, vocabulary)
+    parts = {f"{directory / name}": read_sentences(directory / name) for name in FILES}
+    return _encode(parts, vocabulary, min_count)
 
 
-def _encode(parts: dict[str, list[list[str]]], vocabulary: Vocabulary | None) -> Corpus:
+def _encode(parts: dict[str, list[list[str]]], vocabulary: Vocabulary | None, min_count: int = 1) -> Corpus:
     """Encode the splits, given by name, the training split first."""
     if vocabulary is None:
-        vocabulary = Vocabulary.from_sentences(next(iter(parts.values())))
+        vocabulary = Vocabulary.from_sentences(next(iter(parts.values())), min_count)
     return Corpus(vocabulary, *(encode_text(text, vocabulary, name) for name, text in parts.items()))
 
 
@@ -91,9 +94,12 @@ def read_sentences(path: Path) -> list[list[str]]:
     Args:
         path: path of a UTF-8 text file with words separated by spaces.
     Raises:
-        UserError: the file does not exist, has no words or is not UTF-8.
+        UserError: the file does not exist, has no words, has `<eos>`, or is not UTF-8.
     """
     sentences = [line.split() for line in read_text(path).removesuffix("\n").split("\n")]
+    for line, sentence in enumerate(sentences, start=1):
+        if END in sentence:
+            raise UserError(f"{path}, line {line}: expected no {END}, which is added at the end of each line")
     if not any(sentences):
         raise UserError(f"{path}: has no words")
     return sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tasks.runs.errors import UserError
@@ -28,16 +29,24 @@ class Vocabulary:
         assert self.end == EOS_ID
 
     @classmethod
-    def from_sentences(cls, sentences: Iterable[Sequence[str]]) -> Vocabulary:
+    def from_sentences(cls, sentences: Iterable[Sequence[str]], min_count: int = 1) -> Vocabulary:
         """Make the vocabulary of a text: `<eos>`, then its words in the order of their first occurrence.
 
         Args:
             sentences: the words of each sentence.
+            min_count: words that occur fewer times are left out. If it is above 1, the vocabulary also has
+                `<unk>`, as its last word unless it occurs in the text.
+        Example:
+            >>> Vocabulary.from_sentences([["a", "b"], ["c", "a"]]).words
+            ['<eos>', 'a', 'b', 'c']
+            >>> Vocabulary.from_sentences([["a", "b"], ["c", "a"]], min_count=2).words
+            ['<eos>', 'a', '<unk>']
         """
-        found = dict.fromkeys([END])
-        for sentence in sentences:
-            found.update(dict.fromkeys(sentence))
-        return cls(list(found))
+        counts = Counter(word for sentence in sentences for word in sentence)
+        words = [word for word in counts if counts[word] >= min_count or word == UNKNOWN]
+        if min_count > 1 and UNKNOWN not in counts:
+            words.append(UNKNOWN)
+        return cls([END, *words])
 
     def __len__(self) -> int:
         return len(self.words)
@@ -60,5 +69,8 @@ class Vocabulary:
         ids = [self._ids.get(word, unknown) for word in sentence]
         for word, i in zip(sentence, ids, strict=True):
             if i is None:
-                raise UserError(f"{where}: {word!r} is not in the vocabulary, which has no {UNKNOWN}")
+                raise UserError(
+                    f"{where}: {word!r} is not in the vocabulary, which has no {UNKNOWN}; a model that is "
+                    "trained with --min-count has one"
+                )
         return ids  # type: ignore[return-value]

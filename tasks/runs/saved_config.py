@@ -110,6 +110,8 @@ def check_architecture(saved: TrainingConfig, config: TrainingConfig, path: Path
         UserError: an option of the model's architecture differs; the message names it.
     """
     for name in saved.architecture | config.architecture:
+        if name in config.unused:
+            continue
         before, now = getattr(saved, name), getattr(config, name)
         if before != now:
             raise UserError(f"{flag(name)} {_shown(now)}: {path} was trained with {_shown(before)}")

@@ -187,3 +187,18 @@ def test_a_shipped_sentiment_model_is_trained_further_on_other_words(tmp_path, c
     capsys.readouterr()
     assert MAIN["sst"]([*run[:-1], "none", "--run-dir", str(tmp_path / "learned")]) == 2
     assert "--vectors none" in capsys.readouterr().err
+
+
+def test_how_rare_words_are_read_is_part_of_a_model(tmp_path, capsys):
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text("a b\nb a c\n" * 30 + f"{name}\n")
+    options = ["--data-dir", tmp_path]
+    assert train("language_model", tmp_path / "first", *options, "--min-count", "2") == 0
+    best = tmp_path / "first" / "best.safetensors"
+    assert load_model(best).vocabulary.words == ["<eos>", "a", "b", "c", "<unk>"]
+    more = ["--resume", "--epochs", "2"]
+    assert train("language_model", tmp_path / "first", *options, *more, "--min-count", "3") == 2
+    assert "--min-count 3: " in capsys.readouterr().err
+    # Other runs that start from it have its words.
+    assert train("language_model", tmp_path / "second", *options, "--initial-weights", best) == 0
+    assert load_model(tmp_path / "second" / "best.safetensors").vocabulary.words[-1] == "<unk>"

@@ -402,6 +402,25 @@ def test_words_without_unk(tmp_path):
     assert corpus.test.tolist() == [1, 0, 2, 3, 0]
 
 
+def test_rare_words_of_the_training_text_become_unk(tmp_path):
+    for name, text in (("train", "a b\nb c a\n"), ("valid", "c b\n"), ("test", "a d\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    corpus = read_corpus(tmp_path, min_count=2)
+    assert corpus.vocabulary.words == ["<eos>", "a", "b", "<unk>"]
+    assert corpus.train.tolist() == [1, 2, 0, 2, 3, 1, 0]
+    assert corpus.validation.tolist() == [3, 2, 0]
+    assert corpus.test.tolist() == [1, 3, 0]
+    (tmp_path / "train.txt").write_text("<unk> a b\nb c a\n")
+    assert read_corpus(tmp_path, min_count=2).vocabulary.words == ["<eos>", "<unk>", "a", "b"]
+    assert read_corpus(tmp_path, Vocabulary(["<eos>", "<unk>"]), 2).train.tolist() == [1, 1, 1, 0, 1, 1, 1, 0]
+
+
+def test_a_text_with_eos_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("a b\nc <eos>\n")
+    with pytest.raises(UserError, match=r"text\.txt, line 2: expected no <eos>, which is added"):
+        read_sentences(tmp_path / "text.txt")
+
+
 def test_lines_end_at_line_ends_only(tmp_path):
     (tmp_path / "text.txt").write_bytes("a\u2028b \x0c c\r\n\nd".encode())
     assert read_sentences(tmp_path / "text.txt") == [["a", "b", "c"], [], ["d"]]
