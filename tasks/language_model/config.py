@@ -99,8 +99,8 @@ class LanguageModelConfig(TrainingConfig):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        names = ("model", "embedding_size", "hidden_size", "num_layers", "tied", "chunk_size", "look_back")
-        names += ("min_count",)  # the number of words
+        sizes = ("embedding_size", "hidden_size", "num_layers", "chunk_size", "look_back")
+        names = ("model", *sizes, "tied", "min_count")  # `min_count` decides the number of words
         return {name: getattr(self, name) for name in names if name not in self.unused}
 
     @property

@@ -28,8 +28,9 @@ from tasks.language_model.reading import (
     trace_sentence,
 )
 from tasks.parsing.evaluation import decode, evaluate
+from tasks.parsing.options import TagsConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
-from tasks.parsing.treebank import Sentence, Treebank, read_treebank
+from tasks.parsing.treebank import Sentence, Treebank
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
@@ -52,8 +53,6 @@ TEMPERATURES = (1e-6, 1e6)
 same number."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
-DROPPED = "Punctuation, currency signs and null elements are removed, according to their tags"
-KEPT = "Punctuation and currency signs are kept, null elements removed"
 NO_PUNCTUATION = "The generated sentences have no punctuation"
 
 
@@ -78,8 +77,8 @@ class ModelConfig:
             raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {self.temperature}")
 
 
-@dataclass
-class EvaluateConfig(ModelConfig, PredictionsConfig):
+@dataclass(kw_only=True)
+class EvaluateConfig(ModelConfig, TagsConfig, PredictionsConfig):
     """Evaluate the trees of all layers of a language model: span F1, recall by label, depth; baselines."""
 
     treebank: Path | None = None
@@ -88,8 +87,6 @@ class EvaluateConfig(ModelConfig, PredictionsConfig):
     unpacked. The default, for a model that was trained on generated sentences, is their test data."""
     max_words: int | None = None
     """Leave out sentences with more words than this, punctuation not counted."""
-    keep_punctuation: bool = False
-    """Keep the words of all tags, punctuation and currency signs included."""
     output: Path | None = None
     """The HTML page to write; by default parsing.html in the directory of the checkpoint or, for a model on
     the Hugging Face Hub, in the current directory."""
@@ -176,7 +173,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
     config.check()
     check_at_least(1, config, "max_words")
     if config.treebank is None:
-        check_unused(config, EvaluateConfig, {"keep_punctuation": "without --treebank"})
+        options = ("keep_punctuation", "drop_tags")
+        check_unused(config, EvaluateConfig, dict.fromkeys(options, "without --treebank"))
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)
@@ -187,7 +185,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
     places = [sentence.where for sentence in gold.sentences]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = distances_of_sentences(trained, texts, places, bar.update)
-    evaluation = evaluate(gold.sentences, distances, layers, config.temperature)
+    labels = config.labels(gold.sentences)
+    evaluation = evaluate(gold.sentences, distances, layers, config.temperature, labels)
     spelled = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
         "model": NAMES[trained.config.model],
@@ -218,8 +217,8 @@ def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
             are no sentences.
     """
     if config.treebank is not None:
-        treebank = read_treebank(config.treebank, config.keep_punctuation)
-        source, punctuation = f"{config.treebank}", KEPT if config.keep_punctuation else DROPPED
+        treebank = config.read_treebank(config.treebank)
+        source, punctuation = f"{config.treebank}", config.punctuation
     elif trained.config.data_dir is None:
         _, _, test = generate_splits(trained.config)
         sentences = [Sentence(*one, f"generated sentence {i}") for i, one in enumerate(test, start=1)]
@@ -240,7 +239,7 @@ def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
         too_long=len(found) - len(fitting),
         dropped_tags=dict(treebank.dropped.most_common()),
         unknown_tags=treebank.unknown,
-        published=config.treebank is not None,
+        published=config.treebank is not None and not config.drop_tags,
     )
 
 

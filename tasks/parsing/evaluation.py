@@ -11,12 +11,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ordered_memory.brackets import to_brackets
-from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, baselines, span_f1
+from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, Convention, baselines, span_f1
 from ordered_memory.tree_recovery import DECODINGS, VARIANTS, Decoding, from_distances, to_distances
 from ordered_memory.trees import Tree, depth, spans
 from tasks.parsing.treebank import Sentence
 
 LABELS = ("ADJP", "ADVP", "NP", "PP", "INTJ", "VP", "SBAR")
+"""The labels of the Penn Treebank whose recall is shown."""
+F1_CONVENTIONS = {
+    "corpus": CORPUS_LEVEL,
+    "corpus_inner": Convention("corpus", whole_sentence=False),
+    "sentence": SENTENCE_LEVEL,
+}
+"""How F1 is computed: as in the other tasks, in most papers on unsupervised parsing, and in ON-LSTM's."""
+MEASURES = ("f1", "precision", "recall")
 SHORT = 10
 """Maximum number of words of a short sentence, as in WSJ10."""
 
@@ -44,11 +52,13 @@ class Evaluation:
         sentences: sentences with the true trees.
         trees: one tree per sentence, for each source.
         distances: syntactic distances of each sentence, (L, words); empty if the trees are from a file.
+        labels: the labels whose recall is computed.
     """
 
     sentences: Sequence[Sentence]
     trees: dict[Source, list[Tree]]
     distances: Sequence[Tensor]
+    labels: Sequence[str] = LABELS
 
     def groups(self) -> dict[str, list[int]]:
         """Indices of the sentences in each group: all, and the short ones if there are any."""
@@ -76,16 +86,21 @@ class Evaluation:
         rows = [
             {"name": source.name, "layer": source.layer, "decoding": source.decoding}
             | {
-                name: score([trees[i] for i in chosen], groups[name])
+                name: score([trees[i] for i in chosen], groups[name], self.labels)
                 for name, chosen in self.groups().items()
             }
             for source, trees in self.trees.items()
         ]
-        return {"groups": {name: describe(group) for name, group in groups.items()}, "rows": rows}
+        described = {name: describe(group, self.labels) for name, group in groups.items()}
+        return {"groups": described, "rows": rows}
 
 
 def evaluate(
-    sentences: Sequence[Sentence], distances: Sequence[Tensor], layers: Sequence[int], temperature: float
+    sentences: Sequence[Sentence],
+    distances: Sequence[Tensor],
+    layers: Sequence[int],
+    temperature: float,
+    labels: Sequence[str] = LABELS,
 ) -> Evaluation:
     """Decode the distances with all algorithms.
 
@@ -94,6 +109,7 @@ def evaluate(
         distances: distances of each sentence, (L, words).
         layers: the layers to evaluate, counted from 1.
         temperature: temperature of CKY, in the unit of the distances.
+        labels: the labels whose recall is computed.
     Returns:
         The trees of each layer and algorithm, of distances computed from the true trees, and of the
         baselines.
@@ -107,7 +123,7 @@ def evaluate(
     ideal = [to_distances(sentence.tree) for sentence in sentences]
     for variant in VARIANTS:
         trees[Source(f"true tree, {variant}", None, "true tree")] = decode(ideal, variant)
-    return Evaluation(sentences, trees | baseline_trees(sentences), distances)
+    return Evaluation(sentences, trees | baseline_trees(sentences), distances, labels)
 
 
 def baseline_trees(sentences: Sequence[Sentence]) -> dict[Source, list[Tree]]:
@@ -137,43 +153,64 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
     return from_distances(padded, lengths, decoding=decoding, temperature=temperature, batch_first=True)
 
 
-def describe(sentences: Sequence[Sentence]) -> dict[str, Any]:
+def frequent_labels(sentences: Sequence[Sentence]) -> list[str]:
+    """List the most frequent labels of constituents of two or more words, as many as `LABELS`.
+
+    Args:
+        sentences: sentences with labeled spans.
+    """
+    return [label for label, _ in _count_labels(sentences).most_common(len(LABELS))]
+
+
+def _count_labels(sentences: Sequence[Sentence]) -> Counter[str]:
+    return Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
+
+
+def describe(sentences: Sequence[Sentence], labels: Sequence[str] = LABELS) -> dict[str, Any]:
     """Count sentences, words and labeled constituents, as JSON values.
 
     Args:
         sentences: the scored sentences.
+        labels: the labels to count.
     """
     lengths = [len(sentence.words) for sentence in sentences]
-    labels = Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
+    counts = _count_labels(sentences)
     return {
         "sentences": len(sentences),
         "of_one_word": lengths.count(1),
         "words": sum(lengths),
-        "labels": {label: labels[label] for label in LABELS},
+        "labels": {label: counts[label] for label in labels},
     }
 
 
-def score(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, Any]:
+def score(
+    predicted: Sequence[Tree], sentences: Sequence[Sentence], labels: Sequence[str] = LABELS
+) -> dict[str, Any]:
     """Compute the scores of trees, as JSON values.
 
     Args:
         predicted: one tree for each sentence.
         sentences: sentences with the true trees.
+        labels: the labels whose recall is computed.
     Returns:
-        F1 under both conventions, recall by label, the mean depth of the trees, and the mean over sentences
-        of the mean depth of their words, as in the authors' evaluation.
+        F1, precision and recall under each of `F1_CONVENTIONS`, recall by label, the mean depth of the trees,
+        and the mean over sentences of the mean depth of their words, as in the authors' evaluation.
     """
     gold = [sentence.tree for sentence in sentences]
+    scores = {
+        name: span_f1(predicted, gold, **convention._asdict()) for name, convention in F1_CONVENTIONS.items()
+    }
     return {
-        "f1_corpus": span_f1(predicted, gold, **CORPUS_LEVEL._asdict()).f1,
-        "f1_sentence": span_f1(predicted, gold, **SENTENCE_LEVEL._asdict()).f1,
-        "label_recall": label_recall(predicted, sentences),
+        **{f"{measure}_{name}": getattr(scores[name], measure) for measure in MEASURES for name in scores},
+        "label_recall": label_recall(predicted, sentences, labels),
         "depth": sum(map(depth, predicted)) / len(predicted),
         "depth_of_words": sum(map(_word_depth, predicted, sentences)) / len(predicted),
     }
 
 
-def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> dict[str, float | None]:
+def label_recall(
+    predicted: Sequence[Tree], sentences: Sequence[Sentence], labels: Sequence[str] = LABELS
+) -> dict[str, float | None]:
     """Compute the fraction of labeled constituents whose span is predicted.
 
     Constituents of at least two words count, the whole sentence included, but duplicates with the same label
@@ -182,8 +219,9 @@ def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> di
     Args:
         predicted: one tree for each sentence.
         sentences: sentences with labeled spans.
+        labels: the labels that are counted.
     Returns:
-        A fraction for each of `LABELS`; None if no constituent has the label.
+        A fraction for each of `labels`; None if no constituent has the label.
     """
     found: Counter[str] = Counter()
     wanted: Counter[str] = Counter()
@@ -192,7 +230,7 @@ def label_recall(predicted: Sequence[Tree], sentences: Sequence[Sentence]) -> di
         for label, first, last in sentence.labeled_spans:
             wanted[label] += 1
             found[label] += (first, last) in present
-    return {label: found[label] / wanted[label] if wanted[label] else None for label in LABELS}
+    return {label: found[label] / wanted[label] if wanted[label] else None for label in labels}
 
 
 def _word_depth(tree: Tree, sentence: Sentence) -> float:

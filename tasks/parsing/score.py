@@ -12,18 +12,18 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from ordered_memory.brackets import from_brackets
-from ordered_memory.trees import Tree
-from tasks.parsing.commands import DROPPED, KEPT
+from ordered_memory.trees import Tree, keep_leaves
 from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
+from tasks.parsing.options import TagsConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
-from tasks.parsing.treebank import Sentence, read_treebank
+from tasks.parsing.treebank import Sentence
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import read_text
 
 
 @dataclass(kw_only=True)
-class ScoreConfig(ResultsConfig):
+class ScoreConfig(TagsConfig, ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
@@ -31,9 +31,8 @@ class ScoreConfig(ResultsConfig):
     Either all trees have labels or none. Empty lines are skipped. The number of words must be that of the
     treebank; their spelling may differ, but a warning is printed if most of them do."""
     treebank: Path
-    """True trees, as for evaluate."""
-    keep_punctuation: bool = False
-    """Keep the words of all tags; the trees of the file must have them, too."""
+    """True trees, as for evaluate. The trees of the file must have the words that --keep-punctuation or
+    --drop-tags keep."""
 
 
 def run_score(config: ScoreConfig) -> None:
@@ -45,19 +44,21 @@ def run_score(config: ScoreConfig) -> None:
         UserError: a file is bad, or the trees are not over the sentences of the treebank.
     """
     config.set_up()
-    treebank = read_treebank(config.treebank, config.keep_punctuation)
+    treebank = config.read_treebank(config.treebank)
     sentences = treebank.sentences
     trees = {Source(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
+    trees |= baseline_trees(sentences)
+    evaluation = Evaluation(sentences, trees, [], config.labels(sentences))
     results: dict[str, Any] = {
         "source": f"{config.treebank}",
-        "punctuation": KEPT if config.keep_punctuation else DROPPED,
+        "punctuation": config.punctuation,
         "empty": treebank.empty,
         "too_long": 0,
         "dropped_tags": dict(treebank.dropped.most_common()),
         "unknown_tags": treebank.unknown,
-        "published": True,
+        "published": not config.drop_tags,
         "conventions": CONVENTION_NAMES,
-        **Evaluation(sentences, trees | baseline_trees(sentences), []).summary(),
+        **evaluation.summary(),
     }
     config.write(results)
     print(results_text(results))
@@ -70,7 +71,7 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
         path: path of a file with one tree per line; empty lines are skipped.
         sentences: sentences of the treebank.
     Returns:
-        A tree for each sentence.
+        A tree for each sentence, without constituents that have a single child.
     Raises:
         UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
             names the line.
@@ -81,7 +82,8 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
         if len(words) != len(sentence.words):
             raise UserError(
                 f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
-                f"{sentence.where}, got {len(words)} words"
+                f"{sentence.where}, got {len(words)} words; both must be with or without punctuation "
+                "(--keep-punctuation)"
             )
         same += sum(a.lower() == b.lower() for a, b in zip(words, sentence.words, strict=True))
         total += len(words)
@@ -95,7 +97,7 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
             "the same order?",
             file=sys.stderr,
         )
-    return [line.tree for line in read]
+    return [keep_leaves(line.tree, range(len(line.words))) for line in read]
 
 
 class _Line(NamedTuple):

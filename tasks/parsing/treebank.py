@@ -2,7 +2,8 @@
 
 A file contains trees such as `( (S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)) )`, on any number of
 lines. Null elements are removed. By default, words whose part-of-speech tag is not in `WORD_TAGS` are
-removed, too: punctuation, currency signs and words with tags that the Penn Treebank does not have.
+removed, too: punctuation, currency signs and words with tags that the Penn Treebank does not have. For
+treebanks with other tags, the tags to remove are named.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -34,6 +35,8 @@ OTHER_SUFFIXES = (".txt",)
 """Files with these suffixes are read if there is no file with one of `SUFFIXES`."""
 MAX_BYTES = 1 << 30
 """Maximum size of a treebank's text in bytes, unpacked."""
+UNKNOWN_TAGS_ALLOWED = 0.25
+"""Largest fraction of words with tags that the Penn Treebank does not have."""
 SHOWN_TAGS = 5
 """Maximum number of tags in an error message."""
 SHOWN_CHARACTERS = 60
@@ -68,19 +71,22 @@ class Treebank(NamedTuple):
         sentences: sentences with at least one word each.
         empty: number of trees without words.
         dropped: number of removed words by tag, null elements excluded.
+        drop_tags: the tags whose words were to be removed; None for all but `WORD_TAGS`.
     """
 
     sentences: list[Sentence]
     empty: int
     dropped: Counter[str]
+    drop_tags: Collection[str] | None = None
 
     @property
     def unknown(self) -> dict[str, int]:
         """The part of `dropped` whose tags the Penn Treebank does not have, the most frequent tag first."""
-        return {tag: count for tag, count in self.dropped.most_common() if tag not in PUNCTUATION_TAGS}
+        expected = PUNCTUATION_TAGS if self.drop_tags is None else self.drop_tags
+        return {tag: count for tag, count in self.dropped.most_common() if tag not in expected}
 
 
-def read_treebank(path: Path, keep_punctuation: bool = False) -> Treebank:
+def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treebank:
     """Read all trees of a file, a directory or a zip file.
 
     Directories and zip files are searched recursively for .mrg, .tree and .ptb files or, if there are none,
@@ -88,25 +94,26 @@ def read_treebank(path: Path, keep_punctuation: bool = False) -> Treebank:
 
     Args:
         path: a file of trees, a directory, or a file whose name ends in .zip.
-        keep_punctuation: remove only null elements.
+        drop_tags: the part-of-speech tags of punctuation, whose words are removed. None for those of the Penn
+            Treebank: all but `WORD_TAGS`.
     Returns:
         The sentences.
     Raises:
         UserError: the file does not exist, there are no trees, brackets do not match (the message names file
-            and line), there are more than `MAX_BYTES` of text, or most words have tags that the Penn Treebank
-            does not have.
+            and line), there are more than `MAX_BYTES` of text, or `drop_tags` is None and more than a
+            quarter of the words have tags that the Penn Treebank does not have.
     """
     dropped: Counter[str] = Counter()
     texts = _texts(path)
-    trees = [tree for name, text in texts for tree in read_trees(text, name, keep_punctuation, dropped)]
+    trees = [tree for name, text in texts for tree in read_trees(text, name, drop_tags, dropped)]
     sentences = [sentence for sentence in trees if sentence is not None]
-    treebank = Treebank(sentences, len(trees) - len(sentences), dropped)
+    treebank = Treebank(sentences, len(trees) - len(sentences), dropped, drop_tags)
     unknown, kept = sum(treebank.unknown.values()), sum(len(sentence.words) for sentence in sentences)
-    if unknown > kept:
+    if unknown > UNKNOWN_TAGS_ALLOWED * (unknown + kept):
         raise UserError(
             f"{path}: expected part-of-speech tags of the Penn Treebank, got other ones of {unknown:,} of "
-            f"{unknown + kept:,} words: {tags_text(treebank.unknown, SHOWN_TAGS)}; --keep-punctuation reads "
-            "words of every tag"
+            f"{unknown + kept:,} words: {tags_text(treebank.unknown, SHOWN_TAGS)}; --drop-tags names the "
+            "tags of punctuation, and --keep-punctuation keeps the words of every tag"
         )
     if not sentences:
         raise UserError(f"{path}: expected words, got {len(trees):,} trees of punctuation and null elements")
@@ -130,14 +137,14 @@ def tags_text(tags: dict[str, int], limit: int | None = None) -> str:
 
 
 def read_trees(
-    text: str, name: str, keep_punctuation: bool = False, dropped: Counter[str] | None = None
+    text: str, name: str, drop_tags: Collection[str] | None = None, dropped: Counter[str] | None = None
 ) -> list[Sentence | None]:
     """Read the trees of one text.
 
     Args:
         text: trees in bracket format.
         name: name of the file, for error messages.
-        keep_punctuation: remove only null elements.
+        drop_tags: the same as for `read_treebank`.
         dropped: the numbers of removed words are added here, by tag.
     Returns:
         The sentences; None for a tree without words.
@@ -151,7 +158,7 @@ def read_trees(
         [('NP', 0, 1), ('S', 0, 2)]
     """
     dropped = Counter() if dropped is None else dropped
-    trees = list(_read(text.split("\n"), name, keep_punctuation, dropped))
+    trees = list(_read(text.split("\n"), name, drop_tags, dropped))
     if not trees:
         raise UserError(f"{name}: no trees in this file")
     return trees
@@ -181,7 +188,7 @@ class _Node:
 
 
 def _read(
-    lines: Iterable[str], name: str, keep_punctuation: bool, dropped: Counter[str]
+    lines: Iterable[str], name: str, drop_tags: Collection[str] | None, dropped: Counter[str]
 ) -> Iterator[Sentence | None]:
     nodes: list[_Node] = []
     words: list[str] = []
@@ -199,7 +206,7 @@ def _read(
                 raise UserError(f"{where}: ')' closes nothing")
             else:
                 node = nodes.pop()
-                part = _close(node, words, spans, where, keep_punctuation, dropped)
+                part = _close(node, words, spans, where, drop_tags, dropped)
                 if nodes:
                     nodes[-1].parts.append(part)
                 else:
@@ -224,7 +231,7 @@ def _close(
     words: list[str],
     spans: dict[LabeledSpan, None],
     where: str,
-    keep_punctuation: bool,
+    drop_tags: Collection[str] | None,
     dropped: Counter[str],
 ) -> Tree | None:
     """Make the tree of a closed bracket, None if it has no words; update `words`, `spans` and `dropped`."""
@@ -235,7 +242,7 @@ def _close(
             raise _without_tag(word, where)
         if label == NULL_ELEMENT:
             return None
-        if not keep_punctuation and label not in WORD_TAGS:
+        if label not in WORD_TAGS if drop_tags is None else label in drop_tags:
             dropped[label] += 1
             return None
         words.append(word)

@@ -116,15 +116,6 @@ def test_log_probabilities_of_words_add_up_to_the_loss(small_runs, evaluate, tmp
     assert [row["log_probabilities"] for row in in_columns] == [pytest.approx(row) for row in again * 3]
 
 
-def test_each_line_of_a_text_has_its_row_even_if_it_contains_ends(small_runs, evaluate, tmp_path):
-    checkpoint = small_runs["language_model"]
-    word = load_model(Path(checkpoint)).vocabulary.words[3]
-    text = tmp_path / "text.txt"
-    text.write_text(f"{word} <eos> {word}\n{word}")
-    _, rows = evaluate(MAIN["language_model"], "--checkpoint", checkpoint, "--text", text)
-    assert [row["words"] for row in rows] == [[word, "<eos>", word, "<eos>"], [word, "<eos>"]]
-
-
 def test_trees_of_sentences_add_up_to_the_scores(small_runs, evaluate, tmp_path):
     page = tmp_path / "page.html"
     results, rows = evaluate(parsing, "--checkpoint", small_runs["language_model"], "--output", page)

@@ -111,6 +111,32 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
     assert (directory / "parsing.html").exists()
 
 
+def test_a_treebank_of_other_tags(directory, tmp_path, capsys):
+    treebank = tmp_path / "zh.mrg"
+    treebank.write_text("(IP (NP (NR a) (NN b)) (VP (AD c) (VV d)) (PU .))")
+    options = ["--checkpoint", directory / "text.safetensors", "--output", tmp_path / "page.html"]
+    options += ["--json", tmp_path / "results.json", "--treebank", treebank]
+    assert main([*map(str, options), "--drop-tags", "PU", "PUX"]) == 0
+    output, error = capsys.readouterr()
+    assert "Words with the tags PU PUX and null elements are removed" in output
+    assert "Published" not in output
+    assert f"warning: --drop-tags PUX: no word of {treebank} has this tag" in error
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["groups"]["all"] == {
+        "sentences": 1,
+        "of_one_word": 0,
+        "words": 4,
+        "labels": {"NP": 1, "VP": 1, "IP": 1},
+    }
+    balanced = next(row for row in results["rows"] if row["name"] == "balanced")
+    assert balanced["all"]["label_recall"] == {"NP": 1.0, "VP": 1.0, "IP": 1.0}
+    (tmp_path / "trees.txt").write_text("((a b) (c d))\n")
+    score = ["score", tmp_path / "trees.txt", "--treebank", treebank, "--drop-tags"]
+    assert main([*map(str, score), "PU"]) == 0
+    assert "Words with the tags PU and" in capsys.readouterr().out
+    assert "--drop-tags" in fails(capsys, *options, "--keep-punctuation", "--drop-tags", "PU")
+
+
 def test_the_page_of_an_exported_model_stands_in_its_directory(directory, tmp_path, monkeypatch):
     load_model(directory / "text.safetensors").save_pretrained(tmp_path / "models" / "mine")
     options = ["--treebank", str(directory / "trees.mrg"), "--layer", "2"]
@@ -141,7 +167,7 @@ def test_a_model_of_drawn_sentences_needs_no_treebank(directory, capsys):
     output = capsys.readouterr().out
     assert "20 sentences of the generated test data" in output
     assert "100.00% of the words" in output
-    assert "0.477" not in output
+    assert "Published" not in output
 
 
 def test_parse_shows_distances_and_every_tree_and_draws(directory, tmp_path, capsys):
@@ -267,12 +293,13 @@ def test_trees_of_a_file_may_have_labels(directory, tmp_path):
     trees = ["((a b) (c (d e)))", "((a b) (c d))", "(a (b (c (d (e (f (g (h (i (j (k (l m))))))))))))"]
     words = [re.sub(r"(\w)", r"(X \1)", tree) for tree in trees]
     found = []
-    for text in (trees, [re.sub(r"\((?=\()", "(S ", tree) for tree in words]):
+    labeled = [re.sub(r"\((?=\()", "(S ", tree) for tree in words]
+    for text in (trees, labeled, [f"(ROOT {tree})" for tree in labeled]):  # one node more counts for nothing
         predicted.write_text("\n".join(text))
         options = ["--treebank", str(directory / "trees.mrg"), "--json", str(results)]
         assert main(["score", str(predicted), *options]) == 0
         found.append(json.loads(results.read_text())["rows"])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_trees_over_other_words_are_warned_of(tmp_path, capsys):

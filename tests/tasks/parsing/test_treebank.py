@@ -41,7 +41,7 @@ def test_null_elements_and_punctuation_go_and_unary_chains_keep_all_labels():
 
 
 def test_punctuation_and_currency_signs_can_stay_but_null_elements_never():
-    (sentence,) = read(TRACE, keep_punctuation=True)
+    (sentence,) = read(TRACE, drop_tags=())
     assert sentence.words == ["``", "It", "costs", "$", "3", "to", "slide", "''", "."]
     assert sentence.tree == (0, 1, (2, (3, 4), (5, 6)), 7, 8)
     assert ("NP", 3, 4) in sentence.labeled_spans
@@ -162,7 +162,7 @@ def test_text_files_are_read_where_there_are_no_others(tmp_path):
             "tags.mrg",
             b"(S (DT a) (NOUN b) (VERB c) (NOUN d) (. .))",
             "tags.mrg: expected part-of-speech tags of the Penn Treebank, got other ones of 3 of 4 words: "
-            "NOUN 2, VERB 1; --keep-punctuation",
+            "NOUN 2, VERB 1; --drop-tags",
         ),
         ("dots.mrg", b"(S (. .))", "dots.mrg: expected words, got 1 trees of punctuation and null elements"),
         ("binary.mrg", bytes(range(1, 128)), "binary.mrg"),
@@ -195,7 +195,7 @@ def test_dropped_words_are_counted_by_tag():
     assert dropped == {"HYPH": 2, ",": 1, "NFP": 1}
     assert list(Treebank([], 0, dropped).unknown.items()) == [("HYPH", 2), ("NFP", 1)]
     dropped.clear()
-    read_trees("(S (NN a) (HYPH -))", "a.mrg", keep_punctuation=True, dropped=dropped)
+    read_trees("(S (NN a) (HYPH -))", "a.mrg", drop_tags=(), dropped=dropped)
     assert not dropped
 
 
@@ -206,7 +206,25 @@ def test_a_treebank_of_other_tags_is_refused_unless_every_tag_is_read(tmp_path):
     (tmp_path / "de.mrg").write_text(GERMAN)
     with pytest.raises(UserError, match="other ones of 5 of 6 words: ART 1, ADJA 1, VVFIN 1, ADV 1"):
         read_treebank(tmp_path)
-    assert len(read_treebank(tmp_path, keep_punctuation=True).sentences[0].words) == 6
+    assert len(read_treebank(tmp_path, drop_tags=()).sentences[0].words) == 6
+
+
+def test_named_tags_are_dropped_and_all_others_kept(tmp_path):
+    (tmp_path / "de.mrg").write_text(GERMAN)
+    treebank = read_treebank(tmp_path, drop_tags=["$.", "ART"])
+    (sentence,) = treebank.sentences
+    assert sentence.words == ["alte", "Hund", "lief", "heute"]
+    assert sentence.labeled_spans == [("NP", 0, 1), ("S", 0, 3)]
+    assert treebank.dropped == {"ART": 1, "$.": 1}
+    assert not treebank.unknown
+
+
+def test_a_few_words_of_other_tags_are_no_reason_to_refuse_a_treebank(tmp_path):
+    (tmp_path / "a.mrg").write_text("(S " + "(NN a) " * 3 + "(HYPH -))")
+    assert len(read_treebank(tmp_path).sentences[0].words) == 3
+    (tmp_path / "b.mrg").write_text("(S (NN a) (HYPH -))")
+    with pytest.raises(UserError, match="other ones of 2 of 6 words: HYPH 2; --drop-tags names the tags"):
+        read_treebank(tmp_path)
 
 
 def test_a_byte_order_mark_is_skipped_and_every_suffix_read(tmp_path):
