@@ -19,7 +19,7 @@ from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import perplexity, word_losses
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig
+from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
 from tasks.runs.files import check_different_files, check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
@@ -42,7 +42,7 @@ class EvaluateConfig(PredictionsConfig):
 
 
 @dataclass
-class GenerateConfig:
+class GenerateConfig(ThreadsConfig):
     """Generate sentences: sample them word by word from a trained model."""
 
     checkpoint: Path = DEMO_CHECKPOINT
@@ -122,6 +122,7 @@ def run_generate(config: GenerateConfig) -> None:
         UserError: bad options or checkpoint.
     """
     config.check()
+    config.set_up()
     sentences = sample_sentences(
         load_model(config.checkpoint),
         config.seed,

@@ -35,7 +35,7 @@ from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig
+from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
 from tasks.runs.files import (
     check_different_files,
     check_writable_file,
@@ -46,7 +46,6 @@ from tasks.runs.options import check_at_least, check_unused
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
-from tasks.runs.threads import use_threads
 
 TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
@@ -111,7 +110,7 @@ class ParseConfig(SentenceConfig):
 
 
 @dataclass(kw_only=True)
-class TreesConfig(ModelConfig):
+class TreesConfig(ModelConfig, ThreadsConfig):
     """Parse a text: print the tree of each sentence in brackets, one per line."""
 
     text: Annotated[Path, tyro.conf.Positional]
@@ -123,8 +122,6 @@ class TreesConfig(ModelConfig):
     """The algorithm that decodes distances."""
     output: Path | None = None
     """Write the trees to this file; by default they are printed."""
-    threads: int | None = None
-    """CPU threads; by default PyTorch chooses. Use 1 if other programs keep the cores busy."""
 
     def check(self) -> None:
         super().check()
@@ -287,7 +284,7 @@ def run_trees(config: TreesConfig) -> None:
         UserError: bad options, checkpoint or text.
     """
     config.check()
-    use_threads(config.threads)
+    config.set_up()
     trained = load_with_distances(config.checkpoint)
     layers = layers_of(trained)
     (layer,) = _layers(layers[len(layers) // 2] if config.layer is None else config.layer, trained)

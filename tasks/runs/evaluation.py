@@ -1,4 +1,4 @@
-"""Options that all commands which evaluate a trained model share."""
+"""Options that commands which use a trained model share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,25 @@ from tasks.runs.threads import use_threads
 
 
 @dataclass
-class ResultsConfig:
-    """Threads and output file."""
+class ThreadsConfig:
+    """Threads."""
 
     threads: int | None = None
     """CPU threads; by default PyTorch chooses. Use 1 if other programs keep the cores busy."""
+
+    def set_up(self) -> None:
+        """Set the number of threads.
+
+        Raises:
+            UserError: there are fewer cores than threads.
+        """
+        use_threads(self.threads)
+
+
+@dataclass
+class ResultsConfig(ThreadsConfig):
+    """Threads and output file."""
+
     json: Path | None = None
     """Also write the results to this JSON file."""
 
@@ -29,7 +43,7 @@ class ResultsConfig:
                 same file.
         """
         check_different_files(self)
-        use_threads(self.threads)
+        super().set_up()
         check_writable_file("--json", self.json)
 
     def write(self, results: Any) -> None:

@@ -51,7 +51,11 @@ class ReadingConfig:
     """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
 
     def tokenizer(self, trained: Trained) -> Tokenizer:
-        """The tokenizer for a model."""
+        """Make the tokenizer for a model.
+
+        Args:
+            trained: the model.
+        """
         tokenization = None if self.tokenization == "auto" else self.tokenization
         return Tokenizer(trained.vocabulary, tokenization, self.final_period)
 
