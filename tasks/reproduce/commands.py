@@ -95,13 +95,14 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     """Format a table of the runs with their states and estimated remaining times."""
     estimator = Estimator(config.threads_of_a_run)
     left = [estimator.seconds_left(run) for run in runs]
-    rows = [[run.name, run.state().text, _hours(one)] for run, one in zip(runs, left, strict=True)]
-    known = sum(one for one in left if one is not None)
-    unknown = left.count(None)
-    rest = f", and {unknown} whose data are missing" if unknown else ""
+    rows = [[run.name, run.state().text, _hours(seconds)] for run, seconds in zip(runs, left, strict=True)]
+    known = [seconds for seconds in left if seconds is not None]
     jobs = "one after another" if config.jobs == 1 else f"{config.jobs} at a time"
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    total = f"{count}, about {_hours(known / config.jobs)} of training left, {jobs}{rest}"
+    total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    if known:
+        total += f", about {_hours(sum(known) / config.jobs)} of training left, {jobs}"
+    if len(known) < len(runs):
+        total += f"; {len(runs) - len(known)} not estimated, since their data are missing"
     return f"{plain(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 
