@@ -112,12 +112,12 @@ def compile_onlstm(hidden_size=1150, chunk_size=10, capability=90):
 def describe(kernel, capability):
     """What ptxas says of a kernel, and what stands in its machine code."""
     from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas
 
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as source:
         source.write(kernel.asm["ptx"])
         source.flush()
-        ptxas = knobs.nvidia.ptxas_blackwell if capability >= 100 else knobs.nvidia.ptxas
-        said = run(ptxas, "-v", f"--gpu-name=sm_{capability}a", source.name, "-o", "/dev/null").stderr
+        said = run(get_ptxas(capability), "-v", f"--gpu-name=sm_{capability}a", source.name, "-o", "/dev/null").stderr
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(kernel.asm["cubin"])
         binary.flush()
