@@ -69,9 +69,9 @@ def answer_text(answer: Answer) -> str:
         'answer: yes (probability 0.900; wrong, it is no)'
     """
     classes, probabilities, true = answer["classes"], answer["probabilities"], answer["true"]
-    given = probabilities.index(max(probabilities))
-    verdict = "" if true is None else "; right" if given == true else f"; wrong, it is {classes[true]}"
-    return f"answer: {classes[given]} (probability {fraction_text(probabilities[given], 3)}{verdict})"
+    predicted = probabilities.index(max(probabilities))
+    verdict = "" if true is None else "; right" if predicted == true else f"; wrong, it is {classes[true]}"
+    return f"answer: {classes[predicted]} (probability {fraction_text(probabilities[predicted], 3)}{verdict})"
 
 
 def summary_text(traces: Sequence[Trace]) -> str:

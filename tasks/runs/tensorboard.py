@@ -110,9 +110,11 @@ class TensorBoardLogger:
             row: a row of metrics.jsonl.
         """
         if self._writer is not None:
-            for part in ("train", "validation"):
-                values = {name: row[name] for name in row if name.startswith(f"{part}_")}
-                self._add(part, {name.removeprefix(f"{part}_"): x for name, x in values.items()}, row["step"])
+            for split in ("train", "validation"):
+                values = {name: row[name] for name in row if name.startswith(f"{split}_")}
+                self._add(
+                    split, {name.removeprefix(f"{split}_"): x for name, x in values.items()}, row["step"]
+                )
             self._add("epoch", {name: row[name] for name in ("learning_rate", "seconds")}, row["step"])
             self._writer.flush()
 
