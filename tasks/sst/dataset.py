@@ -110,7 +110,7 @@ class PhraseData(LabeledData):
         phrase = self.examples[index]
         if phrase.sentence not in self._nodes:
             tree = self.trees[phrase.sentence].tree
-            inner = {span: place for place, span in enumerate(spans(tree))}
+            inner = {span: i for i, span in enumerate(spans(tree))}
             self._nodes[phrase.sentence] = _SentenceNodes(tree_nodes(tree, range(len(inner) + 1)), inner)
         nodes, inner = self._nodes[phrase.sentence]
         size = phrase.last - phrase.first
