@@ -86,7 +86,7 @@ class LabeledData(Protocol):
     split: str = "test"
     """What results on this data are called: "test", or "validation" if the task has no test data."""
     labeled: bool = True
-    """Whether labels are known; that of a sentence that a user typed, for instance, is a dummy."""
+    """Whether labels are known; a sentence that a user typed, for instance, has a dummy label."""
 
     @property
     def sentence_lengths(self) -> Indices:

@@ -84,12 +84,12 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
 
 
 def _summaries_with(seed: int, first: Path, first_seed: int) -> Iterator[Path]:
-    """The summaries of several runs of which one has this seed.
+    """The summary files that include the run with this seed.
 
     Args:
         seed: seed of the run.
         first: directory of another run, whose name ends in its seed.
-        first_seed: this seed.
+        first_seed: the seed of that other run.
     """
     name = re.escape(first.name.removesuffix(str(first_seed)))
     for path in first.parent.glob("*-to-*.json"):

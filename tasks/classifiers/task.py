@@ -200,7 +200,7 @@ class ClassifierTask(Generic[Config]):
         return model
 
     def _try_out(self, model: Classifier, data: LabeledData) -> None:
-        """Do once what comes after training, so that a mistake in a task is found before."""
+        """Call once what is needed only after training, so that an error in a task shows before training."""
         key = model.metadata_key
         if key is not None and key not in model.metadata():
             raise ValueError(f"{type(model).__name__}.metadata() must have the key {key!r}, its metadata_key")

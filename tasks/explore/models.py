@@ -39,7 +39,7 @@ TASK_BY_KEY = {"expressions": "listops", "split": "logic", "phrases": "sst", "vo
 """The task of a checkpoint, by a key that only the metadata of this task have."""
 MAX_SLOTS = 100
 ATTEMPTS = 50
-"""Maximum number of attempts to generate an example of which the model knows every word."""
+"""Maximum number of attempts to generate an example without unknown words."""
 
 
 class Reading(NamedTuple):

@@ -39,8 +39,7 @@ def load_corpus(config: LanguageModelConfig, vocabulary: Vocabulary | None = Non
         config: configuration of the run.
         vocabulary: vocabulary of the corpus; by default the words of the training split.
     Raises:
-        UserError: a file is missing or empty, or has words that are not in the vocabulary, and that has no
-            `<unk>`.
+        UserError: a file is missing or empty, or has unknown words and the vocabulary has no `<unk>`.
     """
     if config.data_dir is not None:
         return read_corpus(config.data_dir, vocabulary, config.min_count)

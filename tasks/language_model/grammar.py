@@ -123,7 +123,7 @@ def _prepositional_phrase(rng: np.random.Generator, number: int, depth: int) -> 
 
 
 def _relative_clause(rng: np.random.Generator, number: int, depth: int) -> Node:
-    """A relative clause; the noun that it modifies, in this number, is its subject or object."""
+    """A relative clause. The noun that it modifies has this number, and is its subject or object."""
     if rng.random() < 0.5:
         return "SBAR", ["that", _verb_phrase(rng, number, depth)]
     other_number = int(rng.integers(2))

@@ -201,8 +201,8 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
 def unigram_losses(train: Tensor, text: Tensor, vocabulary_size: int) -> Tensor:
     """Compute the loss of every word of a text under the word frequencies of the training text.
 
-    What a model that ignores all context can reach. Each word of the vocabulary counts once more than it
-    occurs.
+    This is a baseline that ignores all context. Each word of the vocabulary counts once more than it occurs
+    (add-one smoothing).
 
     Args:
         train: word ids of the training text, (M,) int64.

@@ -93,7 +93,7 @@ class Parsed(NamedTuple):
 
 
 class _OpenOperator(NamedTuple):
-    """An operator whose bracket is still open: position, arguments, and the tree so far, in a list."""
+    """An operator whose bracket is still open: position, arguments, and a list with the tree so far."""
 
     position: int
     arguments: list[int]

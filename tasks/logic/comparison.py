@@ -147,7 +147,7 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
 
 
 def _test_data(summary: dict[str, Any], config: LogicConfig) -> tuple[Any, ...]:
-    """What a run tells of its test data: the number of pairs by operations and, if generated, the seed."""
+    """What identifies the test data of a run: numbers of pairs by operations and, if generated, the seed."""
     sizes = {count: size for count, (_, size) in summary["accuracy_by"]["operations"].items()}
     return sizes, config.seed if config.data_dir is None and config.generated else None
 

@@ -57,7 +57,7 @@ def generate(
     Args:
         count: number of pairs to draw; about half of them remain when duplicates are dropped.
         seed: not negative.
-        stream: any word, for other pairs than those of the same seed without it.
+        stream: any word; the same seed with another word, or with none, gives other pairs.
     Returns:
         Training and test pairs by number of operations, 0 to 12.
     Raises:

@@ -24,7 +24,7 @@ class TagsConfig:
     tags that are not word tags of the Penn Treebank are removed."""
 
     def read_treebank(self, path: Path) -> Treebank:
-        """Read a treebank; warn of tags that it does not have.
+        """Read a treebank; warn of tags in `drop_tags` that it does not have.
 
         Args:
             path: the treebank.

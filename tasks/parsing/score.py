@@ -109,7 +109,7 @@ class _TreeLine(NamedTuple):
 
 
 def _read_trees(path: Path) -> list[_TreeLine]:
-    """Read the trees of a file; if one of them has labels, all have."""
+    """Read the trees of a file, which all have labels or all have none."""
     try:
         return _parse_lines(path, labels=None)
     except UserError as error:

@@ -98,7 +98,7 @@ def _line(trace: Trace) -> str:
     count = len(trace["tokens"])
     facts = [f"{count:,} token" + "s" * (count != 1)]
     if "memory" in trace:
-        # Slot 0 holds what found all slots taken.
+        # Slot 0 stands for a subtree for which no slot was left.
         slots = {slot for step in trace["memory"]["steps"] for _, slot in step["stack"] if slot}
         facts.append(f"{len(slots)} of {trace['memory']['num_slots']} slots in use")
     if "layers" in trace:

@@ -63,7 +63,7 @@ class Estimator:
 
     @functools.cached_property
     def _can_time(self) -> bool:
-        """Whether the threads could be set. When first asked, this also says what takes the time."""
+        """Whether the number of threads could be set. The first access prints what takes some time."""
         print("timing a few training steps of each configuration", file=sys.stderr, flush=True)
         try:
             use_threads(self.threads)

@@ -56,7 +56,7 @@ class Results:
         name: name on the command line.
         table: its layout.
         preset: preset of the runs.
-        columns: those of this call.
+        columns: the selected columns.
         lines: its rows.
         runs: all runs of this call.
     """

@@ -110,7 +110,7 @@ def _is_done(trainer: Trainer) -> bool:
 
 
 def _check_limits(trainer: Trainer, done: bool) -> None:
-    """Raise a UserError if an option was changed that has no effect on what the run has already done."""
+    """Raise a UserError if a changed option can no longer have an effect: the run has gone too far."""
     run, config, progress = trainer.run, trainer.config, trainer.progress
     for name, saved, current in changed_options(run, config) if done else ():
         raise UserError(
@@ -123,7 +123,7 @@ def _check_limits(trainer: Trainer, done: bool) -> None:
 
 
 def _check_model_options(trainer: Trainer) -> None:
-    """Raise a UserError if an option was changed that the state of the saved run decides."""
+    """Raise a UserError if a changed option contradicts the saved weights or optimizer state."""
     run, config = trainer.run, trainer.config
     for name, saved, current in changed_options(run, config):
         if name in config.architecture:

@@ -93,7 +93,7 @@ def check_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
 def warn_of_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
     """Warn on standard error if an option that has no effect is given.
 
-    A script may give the same options to models of which only some have them.
+    This is not an error: a script may give the same options to several models that do not all use them.
 
     Args:
         options, default, unused: as for `check_unused`.
@@ -119,13 +119,13 @@ def check_text(text: str, where: str) -> None:
 
 
 def argument_error(error: ValueError, options: Any) -> UserError:
-    """Convert a layer's error about an argument that is an option, too.
+    """Convert the error of a layer about an argument that is also a command-line option.
 
     Args:
         error: its message may begin with the name of the argument.
         options: a dataclass.
     Returns:
-        The error, in which the argument is spelled as the option.
+        The error; it names the option in place of the argument.
     """
     name, _, message = str(error).partition(" ")
     return UserError(f"{flag(name)} {message}" if hasattr(options, name) else str(error))

@@ -49,7 +49,7 @@ class Progress:
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
 
     def nothing_left(self, config: TrainingConfig) -> bool:
-        """Whether no epoch is unfinished, and the options allow no further epoch.
+        """Whether the last epoch is complete, and the options allow no further one.
 
         Args:
             config: the current configuration.

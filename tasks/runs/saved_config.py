@@ -1,4 +1,4 @@
-"""The configuration of a run as JSON: convert, check, and compare with today's options."""
+"""The configuration of a run as JSON: convert, check, and compare with the current options."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ class TensorBoardLogger:
         self._sums, self._examples = sums.clone(), examples
 
     def add_step(self, step: int, sums: Tensor, examples: int, learning_rate: float) -> None:
-        """Log the mean metrics since the last point, every `every` steps; others do not wait for the GPU.
+        """Log the mean metrics since the last logged step; other steps do not wait for the GPU.
 
-        The first point after `begin_epoch` is the mean since then.
+        Every `every`-th step is logged. The first one after `begin_epoch` has the mean since then.
 
         Args:
             step: training steps since the beginning of the run.

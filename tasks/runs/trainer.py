@@ -134,7 +134,7 @@ class Trainer:
             saved = remainder["batches"].get(name, value)
             if self.progress.step_in_epoch and value != saved:
                 raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
-        # Version 0.2.0 saved only what is before the hyphen.
+        # Version 0.2.0 saved only the part before the hyphen.
         if remainder.get("data", self.fingerprint) not in (
             self.fingerprint,
             self.fingerprint.partition("-")[0],
@@ -193,7 +193,7 @@ class Trainer:
     def update_best(self) -> None:
         """Save the options of this call with the best weights.
 
-        A resumed run may have others than when the weights were saved, such as the number of slots in the
+        In a resumed run they may differ from those saved earlier, for example in the number of slots in the
         test.
         """
         weights, saved = read_checkpoint(self.run.best)
@@ -379,7 +379,7 @@ _INTERRUPTED, _OUT_OF_TIME = 2, 1
 
 
 def _digests(metadata: dict[str, Any], leave_out: Collection[str]) -> dict[str, str]:
-    """Hashes of what a checkpoint says of the model beyond its options, such as the vocabulary."""
+    """Hashes of the metadata that are not options, such as the vocabulary."""
     return {
         name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
         for name, value in metadata.items()

@@ -264,7 +264,7 @@ def _notes(
 
 
 def _tokenization_notes(tokenizers: Mapping[str, Tokenizer]) -> list[str]:
-    """A sentence for each way in which models read sentences."""
+    """Describe each tokenization that is used, in one sentence."""
     models: dict[str, list[str]] = {}
     for name, tokenizer in tokenizers.items():
         models.setdefault(tokenizer.description, []).append(name)
