@@ -139,14 +139,14 @@ def run_stats(config: StatsConfig) -> None:
     print(f"{len(splits.train):,} for training and {len(splits.validation):,} for validation")
     kept_operations = Counter(pair.operations for pair in [*splits.train, *splits.validation])
     print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'left out of it':>14}")
-    for number in range(MAX_OPERATIONS + 1):
-        excluded = "" if splits.excluded is None else f"{len(splits.excluded[number]):,}"
-        print(f"{number:>10}  {kept_operations[number]:>9,}  {len(splits.tests[number]):>9,}  {excluded:>14}")
+    for count in range(MAX_OPERATIONS + 1):
+        excluded = "" if splits.excluded is None else f"{len(splits.excluded[count]):,}"
+        print(f"{count:>10}  {kept_operations[count]:>9,}  {len(splits.tests[count]):>9,}  {excluded:>14}")
     kept_labels = Counter(pair.label for pair in [*splits.train, *splits.validation])
     test_labels = Counter(pair.label for group in splits.tests for pair in group)
     print(f"\n{'relation':>21}  {'kept':>9}  {'test':>9}")
-    for number, sign in enumerate(RELATIONS):
-        print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept_labels[number]:>9,}  {test_labels[number]:>9,}")
+    for label, sign in enumerate(RELATIONS):
+        print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept_labels[label]:>9,}  {test_labels[label]:>9,}")
     _print_baseline(run, Dataset([pair for group in splits.tests for pair in group]))
     if size != OFFICIAL_SIZES[config.split]:
         official = f"{OFFICIAL_SIZES[config.split]:,}"

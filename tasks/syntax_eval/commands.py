@@ -183,9 +183,10 @@ def run_score(config: ScoreConfig) -> None:
         encoded = trained.vocabulary.encode(words, f"sentence {number}")
         log_probabilities = word_log_probabilities(trained.model, encoded, trained.vocabulary.end).tolist()
         labels = [word if word in trained.vocabulary else f"{word} ({UNKNOWN})" for word in words]
-        labels, log_probabilities = (
-            ([*labels, "<eos>"], log_probabilities) if config.end else (labels, log_probabilities[:-1])
-        )
+        if config.end:
+            labels.append("<eos>")
+        else:
+            log_probabilities.pop()
         print(f"{sum(log_probabilities):10.4f}  {' '.join(words)}")
         for word, value in zip(labels, log_probabilities, strict=True):
             print(f"{value:10.4f}    {word}")
