@@ -9,7 +9,7 @@ import tasks
 
 def main() -> None:
     """Print every task with the first line of its docstring."""
-    packages = [f"tasks.{found.name}" for found in pkgutil.iter_modules(tasks.__path__) if found.ispkg]
+    packages = [f"tasks.{module.name}" for module in pkgutil.iter_modules(tasks.__path__) if module.ispkg]
     runnable = [name for name in packages if find_spec(f"{name}.__main__") is not None]
     width = max(map(len, runnable))
     print("usage: python -m TASK [VERB] [OPTIONS]; python -m TASK --help shows verbs, options and examples\n")

@@ -173,11 +173,11 @@ def run_classifier_models(config: ClassifierModelsConfig) -> None:
         name: _contender(config, name, data, chosen) for name in config.models
     }
     times = interleave(contenders, len(chosen), repeats=config.repeats, device=config.device)
-    epoch = len(lengths) / config.batch_size / config.batches  # batches per epoch / timed batches
+    epoch_factor = len(lengths) / config.batch_size / config.batches  # batches per epoch / timed batches
     details = {
         name: {
             "parameters": sum(parameter.numel() for parameter in contender.module.parameters()),
-            "epoch_s": sum(times[name].train) * epoch / 1000,
+            "epoch_s": sum(times[name].train) * epoch_factor / 1000,
         }
         for name, contender in contenders.items()
     }
@@ -196,11 +196,11 @@ def _contender(
     config: ClassifierModelsConfig, name: ModelName, data: LabeledData, batches: Sequence[Indices]
 ) -> ModuleContender[Any]:
     """A model, trained as in the task."""
-    of_model = config.model_config(name)
+    model_config = config.model_config(name)
     torch.manual_seed(config.seed)
-    model = config.build(of_model, data).to(config.device)
+    model = config.build(model_config, data).to(config.device)
 
-    def answer(batch: Any) -> Prediction:
+    def predict(batch: Any) -> Prediction:
         with torch.autocast(config.device.split(":")[0], torch.bfloat16, config.precision == "bf16-mixed"):
             prediction: Prediction = model(batch)
         return prediction._replace(logits=prediction.logits.float())
@@ -208,8 +208,8 @@ def _contender(
     return as_in_training(
         model,
         [to_device(data.batch(indices), config.device) for indices in batches],
-        losses=lambda batch: compute_losses(answer(batch), batch.labels),
-        forward=lambda batch: answer(batch).logits,
-        optimizer=PlateauAdam(model, of_model).optimizer,
-        gradient_clip=of_model.gradient_clip,
+        losses=lambda batch: compute_losses(predict(batch), batch.labels),
+        forward=lambda batch: predict(batch).logits,
+        optimizer=PlateauAdam(model, model_config).optimizer,
+        gradient_clip=model_config.gradient_clip,
     )

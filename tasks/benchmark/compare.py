@@ -94,10 +94,12 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
         workload.left_padded,
     )
     longest = workload.batches[-1]
-    every = balanced_checkpoints(len(longest.tokens)) if workload.checkpoints else None
+    recompute_every = balanced_checkpoints(len(longest.tokens)) if workload.checkpoints else None
     batches = build_batches(setup, workload.batches)
     difference = _released_difference(setup, batches[-1])
-    entries, contenders, skipped = _build_all(setup, entries_of(config.released_code, every), batches)
+    entries, contenders, skipped = _build_all(
+        setup, entries_of(config.released_code, recompute_every), batches
+    )
     times = interleave(contenders, len(batches), repeats=config.repeats, device=config.device)
     threads = torch.get_num_threads()
     details = {
@@ -119,8 +121,8 @@ def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
         "checkpoint": None if config.checkpoint is None else str(config.checkpoint),
         "sizes": workload.sizes._asdict(),
         "batches": [_describe_batch(workload, floor, index) for index in range(len(batches))],
-        "active_fraction_train": _fraction(floor.train_counts),
-        "active_fraction_infer": _fraction(floor.infer_counts),
+        "active_fraction_train": _active_fraction(floor.train_counts),
+        "active_fraction_infer": _active_fraction(floor.infer_counts),
         "released_difference": difference,
         "skipped": skipped,
         **reference_ratios(figures, next(entry.name for entry in entries if entry.backend is not None)),
@@ -178,7 +180,7 @@ def _describe_batch(workload: Workload, floor: Floor, index: int) -> dict[str, A
     }
 
 
-def _fraction(counts: Sequence[Counts]) -> float:
+def _active_fraction(counts: Sequence[Counts]) -> float:
     """The fraction of (token, slot) pairs that are active."""
     return sum(batch.active for batch in counts) / sum(batch.pairs for batch in counts)
 

@@ -108,9 +108,9 @@ def as_in_training(
     """
 
     def loss(batch: Batch) -> Tensor:
-        found = losses(batch)
-        mean = found.loss.mean()
-        return mean if found.penalty is None else mean + found.penalty
+        batch_losses = losses(batch)
+        mean = batch_losses.loss.mean()
+        return mean if batch_losses.penalty is None else mean + batch_losses.penalty
 
     def finish() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), gradient_clip)

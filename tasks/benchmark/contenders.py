@@ -94,7 +94,7 @@ def trained_sizes(checkpoint: Path) -> Sizes:
     Raises:
         UserError: the file does not exist, is not a ListOps checkpoint, or is not a model with slots.
     """
-    table, layer = _load(checkpoint)
+    table, layer = _load_trained(checkpoint)
     options = {name: getattr(layer, name) for name in Sizes._fields if name != "vocabulary"}
     return Sizes(**options, vocabulary=len(table) - 1)
 
@@ -109,7 +109,7 @@ def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
     if setup.checkpoint is None:
         table = random_embeddings(setup.sizes, setup.seed, setup.device)
     else:
-        table = _load(setup.checkpoint)[0].to(setup.device)
+        table = _load_trained(setup.checkpoint)[0].to(setup.device)
     return [embed(batch, table, setup.sizes, setup.seed) for batch in batches]
 
 
@@ -126,7 +126,7 @@ def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None
     torch.manual_seed(setup.seed)
     layer = OrderedMemory(**options, backend=backend, recompute_every=recompute_every)
     if setup.checkpoint is not None:
-        layer.load_state_dict(_load(setup.checkpoint)[1].state_dict())
+        layer.load_state_dict(_load_trained(setup.checkpoint)[1].state_dict())
     return layer.to(setup.device)
 
 
@@ -150,11 +150,11 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
         return batch_contender(lstm, batches, lambda batch: _lstm_summaries(lstm, batch))
     if entry.name == RELEASED:
         assert setup.released_code is not None
-        left = setup.left_padded
+        left_padded = setup.left_padded
         module = build_released(setup.released_code, setup.sizes, build_layer(setup))
-        arranged = [pad_left(batch) for batch in batches] if left else batches
+        arranged = [pad_left(batch) for batch in batches] if left_padded else batches
         return batch_contender(
-            module, arranged, lambda batch: module(batch.inputs, batch.mask, output_last=left)
+            module, arranged, lambda batch: module(batch.inputs, batch.mask, output_last=left_padded)
         )
     assert entry.backend is not None
     if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
@@ -163,8 +163,8 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
 
     def summaries(batch: Batch) -> Tensor:
         with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=entry.bfloat16):
-            found: Tensor = layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
-        return found
+            result: Tensor = layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
+        return result
 
     # A backend that cannot run raises an error in its first call, in training or evaluation mode.
     probe = batch_contender(layer, [_first_token(batches[0])], summaries)
@@ -206,7 +206,7 @@ def _first_token(batch: Batch) -> Batch:
     )
 
 
-def _load(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
+def _load_trained(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
     """Embeddings and layer of a trained model."""
     model = ListOpsModel.from_pretrained(checkpoint)
     if not isinstance(model.encoder, OrderedMemory):

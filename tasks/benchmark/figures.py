@@ -28,9 +28,9 @@ def contender_figures(
         JSON values by name: for each of `KINDS` `_ms`, `_ms_per_batch` and `_{unit}_per_s`, then the details.
     """
     figures: dict[str, dict[str, Any]] = {}
-    for name, of in times.items():
+    for name, contender_times in times.items():
         values = figures[name] = dict((details or {}).get(name, {}))
-        for kind, batches in of._asdict().items():
+        for kind, batches in contender_times._asdict().items():
             values[f"{kind}_ms"] = sum(batches)
             values[f"{kind}_ms_per_batch"] = batches
             values[f"{kind}_{unit}_per_s"] = count / sum(batches) * 1000
@@ -82,18 +82,18 @@ def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
 
 
 def _table(contenders: Contenders, kind: str, title: str, unit: str, lstm: str) -> str:
-    contenders = {name: of for name, of in contenders.items() if f"{kind}_ms" in of}
+    contenders = {name: figures for name, figures in contenders.items() if f"{kind}_ms" in figures}
     columns: dict[str, list[str]] = {
-        "ms": [number(of[f"{kind}_ms"]) for of in contenders.values()],
-        f"{unit}/s": [number(of[f"{kind}_{unit}_per_s"], 0) for of in contenders.values()],
+        "ms": [number(figures[f"{kind}_ms"]) for figures in contenders.values()],
+        f"{unit}/s": [number(figures[f"{kind}_{unit}_per_s"], 0) for figures in contenders.values()],
         "× floor": [number(ratio(contenders, kind, name, FLOOR), 2) for name in contenders],
         "× bf16 floor": [number(ratio(contenders, kind, name, FLOOR_BF16), 2) for name in contenders],
         "× LSTM": [number(ratio(contenders, kind, name, lstm), 2) for name in contenders],
         "speedup": [number(ratio(contenders, kind, RELEASED, name), 2) for name in contenders],
     }
     if kind == "train":
-        columns["peak MiB"] = [number(of.get("peak_mib"), 0) for of in contenders.values()]
-        columns["epoch s"] = [number(of.get("epoch_s"), 1) for of in contenders.values()]
-        columns["parameters"] = [number(of.get("parameters"), 0) for of in contenders.values()]
+        columns["peak MiB"] = [number(figures.get("peak_mib"), 0) for figures in contenders.values()]
+        columns["epoch s"] = [number(figures.get("epoch_s"), 1) for figures in contenders.values()]
+        columns["parameters"] = [number(figures.get("parameters"), 0) for figures in contenders.values()]
     filled = {header: cells for header, cells in columns.items() if set(cells) != {number(None)}}
     return table([title, *filled], list(zip(contenders, *filled.values(), strict=True)))

@@ -61,18 +61,20 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
     text = TextBatch(tokens, targets, first=True)
     contenders: dict[str, Contender] = {}
     for name, model in (("ON-LSTM", "onlstm"), (LSTM, "lstm")):
-        chosen: Any = model
-        of_model = replace(options, model=chosen)
-        network = build_model(of_model, config.vocabulary).to(config.device)
-        contenders[name] = _step(network, of_model, text)
+        model_name: Any = model
+        model_options = replace(options, model=model_name)
+        network = build_model(model_options, config.vocabulary).to(config.device)
+        contenders[name] = _training_contender(network, model_options, text)
     contenders["of both: output layer, loss"] = _output_layer(
         options.embedding_size, config.vocabulary, targets, config.device
     )
     contenders[OPTIMIZER] = _Optimizer(network, options)
     times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
     figures = contender_figures(times, "tokens", tokens.numel())
-    of_training = {name: value for name, value in figures[OPTIMIZER].items() if not name.startswith("infer")}
-    figures[OPTIMIZER] = of_training  # an evaluation has no such step
+    training_figures = {
+        name: value for name, value in figures[OPTIMIZER].items() if not name.startswith("infer")
+    }
+    figures[OPTIMIZER] = training_figures  # an evaluation has no such step
     machine = describe(config)
     sizes = f"{options.embedding_size} → {options.hidden_size}, {options.num_layers} layers"
     print(f"language model: {sizes}, {config.vocabulary:,} words, T={shape[0]} B={shape[1]}")
@@ -81,7 +83,7 @@ def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
     config.write({**machine, "preset": config.preset, "contenders": figures})
 
 
-def _step(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:
+def _training_contender(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:
     """A training step as in the task."""
     losses = partial(LanguageModeling(config, text.tokens, text.tokens).losses, model)
     optimizer = AveragedSGD(model, config).optimizer

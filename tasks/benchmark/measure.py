@@ -65,10 +65,10 @@ def interleave(
 def _clock(run: Callable[[], None], device: str) -> float:
     """Time a call in milliseconds."""
     _wait(device)
-    started = time.perf_counter()
+    start = time.perf_counter()
     run()
     _wait(device)
-    return (time.perf_counter() - started) * 1000
+    return (time.perf_counter() - start) * 1000
 
 
 def _wait(device: str) -> None:

@@ -49,16 +49,16 @@ def _measure(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> flo
     if torch.device(setup.device).type == "cuda":
         torch.cuda.synchronize(setup.device)
         torch.cuda.reset_peak_memory_stats(setup.device)
-        before = torch.cuda.memory_allocated(setup.device)
+        baseline = torch.cuda.memory_allocated(setup.device)
         step()
         torch.cuda.synchronize(setup.device)
-        return (torch.cuda.max_memory_allocated(setup.device) - before) / MIB
-    before = _start_of_peak()
+        return (torch.cuda.max_memory_allocated(setup.device) - baseline) / MIB
+    baseline = _reset_peak()
     step()
-    return (_peak() - before) / MIB
+    return (_peak() - baseline) / MIB
 
 
-def _start_of_peak() -> int:
+def _reset_peak() -> int:
     """Reset the peak, where the system allows it, and return it in bytes."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")

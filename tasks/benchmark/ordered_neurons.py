@@ -95,16 +95,16 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     skipped: dict[str, str] = {}
     bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()
     for name in BACKENDS:
-        own = copy.deepcopy(layer)
-        own.backend = name
+        backend_layer = copy.deepcopy(layer)
+        backend_layer.backend = name
         try:
-            own(x[:1])
+            backend_layer(x[:1])
         except BackendError as error:
             skipped[name] = str(error)
             continue
-        contenders[name] = _contender(own, batches)
+        contenders[name] = _contender(backend_layer, batches)
         if bfloat16 and name == "native":
-            contenders["native, bfloat16"] = _contender(copy.deepcopy(own), batches, bfloat16=True)
+            contenders["native, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
     ours = next(iter(contenders))
     lstm = nn.LSTM(size.F, size.H, device=config.device)
     contenders[LSTM] = _contender(lstm, batches)
@@ -244,11 +244,11 @@ def largest_difference(released: nn.Module, layer: ONLSTM, x: Tensor) -> float:
     Raises:
         UserError: it exceeds the tolerance.
     """
-    few = x[:5, :2].double()
+    small_batch = x[:5, :2].double()
     theirs, ours = copy.deepcopy(released).double().eval(), copy.deepcopy(layer).double().eval()
     ours.backend = "reference"
     with torch.no_grad():
-        difference = float((_run_released(theirs, few) - ours(few)[0]).abs().max())
+        difference = float((_run_released(theirs, small_batch) - ours(small_batch)[0]).abs().max())
     check_difference(difference)
     return difference
 

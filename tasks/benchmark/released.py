@@ -48,14 +48,14 @@ def execute(directory: Path, file: str, repository: str) -> ModuleType:
             f"--released-code {directory}: contains no {file}; expected a checkout of {repository}"
         )
     module = ModuleType(f"_released_{path.stem}")
-    before = set(sys.modules)
+    modules_before = set(sys.modules)
     sys.path.insert(0, str(directory.resolve()))
     try:
         with _reporting_errors(path):
             exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     finally:
         sys.path.pop(0)
-        for name in set(sys.modules) - before:
+        for name in set(sys.modules) - modules_before:
             origin = getattr(sys.modules[name], "__file__", None)
             if origin and Path(origin).is_relative_to(directory.resolve()):
                 del sys.modules[name]
@@ -172,12 +172,12 @@ def released_weights(layer: OrderedMemory) -> dict[str, Tensor]:
         theirs[f"cell.input_t.4.{kind}"] = torch.cat(
             [gate_of_candidate, gate_of_memory, gate_of_update, update]
         )
-        for name, our_name in _SAME.items():
+        for name, our_name in _OUR_NAMES.items():
             theirs[f"{name}.{kind}"] = ours[f"{our_name}.{kind}"]
     return {f"OM_forward.{name}": tensor for name, tensor in theirs.items()}
 
 
-_SAME = {
+_OUR_NAMES = {
     "activation": "norm",
     "cell.activation": "norm",
     "input_projection.0": "projection",

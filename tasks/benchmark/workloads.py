@@ -88,8 +88,8 @@ def build_workload(
     Returns:
         The workload.
     """
-    drawn = _BATCHES[name](batches, seed, min(max_length, 12) if quick else max_length, quick)
-    return _empty(name, quick)._replace(batches=drawn)
+    token_batches = _BATCHES[name](batches, seed, min(max_length, 12) if quick else max_length, quick)
+    return _empty(name, quick)._replace(batches=token_batches)
 
 
 def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) -> Workload:
@@ -173,7 +173,7 @@ def _argument_sizes(rng: np.random.Generator, room: int, depth: int) -> list[int
         return [1] * room
     cuts = np.sort(rng.choice(np.arange(1, room), size=count - 1, replace=False))
     sizes = np.diff([0, *cuts, room]).tolist()
-    return [part for size in sizes for part in ([1, 1] if size == 2 else [size])]
+    return [argument_size for size in sizes for argument_size in ([1, 1] if size == 2 else [size])]
 
 
 def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
@@ -219,7 +219,7 @@ def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: in
     if len(epoch) < count:
         raise UserError(f"--batches {count}: there are only {len(epoch)} batches of {batch_size}")
     epoch.sort(key=lambda batch: max(lengths[i] for i in batch))
-    return [epoch[int((part + 0.5) / count * len(epoch))] for part in range(count)]
+    return [epoch[int((i + 0.5) / count * len(epoch))] for i in range(count)]
 
 
 def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> list[TokenBatch]:
@@ -238,16 +238,16 @@ def _listops(batches: int, seed: int, max_length: int, quick: bool) -> list[Toke
 
 def _logic(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
     """Pairs of clauses; the larger has up to 6 operators as in training, mostly 4 to 6."""
-    pairs, most = (4, 2) if quick else (128, 6)
+    batch_size, max_operators = (4, 2) if quick else (128, 6)
     rng = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(pairs * 50):
-        larger = most - min(int(rng.geometric(0.4)) - 1, most)
+    pairs = []
+    for _ in range(batch_size * 50):
+        larger = max_operators - min(int(rng.geometric(0.4)) - 1, max_operators)
         smaller = int(rng.integers(larger + 1))
-        drawn.append((logic_clause(rng, larger), logic_clause(rng, smaller)))
-    longest = [max(len(first), len(second)) for first, second in drawn]
-    chosen = spread_batches(longest, pairs, batches, seed)
-    return [pad([drawn[i][side] for side in range(2) for i in batch]) for batch in chosen]
+        pairs.append((logic_clause(rng, larger), logic_clause(rng, smaller)))
+    longest = [max(len(first), len(second)) for first, second in pairs]
+    chosen = spread_batches(longest, batch_size, batches, seed)
+    return [pad([pairs[i][side] for side in range(2) for i in batch]) for batch in chosen]
 
 
 def _sst(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
@@ -262,8 +262,8 @@ def _sst(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBat
 def _long(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
     """One batch of the longest of many ListOps expressions of at most 1,000 tokens."""
     batch_size, count, length = (2, 20, 30) if quick else (8, 400, 1000)
-    drawn = generate(count, seed=seed, min_length=length * 9 // 10, max_length=length)
-    return [pad(sorted((list(expression.tokens) for expression in drawn), key=len)[-batch_size:])]
+    expressions = generate(count, seed=seed, min_length=length * 9 // 10, max_length=length)
+    return [pad(sorted((list(expression.tokens) for expression in expressions), key=len)[-batch_size:])]
 
 
 _BATCHES: dict[str, Callable[[int, int, int, bool], list[TokenBatch]]] = {

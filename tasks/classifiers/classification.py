@@ -26,14 +26,14 @@ TOKENS_PER_BATCH = 25_600
 """Maximum number of tokens in an evaluation batch, padding included."""
 
 
-INPUTS_AT_ONCE = 1024
-"""Number of examples in a batch that is not for a model."""
+DIGEST_BATCH_SIZE = 1024
+"""Number of examples in a batch that is only hashed, not read by a model."""
 
 
 class Prediction(NamedTuple):
     """The output of a model for a batch of B examples with k sentences each.
 
-    Sentences are ordered by their place in the example: the first sentences of all examples, then the second.
+    The k B sentences are ordered: the first sentences of all examples, then the second ones, and so on.
 
     Args:
         logits: logits of the C classes, (B, C).
@@ -86,7 +86,7 @@ class LabeledData(Protocol):
     split: str = "test"
     """What results on this data are called: "test", or "validation" if the task has no test data."""
     labeled: bool = True
-    """Whether labels are known; that of a sentence that a user typed, for instance, is a dummy."""
+    """Whether labels are known; a sentence that a user typed, for instance, has a dummy label."""
 
     @property
     def sentence_lengths(self) -> Indices:
@@ -163,9 +163,11 @@ class Classification:
         self.config, self.train, self.validation = config, train, validation
 
     def fingerprint(self) -> str:
-        parts = (self.train, self.validation)
-        sizes = digest(*(array for part in parts for array in (part.labels, part.sentence_lengths)))
-        return f"{sizes}-{_digest_of_inputs(parts)}"
+        datasets = (self.train, self.validation)
+        sizes = digest(
+            *(array for dataset in datasets for array in (dataset.labels, dataset.sentence_lengths))
+        )
+        return f"{sizes}-{_digest_of_inputs(datasets)}"
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
         return bucketed_batches(
@@ -181,9 +183,9 @@ class Classification:
         return self.train.batch(indices)
 
     def shard(self, batch: Indices, rank: int, world_size: int) -> Shard:
-        part = batch[rank::world_size]
-        has_examples = len(part) > 0  # the last batch may be smaller than the number of processes
-        return Shard(self.training_batch(part if has_examples else batch[:1]), len(batch), has_examples)
+        indices = batch[rank::world_size]
+        has_examples = len(indices) > 0  # the last batch may be smaller than the number of processes
+        return Shard(self.training_batch(indices if has_examples else batch[:1]), len(batch), has_examples)
 
     def validation_batches(self, world_size: int) -> Iterator[Any]:
         batches = _evaluation_indices(self.validation, self.config.evaluation_batch_size)
@@ -242,25 +244,25 @@ def _evaluation_indices(dataset: LabeledData, batch_size: int) -> list[Indices]:
     return evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH)
 
 
-def _digest_of_inputs(parts: Iterable[LabeledData]) -> str:
+def _digest_of_inputs(datasets: Iterable[LabeledData]) -> str:
     """A SHA-256 digest of what models read: the tensors and lists of all batches, but not the true trees."""
-    found = hashlib.sha256()
-    for part in parts:
-        for start in range(0, len(part.labels), INPUTS_AT_ONCE):
-            for field in part.batch(np.arange(start, min(start + INPUTS_AT_ONCE, len(part.labels)))):
+    sha256 = hashlib.sha256()
+    for dataset in datasets:
+        for start in range(0, len(dataset.labels), DIGEST_BATCH_SIZE):
+            for field in dataset.batch(np.arange(start, min(start + DIGEST_BATCH_SIZE, len(dataset.labels)))):
                 if not isinstance(field, TreeBatch):
-                    _update_hash(found, field)
-    return found.hexdigest()
+                    _update_hash(sha256, field)
+    return sha256.hexdigest()
 
 
-def _update_hash(found: Any, field: Any) -> None:
+def _update_hash(sha256: Any, field: Any) -> None:
     """Add tensors, arrays and JSON values, also within lists and tuples, to a hash."""
     if isinstance(field, Tensor):
-        found.update(field.flatten().view(torch.uint8).numpy().tobytes())
+        sha256.update(field.flatten().view(torch.uint8).numpy().tobytes())
     elif isinstance(field, np.ndarray):
-        found.update(field.tobytes())
-    elif isinstance(field, list | tuple) and any(isinstance(one, Tensor | np.ndarray) for one in field):
-        for one in field:
-            _update_hash(found, one)
+        sha256.update(field.tobytes())
+    elif isinstance(field, list | tuple) and any(isinstance(item, Tensor | np.ndarray) for item in field):
+        for item in field:
+            _update_hash(sha256, item)
     elif field is not None:
-        found.update(json.dumps(field).encode())
+        sha256.update(json.dumps(field).encode())

@@ -48,7 +48,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
     config_class: type[EncoderConfig]
     """The class of its training configuration."""
     metadata_key: str | None = None
-    """What `build` needs beside the configuration, a key of `metadata`; None if it needs nothing else."""
+    """Key in `metadata` of what `build` needs besides the configuration; None if it needs nothing else."""
     classes: tuple[str, ...]
     """Names of the classes, in the order of the labels."""
 

@@ -199,7 +199,7 @@ def print_answer(
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
             )
-    model = _load_for(task, config, data)
+    model = _load_model(task, config, data)
     prediction = predict_example(model, data, 0, config.num_slots or model.config.test_num_slots)
     if config.heat_map is not None and prediction.attention is None:
         raise UserError(f"--heat-map draws attention over slots, and {model.config.model} has none")
@@ -218,12 +218,12 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
     """
     data = task.model_class.read_text(*config.texts)
     config.check()
-    model = _load_for(task, config, data)
+    model = _load_model(task, config, data)
     traces = example_traces(model, data, 0, config.num_slots or model.config.test_num_slots)
     config.write(traces, task.title(model.config), task.about)
 
 
-def _load_for(task: ClassifierTask[Any], config: CheckpointConfig, data: LabeledData) -> Classifier:
+def _load_model(task: ClassifierTask[Any], config: CheckpointConfig, data: LabeledData) -> Classifier:
     """Load the model that the options name, and adapt it to the data."""
     model = task.model_class.from_pretrained(task.checkpoint(config.checkpoint))
     check_data(data, len(model.classes), "input")
@@ -251,18 +251,18 @@ def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePredict
     if prediction.trees is None:
         print("this model induces no trees")
         return
-    for place, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
-        of = f" of the {sentence.name}" if sentence.name else ""
-        print(f"\n{_drawn(tree, sentence.words)}")
+    for sentence_index, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
+        name = f"the tree of the {sentence.name}" if sentence.name else "the tree"
+        print(f"\n{_drawing(tree, sentence.words)}")
         if sentence.tree is not None:
             same = set(spans(tree)) == set(spans(sentence.tree))
-            print(f"the tree{of} is the true one" if same else f"the tree{of} is not the true one, which is")
+            print(f"{name} is the true one" if same else f"{name} is not the true one, which is")
             if not same:
-                print(f"\n{_drawn(sentence.tree, sentence.words)}")
+                print(f"\n{_drawing(sentence.tree, sentence.words)}")
         if config.heat_map is not None and prediction.attention is not None:
-            suffix = f"-{sentence.name.split()[0]}" if place else ""
+            suffix = f"-{sentence.name.split()[0]}" if sentence_index else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)
-            draw_heat_map(path, prediction.attention[place], sentence.tokens)
+            draw_heat_map(path, prediction.attention[sentence_index], sentence.tokens)
 
 
 def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
@@ -277,7 +277,7 @@ def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
     print(f"heat map: {path}")
 
 
-def _drawn(tree: Tree, words: list[str]) -> str:
+def _drawing(tree: Tree, words: list[str]) -> str:
     if len(words) > LONGEST_DRAWN:
         return f"a tree of {len(words):,} words: not drawn, since it has more than {LONGEST_DRAWN}"
     return tree_text(tree, words)

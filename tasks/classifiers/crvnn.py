@@ -84,12 +84,12 @@ class CRvNN(nn.Module):
             `HALT_PENALTY` times -log(e_n / Σ_i e_i) over its tokens.
         """
         lengths = lengths.to(embedded.device)
-        places = torch.arange(embedded.shape[1] + 2, device=embedded.device)
+        positions = torch.arange(embedded.shape[1] + 2, device=embedded.device)
         end = lengths.unsqueeze(1) + 1
-        is_token = (places > 0) & (places < end)
-        existence = (places <= end).to(self.start.dtype)
+        is_token = (positions > 0) & (positions < end)
+        existence = (positions <= end).to(self.start.dtype)
         nodes = Nodes(
-            self.norm(self.projection(self._augment(embedded, places == end))),
+            self.norm(self.projection(self._augment(embedded, positions == end))),
             existence,
             torch.zeros_like(existence),
         )
@@ -97,7 +97,7 @@ class CRvNN(nn.Module):
             running = _unfinished(nodes.existence, is_token) & (step < lengths)
             if not running.any():
                 break
-            stepped = self.step(nodes, is_token, is_token & (places < end - 1))  # the last token stays
+            stepped = self.step(nodes, is_token, is_token & (positions < end - 1))  # the last token stays
             nodes = Nodes(
                 torch.where(running[:, None, None], stepped.values, nodes.values),
                 torch.where(running[:, None], stepped.existence, nodes.existence),
@@ -120,13 +120,13 @@ class CRvNN(nn.Module):
         values, existence, composed = nodes
         right = right_neighbors(existence)
         left = right_neighbors(existence.flip(1)).flip(1, 2)
-        on_left, on_right = left @ values, right @ values
+        left_values, right_values = left @ values, right @ values
         history = torch.lerp(self.after_staying, self.after_composing, composed.unsqueeze(-1))
-        window = [left @ on_left, on_left, values, on_right, right @ on_right, history]
+        window = [left @ left_values, left_values, values, right_values, right @ right_values, history]
         decisions = self.decision(torch.cat(window, dim=-1)).squeeze(-1).to(existence.dtype)
         chosen = _modulated_sigmoid(decisions.masked_fill(~may_vanish, -torch.inf), left, right)
-        composing = _of_neighbors(left, chosen) * is_token
-        parents = self.norm(self.cell(on_left, values))
+        composing = _neighbor_sum(left, chosen) * is_token
+        parents = self.norm(self.cell(left_values, values))
         return Nodes(
             torch.lerp(values, parents.to(values.dtype), composing.unsqueeze(-1).to(values.dtype)),
             existence * (1 - chosen),
@@ -175,12 +175,12 @@ def _modulated_sigmoid(decisions: Tensor, left: Tensor, right: Tensor) -> Tensor
     shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
     vanish = (decisions - shift).exp()
     stay = (-shift).exp().clamp(min=torch.finfo(shift.dtype).tiny)
-    return vanish / (stay + vanish + _of_neighbors(left, vanish) + _of_neighbors(right, vanish))
+    return vanish / (stay + vanish + _neighbor_sum(left, vanish) + _neighbor_sum(right, vanish))
 
 
-def _of_neighbors(weights: Tensor, numbers: Tensor) -> Tensor:
-    """(B, S, S) and (B, S) → (B, S)."""
-    return (weights @ numbers.unsqueeze(-1)).squeeze(-1)
+def _neighbor_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Sum the values of neighbors: (B, S, S) weights and (B, S) values → (B, S)."""
+    return (weights @ values.unsqueeze(-1)).squeeze(-1)
 
 
 def _unfinished(existence: Tensor, is_token: Tensor) -> Tensor:

@@ -65,9 +65,9 @@ _OPTIONS: dict[ModelName, tuple[str, ...]] = {
     "gold-tree-rnn": ("cell_dropout",),
     "gold-tree-cell": ("cell_dropout",),
 }
-"""The options of each encoder that not all of them have."""
+"""The options of each encoder, without those that all encoders share."""
 _ARCHITECTURE = ("score", "cell", "chunk_size", "layers", "heads")
-"""Those of them that decide which weights fit, or what these compute."""
+"""Those of these options that are part of `architecture`."""
 
 
 @dataclass

@@ -72,8 +72,8 @@ class Evaluation:
     @property
     def correct(self) -> NDArray[np.bool_]:
         """Whether each prediction is correct, (n,)."""
-        right: NDArray[np.bool_] = self.predicted == self.data.labels
-        return right
+        correct: NDArray[np.bool_] = self.predicted == self.data.labels
+        return correct
 
     def accuracy_by(self, groups: Groups) -> dict[str, list[float]]:
         """Compute the accuracy on groups of examples.
@@ -225,13 +225,15 @@ def evaluate(
             probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
             induced = read_trees(prediction, batch.lengths)
             if induced is not None:
-                of_words = data.word_trees(induced, batch)
-                starts = range(0, len(of_words), len(indices))
-                by_place = (of_words[start : start + len(indices)] for start in starts)
-                trees.update(zip(indices.tolist(), zip(*by_place, strict=True), strict=True))
+                word_trees = data.word_trees(induced, batch)
+                starts = range(0, len(word_trees), len(indices))
+                trees_by_sentence = (word_trees[start : start + len(indices)] for start in starts)
+                trees.update(zip(indices.tolist(), zip(*trees_by_sentence, strict=True), strict=True))
             bar.update(len(indices))
-    in_order = np.concatenate(probabilities)[np.argsort(np.concatenate(order))]
-    return Evaluation(data, in_order, [trees[i] for i in range(len(data.labels))] if trees else None)
+    ordered_probabilities = np.concatenate(probabilities)[np.argsort(np.concatenate(order))]
+    return Evaluation(
+        data, ordered_probabilities, [trees[i] for i in range(len(data.labels))] if trees else None
+    )
 
 
 @torch.inference_mode()

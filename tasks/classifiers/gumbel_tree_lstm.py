@@ -69,8 +69,8 @@ class GumbelTreeLSTM(nn.Module):
             chosen = self._choose(parents.chunk(2, dim=-1)[0], exists)
             merges[:, step] = chosen.argmax(-1)
             chosen = chosen.unsqueeze(-1)
-            up_to = chosen.cumsum(1)  # 1 from the chosen place on; 0 everywhere where one node is left
-            nodes = (1 - up_to) * left + chosen * parents + (up_to - chosen) * right
+            at_or_after = chosen.cumsum(1)  # 1 from the chosen position on; 0 everywhere if one node is left
+            nodes = (1 - at_or_after) * left + chosen * parents + (at_or_after - chosen) * right
         return nodes[:, 0].chunk(2, dim=-1)[0], merges
 
     def _leaves(self, embedded: Tensor) -> Tensor:

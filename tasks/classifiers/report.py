@@ -37,18 +37,19 @@ def results_text(results: Mapping[str, Any]) -> str:
         f"{results['part']} accuracy {fraction_text(results['accuracy'])} on {results['examples']:,} {unit}"
     ]
     for title, rows in results["accuracy_by"].items():
-        found = _accuracy_table(title, rows)
+        accuracy_table = _accuracy_table(title, rows)
         cells = [
-            [row[0], *(number(cell, 4, whole=1) for cell in row[1:-1]), f"{row[-1]:,}"] for row in found.rows
+            [row[0], *(number(cell, 4, whole=1) for cell in row[1:-1]), f"{row[-1]:,}"]
+            for row in accuracy_table.rows
         ]
-        lines += ["", table(found.columns, cells)]
+        lines += ["", table(accuracy_table.columns, cells)]
     if results["confusion"] is not None:
-        short = _short_names(results["classes"])
+        short_names = _short_names(results["classes"])
         rows = [
             [name, *(f"{count:,}" for count in row)]
-            for name, row in zip(short, results["confusion"], strict=True)
+            for name, row in zip(short_names, results["confusion"], strict=True)
         ]
-        lines += ["", CONFUSION, table(["", *short], rows)]
+        lines += ["", CONFUSION, table(["", *short_names], rows)]
     lines += scores_text(results["span_f1"], results.get("valid_trees", {}), results["punctuation"])
     return "\n".join(lines)
 
@@ -117,17 +118,17 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
     Args:
         results: results from `ClassifierTask.summary`, by name of the model.
     """
-    groups, *others = (one["accuracy_by"] for one in results.values())
+    groups, *others = (result["accuracy_by"] for result in results.values())
     return [
         Curve(
             "accuracy",
             "fraction",
             {
-                name: [(float(place), value) for place, (value, _) in one["accuracy_by"][title].items()]
-                for name, one in results.items()
+                name: [(float(group), value) for group, (value, _) in result["accuracy_by"][title].items()]
+                for name, result in results.items()
             },
             title,
-            counts=_counts(rows) if all(_counts(of[title]) == _counts(rows) for of in others) else {},
+            counts=_counts(rows) if all(_counts(other[title]) == _counts(rows) for other in others) else {},
         )
         for title, rows in groups.items()
         if _are_numbers(rows)
@@ -136,7 +137,7 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
 
 def _counts(groups: Mapping[str, Sequence[float]]) -> dict[float, int]:
     """The number of examples in each group."""
-    return {float(place): int(count) for place, (_, count) in groups.items()}
+    return {float(group): int(count) for group, (_, count) in groups.items()}
 
 
 def _are_numbers(groups: Mapping[str, Any]) -> bool:
@@ -155,7 +156,7 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
     return Table(
         title=CONFUSION.capitalize() + (f": {name}" if name else ""),
         columns=["true class", *_short_names(classes)],
-        rows=[[one, *row] for one, row in zip(classes, results["confusion"], strict=True)],
+        rows=[[true_class, *row] for true_class, row in zip(classes, results["confusion"], strict=True)],
     )
 
 
@@ -169,29 +170,29 @@ def _tables(results: Mapping[str, Any]) -> list[Table]:
 
 def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
     """Accuracy and number of examples by group; two-dimensional if the names contain `CROSS`."""
-    if not all(CROSS in name for name in rows):
-        columns, cells = ["accuracy"], {name: {"accuracy": found} for name, found in rows.items()}
+    if not all(CROSS in group for group in rows):
+        columns, cells = ["accuracy"], {group: {"accuracy": scores} for group, scores in rows.items()}
     else:
         cells = {}
-        for name, found in rows.items():
-            line, column = name.split(CROSS)
-            cells.setdefault(line, {})[column] = found
-        columns = list(dict.fromkeys(column for line in cells.values() for column in line))
+        for group, scores in rows.items():
+            row, column = group.split(CROSS)
+            cells.setdefault(row, {})[column] = scores
+        columns = list(dict.fromkeys(column for row in cells.values() for column in row))
     return Table(
         title=f"Accuracy by {title}",
         columns=[title, *columns, "count"],
         rows=[
             [
-                name,
-                *(line[column][0] if column in line else None for column in columns),
-                sum(count for _, count in line.values()),
+                group,
+                *(row[column][0] if column in row else None for column in columns),
+                sum(count for _, count in row.values()),
             ]
-            for name, line in cells.items()
+            for group, row in cells.items()
         ],
     )
 
 
 def _short_names(classes: Sequence[str]) -> list[str]:
     """The first word of each name, if they differ."""
-    short = [name.split()[0] for name in classes]
-    return short if len(set(short)) == len(short) else list(classes)
+    first_words = [name.split()[0] for name in classes]
+    return first_words if len(set(first_words)) == len(first_words) else list(classes)

@@ -90,44 +90,44 @@ class RRNet(nn.Module):
             Summaries, (B, D), and the actions taken.
         """
         lengths = lengths.to(embedded.device)
-        places = torch.arange(num_slots or self.num_slots, device=embedded.device)
+        slots = torch.arange(num_slots or self.num_slots, device=embedded.device)
         hidden = cell = embedded.new_zeros(len(embedded), self.size)
-        stack = embedded.new_zeros(len(embedded), len(places), self.size)
+        stack = embedded.new_zeros(len(embedded), len(slots), self.size)
         depths = torch.zeros_like(lengths)
-        kept = self.dropout(torch.ones_like(hidden))
-        states, taken, values, entropies = [], [], [], []
+        dropout_mask = self.dropout(torch.ones_like(hidden))
+        states, log_probabilities, values, entropies = [], [], [], []
         for token, gates in zip(embedded.unbind(1), self.input_gates(embedded).unbind(1), strict=True):
-            on_top = places == depths.unsqueeze(1) - 1
+            on_top = slots == depths.unsqueeze(1) - 1
             top = stack.masked_fill(~on_top.unsqueeze(-1), 0.0).sum(1)
-            seen = torch.cat([hidden, top, token], dim=-1)
-            log_policy = self.log_policy(seen, depths, len(places))
+            features = torch.cat([hidden, top, token], dim=-1)
+            log_policy = self.log_policy(features, depths, len(slots))
             actions = self.choose(log_policy)
-            taken.append(log_policy.gather(1, actions.unsqueeze(1)).squeeze(1))
-            values.append(self.value(seen).squeeze(1))
+            log_probabilities.append(log_policy.gather(1, actions.unsqueeze(1)).squeeze(1))
+            values.append(self.value(features).squeeze(1))
             entropies.append(-(log_policy.exp() * log_policy).sum(1))
-            new, cell = self._recur(gates + self.hidden_gates(hidden * kept), cell)
+            new_hidden, cell = self._recur(gates + self.hidden_gates(hidden * dropout_mask), cell)
             split, merge = actions == SPLIT, actions == MERGE
-            pushed = split.unsqueeze(1) & (places == depths.unsqueeze(1))
-            stack = torch.where(pushed.unsqueeze(-1), new.unsqueeze(1), stack)
+            pushed = split.unsqueeze(1) & (slots == depths.unsqueeze(1))
+            stack = torch.where(pushed.unsqueeze(-1), new_hidden.unsqueeze(1), stack)
             depths = depths + split.long() - merge.long()
-            hidden = torch.where(merge.unsqueeze(1), (new + top) / 2, new)
+            hidden = torch.where(merge.unsqueeze(1), (new_hidden + top) / 2, new_hidden)
             states.append(hidden)
         summaries = torch.stack(states, 1)[torch.arange(len(lengths), device=lengths.device), lengths - 1]
         return summaries, Rollout(
-            torch.stack(taken, 1), torch.stack(values, 1), torch.stack(entropies, 1), lengths
+            torch.stack(log_probabilities, 1), torch.stack(values, 1), torch.stack(entropies, 1), lengths
         )
 
-    def log_policy(self, seen: Tensor, depths: Tensor, num_slots: int) -> Tensor:
+    def log_policy(self, features: Tensor, depths: Tensor, num_slots: int) -> Tensor:
         """Compute log π.
 
         Args:
-            seen: [h_{t-1}; s; x_t], (B, 2D + E).
+            features: [h_{t-1}; s; x_t], (B, 2D + E).
             depths: number of states on each stack, (B,) int64.
             num_slots: S.
         Returns:
             (B, 3), for `SPLIT`, `RECUR` and `MERGE`; for an impossible action a finite number whose exp is 0.
         """
-        scores: Tensor = self.policy(seen)
+        scores: Tensor = self.policy(features)
         always = torch.ones_like(depths, dtype=torch.bool)
         possible = torch.stack([depths < num_slots, always, depths > 0], dim=-1)
         return scores.masked_fill(~possible, torch.finfo(scores.dtype).min).log_softmax(-1)
@@ -147,9 +147,9 @@ class RRNet(nn.Module):
 
     def _recur(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Compute h' and c_t, (B, D) each, from the gates, (B, 4D), and c_{t-1}."""
-        enter, forget, update, out = gates.chunk(4, dim=-1)
-        cell = forget.sigmoid() * cell + enter.sigmoid() * update.tanh()
-        return out.sigmoid() * self.cell_norm(cell).tanh(), cell
+        input_gate, forget_gate, update, output_gate = gates.chunk(4, dim=-1)
+        cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
+        return output_gate.sigmoid() * self.cell_norm(cell).tanh(), cell
 
 
 def policy_gradient_loss(rollout: Rollout, rewards: Tensor) -> Tensor:

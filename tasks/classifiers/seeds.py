@@ -59,24 +59,24 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     check_types(config)
     config.check()
     configs = [_with_seed(config, seed) for seed in range(config.seed, config.seed + config.seeds)]
-    runs = {one.seed: RunDirectory(one.directory) for one in configs}
-    first, last = runs[config.seed].path, configs[-1].seed
-    summary = first.with_name(f"{first.name}-to-{last}.json")
-    main = is_launcher()
-    if main and not config.resume:
+    runs = {run_config.seed: RunDirectory(run_config.directory) for run_config in configs}
+    first_directory, last_seed = runs[config.seed].path, configs[-1].seed
+    summary = first_directory.with_name(f"{first_directory.name}-to-{last_seed}.json")
+    is_main = is_launcher()
+    if is_main and not config.resume:
         for run in runs.values():
             run.check_free()  # before the first run is trained, and not hours later
-    for one in configs:
-        run = runs[one.seed]
-        if not (config.resume and run.read_results() and not changed_options(run, one)):
-            for outdated in list(_summaries_with(one.seed, first, config.seed)):
+    for run_config in configs:
+        run = runs[run_config.seed]
+        if not (config.resume and run.read_results() and not changed_options(run, run_config)):
+            for outdated in list(_summaries_with(run_config.seed, first_directory, config.seed)):
                 outdated.unlink(missing_ok=True)  # its results will change
             try:
-                train(one)
+                train(run_config)
             except Interrupted as error:
-                begun = any(run.best.exists() or run.last.exists() for run in runs.values())
-                raise Interrupted(str(error), resumable=begun) from None
-    if main:
+                resumable = any(run.best.exists() or run.last.exists() for run in runs.values())
+                raise Interrupted(str(error), resumable=resumable) from None
+    if is_main:
         values = _summarize({seed: run.path for seed, run in runs.items()})
         print(_text(values))
         write_json(summary, values)
@@ -84,24 +84,24 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
 
 
 def _summaries_with(seed: int, first: Path, first_seed: int) -> Iterator[Path]:
-    """The summaries of several runs of which one has this seed.
+    """The summary files that include the run with this seed.
 
     Args:
         seed: seed of the run.
         first: directory of another run, whose name ends in its seed.
-        first_seed: this seed.
+        first_seed: the seed of that other run.
     """
     name = re.escape(first.name.removesuffix(str(first_seed)))
     for path in first.parent.glob("*-to-*.json"):
-        found = re.fullmatch(rf"{name}(\d+)-to-(\d+)\.json", path.name)
-        if found and int(found[1]) <= seed <= int(found[2]):
+        match = re.fullmatch(rf"{name}(\d+)-to-(\d+)\.json", path.name)
+        if match and int(match[1]) <= seed <= int(match[2]):
             yield path
 
 
 def _with_seed(config: Config, seed: int) -> Config:
     """The configuration of the run with one of several seeds."""
-    one = replace(config, seed=seed)
-    return replace(one, seeds=1, run_dir=one.given_directory)
+    seeded = replace(config, seed=seed)
+    return replace(seeded, seeds=1, run_dir=seeded.given_directory)
 
 
 def _summarize(runs: Mapping[int, Path]) -> dict[str, Any]:
@@ -112,13 +112,13 @@ def _summarize(runs: Mapping[int, Path]) -> dict[str, Any]:
     Raises:
         UserError: a results.json is missing or damaged.
     """
-    found = {seed: read_json(RunDirectory(path).results) for seed, path in runs.items()}
+    results_by_seed = {seed: read_json(RunDirectory(path).results) for seed, path in runs.items()}
     try:
-        rows = {seed: _rows(results) for seed, results in found.items()}
+        rows = {seed: _rows(results) for seed, results in results_by_seed.items()}
         names = dict.fromkeys(name for row in rows.values() for name in row)
         values = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
         return {
-            "part": next(iter(found.values()))["part"],
+            "part": next(iter(results_by_seed.values()))["part"],
             "runs": {seed: path.name for seed, path in runs.items()},
             "results": {name: _summary(by_seed) for name, by_seed in values.items()},
         }
@@ -132,7 +132,7 @@ def _rows(results: dict[str, Any]) -> dict[str, float]:
     """The values of one run, by the names that they have in the summary."""
     rows = {"accuracy": results["accuracy"]}
     for title, groups in results["accuracy_by"].items():
-        rows |= {f"{title} {name}": found[0] for name, found in groups.items()}
+        rows |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
     for convention, scores in results["span_f1"].items():
         rows[f"F1, {convention.split(',')[0]}"] = scores["model"]
     if results.get("valid_trees"):
@@ -151,6 +151,8 @@ def _text(summary: dict[str, Any]) -> str:
         f"{len(summary['runs'])} seeds: mean ± sample standard deviation ({summary['part']} results of each)"
     ]
     for name, row in summary["results"].items():
-        each = " ".join(fraction_text(value) for value in row["values"].values())
-        lines.append(f"{name:>40}  {fraction_text(row['mean'])} ± {number(row['deviation'], 4)}  ({each})")
+        value_texts = " ".join(fraction_text(value) for value in row["values"].values())
+        lines.append(
+            f"{name:>40}  {fraction_text(row['mean'])} ± {number(row['deviation'], 4)}  ({value_texts})"
+        )
     return "\n".join(lines)

@@ -73,15 +73,15 @@ class ClassifierTask(Generic[Config]):
     learning_rates: Callable[[Config], Mapping[str, float]] | None = None
     extra_accuracies: ExtraAccuracies[Config] | None = None
 
-    def checkpoint(self, given: Path | None) -> Path:
+    def checkpoint(self, path: Path | None) -> Path:
         """The checkpoint to load: the given one or else the model that comes with the task.
 
         Args:
-            given: the value of `--checkpoint`.
+            path: the value of `--checkpoint`.
         Raises:
             UserError: none is given, and none comes with the task.
         """
-        checkpoint = given or self.pretrained
+        checkpoint = path or self.pretrained
         if checkpoint is None:
             raise UserError("--checkpoint must be given: no model comes with this task")
         return checkpoint
@@ -107,8 +107,8 @@ class ClassifierTask(Generic[Config]):
             The evaluation, and its results as JSON values; see `summary`.
         """
 
-        def evaluate_on(part: LabeledData) -> Evaluation:
-            return evaluate(model, part, batch_size=batch_size, num_slots=num_slots, device=device)
+        def evaluate_on(dataset: LabeledData) -> Evaluation:
+            return evaluate(model, dataset, batch_size=batch_size, num_slots=num_slots, device=device)
 
         evaluation = evaluate_on(data)
         results = self.summary(model, evaluation)
@@ -164,18 +164,18 @@ class ClassifierTask(Generic[Config]):
             UserError: bad or empty data, or an option that the model does not accept.
         """
         splits = self.load_splits(config)
-        for name, part in zip(("training", "validation", "test"), splits, strict=True):
-            if not len(part.labels):
+        for name, dataset in zip(("training", "validation", "test"), splits, strict=True):
+            if not len(dataset.labels):
                 raise UserError(
                     f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                 )
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:
             raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")
         model = self._initial_model(config, splits)
-        for name, part in zip(("training data", "validation data", "test data"), splits, strict=True):
-            check_data(part, len(model.classes), name)
+        for name, dataset in zip(("training data", "validation data", "test data"), splits, strict=True):
+            check_data(dataset, len(model.classes), name)
         self._try_out(model, splits.test)
-        train, validation, test = (f"{len(part.labels):,}" for part in splits)
+        train, validation, test = (f"{len(dataset.labels):,}" for dataset in splits)
         return Experiment(
             task=Classification(config, splits.train, splits.validation),
             model=model,
@@ -195,12 +195,12 @@ class ClassifierTask(Generic[Config]):
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
         model = self.model_class.from_pretrained(start, config=config)
-        for part in splits:
-            model.adapt(part)
+        for dataset in splits:
+            model.adapt(dataset)
         return model
 
     def _try_out(self, model: Classifier, data: LabeledData) -> None:
-        """Do once what comes after training, so that a mistake in a task is found before."""
+        """Call once what is needed only after training, so that an error in a task shows before training."""
         key = model.metadata_key
         if key is not None and key not in model.metadata():
             raise ValueError(f"{type(model).__name__}.metadata() must have the key {key!r}, its metadata_key")

@@ -44,8 +44,8 @@ def example_traces(
     """
     prediction = predict_example(model, data, index, num_slots)
     traces = []
-    for place, sentence in enumerate(data.sentences(index)):
-        trace = _model_trace(prediction, place, sentence)
+    for sentence_index, sentence in enumerate(data.sentences(index)):
+        trace = _model_trace(prediction, sentence_index, sentence)
         trace["caption"] = model_name or sentence.name
         trace["example"] = example
         trace["words"] = list(sentence.positions)
@@ -55,7 +55,7 @@ def example_traces(
         if sentence.tree is not None and sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
-        induced = None if prediction.trees is None else prediction.trees[place]
+        induced = None if prediction.trees is None else prediction.trees[sentence_index]
         values = model.node_values(sentence, sentence.tree if induced is None else induced)
         if values is not None:
             if induced is None:
@@ -83,14 +83,14 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
     }
 
 
-def _model_trace(prediction: ExamplePrediction, place: int, sentence: Sentence) -> Trace:
+def _model_trace(prediction: ExamplePrediction, sentence_index: int, sentence: Sentence) -> Trace:
     if prediction.attention is not None:
-        return read_attention(prediction.attention[place], sentence.tokens)
+        return read_attention(prediction.attention[sentence_index], sentence.tokens)
     if prediction.token_trees is not None:
-        return read_tree(prediction.token_trees[place], sentence.tokens)
+        return read_tree(prediction.token_trees[sentence_index], sentence.tokens)
     return empty_trace(sentence.tokens)
 
 
 def _values_of_tokens(values: Mapping[Span, float], sentence: Sentence) -> list[float]:
     """The values of single tokens; in tasks with values, every token is a word."""
-    return [round(values[place, place], DIGITS) for place in range(len(sentence.tokens))]
+    return [round(values[position, position], DIGITS) for position in range(len(sentence.tokens))]

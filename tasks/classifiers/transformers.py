@@ -48,9 +48,9 @@ class _SummaryTransformer(nn.Module):
         mask = torch.cat([padded.new_zeros(len(tokens), 1), padded], dim=1)
         for step in range(self.steps):
             if self.shared:
-                time = sinusoids(torch.tensor([step], device=tokens.device), tokens.shape[-1])
-                place = torch.cat([torch.zeros_like(positions[:1]), positions])
-                tokens = tokens + place + time.to(place.dtype)
+                step_encoding = sinusoids(torch.tensor([step], device=tokens.device), tokens.shape[-1])
+                position_encoding = torch.cat([torch.zeros_like(positions[:1]), positions])
+                tokens = tokens + position_encoding + step_encoding.to(position_encoding.dtype)
             tokens = self.layers[0 if self.shared else step](tokens, src_key_padding_mask=mask)
         result: Tensor = self.norm(tokens[:, 0])
         return result

@@ -56,7 +56,7 @@ def tree_nodes(tree: Tree, words: Sequence[int]) -> TreeNodes:
     Raises:
         ValueError: the tree is not binary, or has another number of words.
     """
-    found: list[tuple[int, int, int]] = []  # height, left, right
+    inner_nodes: list[tuple[int, int, int]] = []  # height, left, right
 
     def join(children: list[tuple[int, int]]) -> tuple[int, int]:
         if len(children) != 2:
@@ -64,15 +64,16 @@ def tree_nodes(tree: Tree, words: Sequence[int]) -> TreeNodes:
                 f"expected a binary tree, got a node with {len(children)} children: {reprlib.repr(tree)}"
             )
         (left_height, left), (right_height, right) = children
-        found.append((1 + max(left_height, right_height), left, right))
-        return found[-1][0], len(words) + len(found) - 1
+        inner_nodes.append((1 + max(left_height, right_height), left, right))
+        return inner_nodes[-1][0], len(words) + len(inner_nodes) - 1
 
     fold(tree, lambda word: (0, word), join)
-    if len(found) != len(words) - 1:
+    if len(inner_nodes) != len(words) - 1:
         raise ValueError(
-            f"expected a tree over {len(words)} words, got one over {len(found) + 1}: {reprlib.repr(tree)}"
+            f"expected a tree over {len(words)} words, got one over {len(inner_nodes) + 1}: "
+            f"{reprlib.repr(tree)}"
         )
-    columns = np.array(found, dtype=np.int64).reshape(-1, 3)
+    columns = np.array(inner_nodes, dtype=np.int64).reshape(-1, 3)
     positions = np.asarray(words, dtype=np.int64)
     return TreeNodes(positions, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
 
@@ -102,17 +103,17 @@ def subtree_nodes(nodes: TreeNodes, first: int, count: int, end: int) -> TreeNod
     )
 
 
-def batch_trees(chosen: Sequence[TreeNodes], longest: int) -> TreeBatch:
+def batch_trees(trees: Sequence[TreeNodes], longest: int) -> TreeBatch:
     """Collate the trees of a batch.
 
     Args:
-        chosen: the trees of B sentences.
+        trees: the trees of B sentences.
         longest: T, the length of the padded batch.
     """
-    sizes = np.array([len(nodes.words) for nodes in chosen])
+    sizes = np.array([len(nodes.words) for nodes in trees])
     inner = sizes - 1
-    owner = np.repeat(np.arange(len(chosen)), inner)
-    heights = np.concatenate([nodes.heights for nodes in chosen])
+    owner = np.repeat(np.arange(len(trees)), inner)
+    heights = np.concatenate([nodes.heights for nodes in trees])
     # Inner nodes by height, those of a sentence in their own order.
     order = np.argsort(heights, kind="stable")
     number_of_inner = np.empty(len(order), dtype=np.int64)
@@ -123,16 +124,16 @@ def batch_trees(chosen: Sequence[TreeNodes], longest: int) -> TreeBatch:
         """The numbers of nodes in the batch, given their numbers in their own sentence."""
         is_word = local < sizes[sentence]
         numbers: NDArray[np.int64] = word_starts[sentence] + local
-        place = inner_starts[sentence] + local - sizes[sentence]
-        numbers[~is_word] = number_of_inner[place[~is_word]]
+        inner_index = inner_starts[sentence] + local - sizes[sentence]
+        numbers[~is_word] = number_of_inner[inner_index[~is_word]]
         return numbers
 
-    left = number(np.concatenate([nodes.left for nodes in chosen]), owner)[order]
-    right = number(np.concatenate([nodes.right for nodes in chosen]), owner)[order]
+    left = number(np.concatenate([nodes.left for nodes in trees]), owner)[order]
+    right = number(np.concatenate([nodes.right for nodes in trees]), owner)[order]
     ends = np.flatnonzero(np.diff(heights[order], append=0)) + 1 if len(order) else np.empty(0, np.int64)
     return TreeBatch(
-        torch.from_numpy(np.concatenate([row * longest + nodes.words for row, nodes in enumerate(chosen)])),
+        torch.from_numpy(np.concatenate([row * longest + nodes.words for row, nodes in enumerate(trees)])),
         [torch.from_numpy(part) for part in np.split(left, ends[:-1])] if len(order) else [],
         [torch.from_numpy(part) for part in np.split(right, ends[:-1])] if len(order) else [],
-        torch.from_numpy(number(2 * sizes - 2, np.arange(len(chosen)))),
+        torch.from_numpy(number(2 * sizes - 2, np.arange(len(trees)))),
     )

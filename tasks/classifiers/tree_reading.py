@@ -40,6 +40,6 @@ def tree_from_merges(merges: Sequence[int]) -> Tree:
         (0, ((1, 2), 3))
     """
     nodes: list[Tree] = list(range(len(merges) + 1))
-    for place in merges:
-        nodes[place : place + 2] = [(nodes[place], nodes[place + 1])]
+    for i in merges:
+        nodes[i : i + 2] = [(nodes[i], nodes[i + 1])]
     return nodes[0]

@@ -35,11 +35,11 @@ SHIPPED = {
     "SST-2": ("sst", SST_PRETRAINED[2]),
 }
 """Task and checkpoint of the models that come with the project."""
-MARKS = {"expressions": "listops", "split": "logic", "phrases": "sst", "vocabulary": "language_model"}
+TASK_BY_KEY = {"expressions": "listops", "split": "logic", "phrases": "sst", "vocabulary": "language_model"}
 """The task of a checkpoint, by a key that only the metadata of this task have."""
-MOST_SLOTS = 100
+MAX_SLOTS = 100
 ATTEMPTS = 50
-"""Maximum number of attempts to generate an example of which the model knows every word."""
+"""Maximum number of attempts to generate an example without unknown words."""
 
 
 class Reading(NamedTuple):
@@ -103,7 +103,7 @@ class Model(ABC):
         Raises:
             UserError: the length is out of range.
         """
-        return self._of_known_words(lambda: self.language.draw(rng, length), set())
+        return self._generate_known(lambda: self.language.draw(rng, length), set())
 
     def lengthen(self, rng: random.Random, texts: Texts) -> Texts:
         """Generate a longer example that contains the given one, if possible with words that the model knows.
@@ -112,9 +112,9 @@ class Model(ABC):
             rng: source of randomness.
             texts: one for each text box of the task; valid.
         """
-        return self._of_known_words(lambda: self.language.lengthen(rng, texts), self.unknown_words(texts))
+        return self._generate_known(lambda: self.language.lengthen(rng, texts), self.unknown_words(texts))
 
-    def _of_known_words(self, generate: Callable[[], Texts], allowed: set[str]) -> Texts:
+    def _generate_known(self, generate: Callable[[], Texts], allowed: set[str]) -> Texts:
         for _ in range(ATTEMPTS):
             texts = generate()
             if self.unknown_words(texts) <= allowed:
@@ -147,8 +147,8 @@ class ClassifierModel(Model):
 
     def read(self, texts: Texts, num_slots: int | None) -> Reading:
         data = self._data(texts)
-        if num_slots is not None and not 1 <= num_slots <= MOST_SLOTS:
-            raise UserError(f"the number of slots must lie in 1..{MOST_SLOTS}, got {num_slots}")
+        if num_slots is not None and not 1 <= num_slots <= MAX_SLOTS:
+            raise UserError(f"the number of slots must lie in 1..{MAX_SLOTS}, got {num_slots}")
         note = io.StringIO()
         with contextlib.redirect_stderr(note):
             self.model.adapt(data)
@@ -209,7 +209,7 @@ def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:
         name, checkpoint = str(path), find_checkpoint(path)
         name = f"./{name}" if name in SHIPPED else name
         metadata = read_metadata(checkpoint)
-        task = next((task for mark, task in MARKS.items() if mark in metadata), None)
+        task = next((task for key, task in TASK_BY_KEY.items() if key in metadata), None)
         if task is None:
             raise UserError(f"{name}: not a checkpoint of {', '.join(LANGUAGES)}")
         if task == "language_model":

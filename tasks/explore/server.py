@@ -28,16 +28,16 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from ordered_memory import viewer
-from tasks.explore.models import MOST_SLOTS, Model
+from tasks.explore.models import MAX_SLOTS, Model
 from tasks.explore.texts import LANGUAGES, LONGEST_RANDOM, Texts
 from tasks.runs.command_line import EXIT_INTERRUPTED
 from tasks.runs.errors import UserError
 
 HOSTS = ("127.0.0.1", "localhost")
 """Allowed values of the Host header; others are refused to prevent DNS rebinding."""
-MOST_BYTES = 2**16
+MAX_BYTES = 2**16
 """Maximum size of a request."""
-PARTS = Path(__file__).with_name("page")
+PAGE_DIRECTORY = Path(__file__).with_name("page")
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -74,9 +74,10 @@ class Explorer:
         Args:
             request: `{"model": name, "texts": […], "num_slots": number or null}`.
         """
-        asked = await _asked(request)
-        model = self._model(asked)
-        texts, num_slots = _texts(asked, model), _number(asked, "num_slots", "the number of slots")
+        request_data = await _request_data(request)
+        model = self._model(request_data)
+        texts = _texts(request_data, model)
+        num_slots = _number(request_data, "num_slots", "the number of slots")
 
         def answer() -> Response:
             return JSONResponse(model.read(texts, num_slots)._asdict(), headers=HEADERS)
@@ -92,8 +93,8 @@ class Explorer:
         Args:
             request: `{"model": name, "length": number or null}`.
         """
-        asked = await _asked(request)
-        model, length = self._model(asked), _number(asked, "length", "the length")
+        request_data = await _request_data(request)
+        model, length = self._model(request_data), _number(request_data, "length", "the length")
         return await self._texts(lambda: model.draw(self._random, length))
 
     async def lengthen(self, request: Request) -> Response:
@@ -102,23 +103,23 @@ class Explorer:
         Args:
             request: `{"model": name, "texts": […]}`.
         """
-        asked = await _asked(request)
-        model = self._model(asked)
-        texts = _texts(asked, model)
+        request_data = await _request_data(request)
+        model = self._model(request_data)
+        texts = _texts(request_data, model)
 
-        def longer() -> Texts:
+        def generate() -> Texts:
             model.check(texts)
-            found = model.lengthen(self._random, texts)
-            model.check(found)
-            return found
+            lengthened = model.lengthen(self._random, texts)
+            model.check(lengthened)
+            return lengthened
 
-        return await self._texts(longer)
+        return await self._texts(generate)
 
     async def _texts(self, make: Callable[[], Texts]) -> Response:
         return JSONResponse({"texts": await run_in_threadpool(make)}, headers=HEADERS)
 
-    def _model(self, asked: Mapping[str, Any]) -> Model:
-        name = asked.get("model")
+    def _model(self, request_data: Mapping[str, Any]) -> Model:
+        name = request_data.get("model")
         if not isinstance(name, str) or name not in self.models:
             raise HTTPException(
                 400, f"expected model to be one of {', '.join(self.models)}, got {name!r:.100}"
@@ -142,7 +143,7 @@ def make_app(models: Mapping[str, Model]) -> Starlette:
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)],
         exception_handlers={UserError: _refuse, HTTPException: _refuse},
-        max_body_size=MOST_BYTES,
+        max_body_size=MAX_BYTES,
     )
 
 
@@ -179,10 +180,10 @@ def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
     Returns:
         HTML, and the value of Content-Security-Policy.
     """
-    script = viewer.script() + (PARTS / "page.js").read_text(encoding="utf-8")
-    style = viewer.style() + (PARTS / "page.css").read_text(encoding="utf-8")
+    script = viewer.script() + (PAGE_DIRECTORY / "page.js").read_text(encoding="utf-8")
+    style = viewer.style() + (PAGE_DIRECTORY / "page.css").read_text(encoding="utf-8")
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PARTS), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(PAGE_DIRECTORY), autoescape=True, undefined=jinja2.StrictUndefined
     )
     page = environment.get_template("page.html").render(
         script=Markup(script),
@@ -196,9 +197,9 @@ def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
                 task: {name: getattr(language, name) for name in ("boxes", "hint", "start", "sized")}
                 for task, language in LANGUAGES.items()
             },
-            "most_slots": MOST_SLOTS,
+            "most_slots": MAX_SLOTS,
             "longest_random": LONGEST_RANDOM,
-            "most_bytes": MOST_BYTES,
+            "most_bytes": MAX_BYTES,
         },
     )
     policy = (
@@ -212,29 +213,29 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-async def _asked(request: Request) -> dict[str, Any]:
+async def _request_data(request: Request) -> dict[str, Any]:
     """Parse the JSON object of a request; forms and plain text, which other sites could send, are refused."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "expected the content type application/json")
     try:
-        asked = await request.json()
+        request_data = await request.json()
     except (ValueError, RecursionError):
         raise HTTPException(400, "expected JSON") from None
-    if not isinstance(asked, dict):
+    if not isinstance(request_data, dict):
         raise HTTPException(400, "expected a JSON object")
-    return asked
+    return request_data
 
 
-def _texts(asked: Mapping[str, Any], model: Model) -> Texts:
-    texts, count = asked.get("texts"), len(model.language.boxes)
+def _texts(request_data: Mapping[str, Any], model: Model) -> Texts:
+    texts, count = request_data.get("texts"), len(model.language.boxes)
     if not isinstance(texts, list) or len(texts) != count or not all(isinstance(text, str) for text in texts):
         raise HTTPException(400, f"expected texts to be a list of {count}")
     return tuple(texts)
 
 
-def _number(asked: Mapping[str, Any], key: str, name: str) -> int | None:
-    number = asked.get(key)
+def _number(request_data: Mapping[str, Any], key: str, name: str) -> int | None:
+    number = request_data.get(key)
     if isinstance(number, float):  # users may type one
         raise UserError(f"{name} must be a whole number, got {number:g}")
     if number is not None and type(number) is not int:

@@ -65,8 +65,8 @@ def _draw_expression(rng: random.Random, length: int | None) -> Texts:
             raise UserError(f"the length must lie in 1..{LONGEST_RANDOM}, got {length}")
         # No expression has 2 or 3 tokens, and long expressions of a given length are rare.
         limits = Limits(min_length=length, max_length=4 if 1 < length < 4 else length + length // 10)
-    [drawn] = generate(1, seed=rng.randrange(SEEDS), **limits._asdict())
-    return (" ".join(expressions.decode(drawn.tokens)),)
+    [expression] = generate(1, seed=rng.randrange(SEEDS), **limits._asdict())
+    return (" ".join(expressions.decode(expression.tokens)),)
 
 
 def _nest(rng: random.Random, texts: Texts) -> Texts:
@@ -81,7 +81,7 @@ def _nest(rng: random.Random, texts: Texts) -> Texts:
 
 def _draw_formulas(rng: random.Random, length: int | None) -> Texts:
     groups = generate_pairs(1, seed=rng.randrange(SEEDS))
-    [pair] = [pair for part in groups for group in part for pair in group]
+    [pair] = [pair for split in groups for group in split for pair in group]
     left, right = (" ".join(formulas.decode(clause)) for clause in (pair.left, pair.right))
     return left, right
 
@@ -90,10 +90,10 @@ def _join_formulas(rng: random.Random, texts: Texts) -> Texts:
     """Combine both formulas with random ones; tautologies and contradictions are avoided if possible."""
     typed = [" ".join(sentence.tokens) for sentence in LogicModel.read_text(*texts).sentences(0)]
     for _ in range(FORMULA_ATTEMPTS):
-        drawn = _draw_formulas(rng, None)
+        random_formulas = _draw_formulas(rng, None)
         left, right = (
             f"( {text} ( {rng.choice((AND, OR))} {other} ) )"
-            for text, other in zip(typed, drawn, strict=True)
+            for text, other in zip(typed, random_formulas, strict=True)
         )
         if not {0, EVERYWHERE} & {formulas.parse(formulas.tokenize(text)).table for text in (left, right)}:
             break

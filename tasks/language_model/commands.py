@@ -95,21 +95,22 @@ def run_evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
-    known = coverage(sentences, vocabulary)
+    known_fraction = coverage(sentences, vocabulary)
     losses = word_losses(model, text, trained, config.columns)
     loss = float(losses.mean())
     results = {
         "words": len(text),
         "loss": loss,
         "perplexity": perplexity(loss),
-        "known_words": known,
+        "known_words": known_fraction,
         "columns": config.columns,
     }
     config.write(results)
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
     print(
         f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words and ends "
-        f"of sentences; {fraction_text(100 * known, 2, whole=100)}% of the words are in the vocabulary"
+        f"of sentences; {fraction_text(100 * known_fraction, 2, whole=100)}% of the words are in the "
+        "vocabulary"
     )
 
 
@@ -157,6 +158,6 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """For each sentence its words as the model reads them, and their log-probabilities, as JSON values."""
     lengths = [len(sentence) + 1 for sentence in sentences]  # with <eos>
-    for ids, found in zip(text.split(lengths), losses.split(lengths), strict=True):
+    for ids, sentence_losses in zip(text.split(lengths), losses.split(lengths), strict=True):
         words = [vocabulary.words[i] for i in ids.tolist()]
-        yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in found.tolist()]}
+        yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in sentence_losses.tolist()]}

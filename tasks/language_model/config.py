@@ -107,16 +107,16 @@ class LanguageModelConfig(TrainingConfig):
     def unused(self) -> dict[str, str]:
         options = {"onlstm": ("chunk_size", "backend"), "lstm": (), "prpn": ("num_slots", "look_back")}
         others = {name for names in options.values() for name in names} - set(options[self.model])
-        found = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
+        unused = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
         if self.data_dir is None:
-            found["min_count"] = "without --data-dir"
+            unused["min_count"] = "without --data-dir"
         elif self.initial_weights is not None:
-            found["min_count"] = "with --initial-weights, whose vocabulary is kept"
+            unused["min_count"] = "with --initial-weights, whose vocabulary is kept"
         if self.model != "prpn" and self.num_layers == 1 and self.tied:
-            found["hidden_size"] = (
+            unused["hidden_size"] = (
                 "with --num-layers 1 and tied weights: the layer has --embedding-size units"
             )
-        return found
+        return unused
 
     @property
     def directory(self) -> Path:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.grammar import Sentence, generate_sentences
+from tasks.language_model.grammar import GeneratedSentence, generate_sentences
 from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_text
@@ -39,21 +39,22 @@ def load_corpus(config: LanguageModelConfig, vocabulary: Vocabulary | None = Non
         config: configuration of the run.
         vocabulary: vocabulary of the corpus; by default the words of the training split.
     Raises:
-        UserError: a file is missing or empty, or has words that are not in the vocabulary, and that has no
-            `<unk>`.
+        UserError: a file is missing or empty, or has unknown words and the vocabulary has no `<unk>`.
     """
     if config.data_dir is not None:
         return read_corpus(config.data_dir, vocabulary, config.min_count)
-    parts = [[sentence.words for sentence in part] for part in generate_splits(config)]
+    splits = [[sentence.words for sentence in split] for split in generate_splits(config)]
     try:
-        return _encode(dict(zip(FILES, parts, strict=True)), vocabulary)
+        return _encode(dict(zip(FILES, splits, strict=True)), vocabulary)
     except UserError as error:
         if vocabulary is not None:
             raise UserError(f"generated {error}; --data-dir names another text") from None
         raise UserError(f"--sentences {config.sentences} are too few: generated {error}") from None
 
 
-def generate_splits(config: LanguageModelConfig) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
+def generate_splits(
+    config: LanguageModelConfig,
+) -> tuple[list[GeneratedSentence], list[GeneratedSentence], list[GeneratedSentence]]:
     """Generate the sentences of a run without `data_dir`, with their trees.
 
     Args:
@@ -77,15 +78,15 @@ def read_corpus(directory: Path, vocabulary: Vocabulary | None = None, min_count
     Raises:
         UserError: see `load_corpus`.
     """
-    parts = {f"{directory / name}": read_sentences(directory / name) for name in FILES}
-    return _encode(parts, vocabulary, min_count)
+    splits = {f"{directory / name}": read_sentences(directory / name) for name in FILES}
+    return _encode(splits, vocabulary, min_count)
 
 
-def _encode(parts: dict[str, list[list[str]]], vocabulary: Vocabulary | None, min_count: int = 1) -> Corpus:
+def _encode(splits: dict[str, list[list[str]]], vocabulary: Vocabulary | None, min_count: int = 1) -> Corpus:
     """Encode the splits, given by name, the training split first."""
     if vocabulary is None:
-        vocabulary = Vocabulary.from_sentences(next(iter(parts.values())), min_count)
-    return Corpus(vocabulary, *(encode_text(text, vocabulary, name) for name, text in parts.items()))
+        vocabulary = Vocabulary.from_sentences(next(iter(splits.values())), min_count)
+    return Corpus(vocabulary, *(encode_text(text, vocabulary, name) for name, text in splits.items()))
 
 
 def read_sentences(path: Path) -> list[list[str]]:

@@ -45,13 +45,13 @@ TRANSITIVE = (
     ("see", "like", "help", "follow", "admire", "hear"),
 )
 SENTENTIAL = (("says", "thinks", "knows"), ("say", "think", "know"))
-DEEPEST = 4
+MAX_DEPTH = 4
 """Maximum depth of nested clauses and phrases."""
 
 Node = tuple[str, list["Node | str"]]
 
 
-class Sentence(NamedTuple):
+class GeneratedSentence(NamedTuple):
     """A sentence with its constituents.
 
     Args:
@@ -65,7 +65,7 @@ class Sentence(NamedTuple):
     labeled_spans: list[tuple[str, int, int]]
 
 
-class Pair(NamedTuple):
+class AgreementPair(NamedTuple):
     """A grammatical sentence and one that violates subject-verb agreement.
 
     Args:
@@ -78,7 +78,7 @@ class Pair(NamedTuple):
     bad: list[str]
 
 
-def generate_sentences(count: int, seed: int) -> list[Sentence]:
+def generate_sentences(count: int, seed: int) -> list[GeneratedSentence]:
     """Generate sentences.
 
     Args:
@@ -89,7 +89,7 @@ def generate_sentences(count: int, seed: int) -> list[Sentence]:
     return [_flatten(_clause(rng, int(rng.integers(2)), 0)) for _ in range(count)]
 
 
-def generate_pairs(count: int, seed: int) -> list[Pair]:
+def generate_pairs(count: int, seed: int) -> list[AgreementPair]:
     """Generate minimal pairs: two sentences, of which only one has subject-verb agreement.
 
     Args:
@@ -105,13 +105,13 @@ def _clause(rng: np.random.Generator, number: int, depth: int) -> Node:
 
 
 def _noun_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
-    kind = rng.choice(4, p=[0.5, 0.2, 0.15, 0.15]) if depth < DEEPEST else rng.choice(2)
+    kind = rng.choice(4, p=[0.5, 0.2, 0.15, 0.15]) if depth < MAX_DEPTH else rng.choice(2)
     if kind < 2:
         adjective = [_pick(rng, ADJECTIVES)] if kind == 1 else []
         return "NP", [_pick(rng, DETERMINERS[number]), *adjective, _pick(rng, NOUNS[number])]
     head = _simple_phrase(rng, number)
-    after = _prepositional_phrase if kind == 2 else _relative_clause
-    return "NP", [head, after(rng, number, depth + 1)]
+    modifier = _prepositional_phrase if kind == 2 else _relative_clause
+    return "NP", [head, modifier(rng, number, depth + 1)]
 
 
 def _simple_phrase(rng: np.random.Generator, number: int) -> Node:
@@ -123,34 +123,34 @@ def _prepositional_phrase(rng: np.random.Generator, number: int, depth: int) -> 
 
 
 def _relative_clause(rng: np.random.Generator, number: int, depth: int) -> Node:
-    """A relative clause; the noun that it modifies, in this number, is its subject or object."""
+    """A relative clause. The noun that it modifies has this number, and is its subject or object."""
     if rng.random() < 0.5:
         return "SBAR", ["that", _verb_phrase(rng, number, depth)]
-    other = int(rng.integers(2))
-    return "SBAR", ["that", ("S", [_simple_phrase(rng, other), _pick(rng, TRANSITIVE[other])])]
+    other_number = int(rng.integers(2))
+    return "SBAR", ["that", ("S", [_simple_phrase(rng, other_number), _pick(rng, TRANSITIVE[other_number])])]
 
 
 def _verb_phrase(rng: np.random.Generator, number: int, depth: int) -> Node:
-    kind = rng.choice(5, p=[0.3, 0.1, 0.15, 0.35, 0.1]) if depth < DEEPEST else rng.choice(2)
+    kind = rng.choice(5, p=[0.3, 0.1, 0.15, 0.35, 0.1]) if depth < MAX_DEPTH else rng.choice(2)
     if kind == 0:
         return "VP", [_pick(rng, INTRANSITIVE[number])]
     if kind == 1:
         return "VP", [_pick(rng, INTRANSITIVE[number]), "and", _pick(rng, INTRANSITIVE[number])]
-    other = int(rng.integers(2))
+    other_number = int(rng.integers(2))
     if kind == 2:
-        return "VP", [_pick(rng, INTRANSITIVE[number]), _prepositional_phrase(rng, other, depth + 1)]
+        return "VP", [_pick(rng, INTRANSITIVE[number]), _prepositional_phrase(rng, other_number, depth + 1)]
     if kind == 3:
-        return "VP", [_pick(rng, TRANSITIVE[number]), _noun_phrase(rng, other, depth + 1)]
-    return "VP", [_pick(rng, SENTENTIAL[number]), ("SBAR", ["that", _clause(rng, other, depth + 1)])]
+        return "VP", [_pick(rng, TRANSITIVE[number]), _noun_phrase(rng, other_number, depth + 1)]
+    return "VP", [_pick(rng, SENTENTIAL[number]), ("SBAR", ["that", _clause(rng, other_number, depth + 1)])]
 
 
 def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
     return words[int(rng.integers(len(words)))]
 
 
-def _flatten(node: Node) -> Sentence:
+def _flatten(node: Node) -> GeneratedSentence:
     words: list[str] = []
-    labeled: list[tuple[str, int, int]] = []
+    labeled_spans: list[tuple[str, int, int]] = []
 
     def visit(node: Node | str) -> Tree:
         if isinstance(node, str):
@@ -159,11 +159,11 @@ def _flatten(node: Node) -> Sentence:
         first = len(words)
         tree = tuple(visit(child) for child in node[1])
         if len(words) - first > 1:
-            labeled.append((node[0], first, len(words) - 1))
+            labeled_spans.append((node[0], first, len(words) - 1))
         return tree
 
     tree = visit(node)
-    return Sentence(words, keep_leaves(tree, range(len(words))), labeled)
+    return GeneratedSentence(words, keep_leaves(tree, range(len(words))), labeled_spans)
 
 
 def _between_nothing(rng: np.random.Generator, number: int) -> Node | None:
@@ -196,7 +196,7 @@ _BETWEEN = {
 }
 
 
-def _draw_pair(rng: np.random.Generator, construction: str) -> Pair:
+def _draw_pair(rng: np.random.Generator, construction: str) -> AgreementPair:
     number = int(rng.integers(2))
     head = _simple_phrase(rng, number)
     between = _BETWEEN[construction](rng, number)
@@ -205,4 +205,4 @@ def _draw_pair(rng: np.random.Generator, construction: str) -> Pair:
     good, bad = (
         _flatten(("S", [subject, ("VP", [INTRANSITIVE[n][verb]])])).words for n in (number, 1 - number)
     )
-    return Pair(construction, good, bad)
+    return AgreementPair(construction, good, bad)

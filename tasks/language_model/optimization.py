@@ -70,9 +70,9 @@ class AveragedSGD:
 
     def end_epoch(self, loss: float, selection_score: float) -> bool:
         earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
-        begins = self.average.averaged is None and bool(earlier) and loss > min(earlier)
+        starts_average = self.average.averaged is None and bool(earlier) and loss > min(earlier)
         self._losses.append(loss)
-        if begins or (self.average.averaged is not None and len(self._losses) == FINE_TUNING):
+        if starts_average or (self.average.averaged is not None and len(self._losses) == FINE_TUNING):
             self.average.start()
         return False
 

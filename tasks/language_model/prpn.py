@@ -135,20 +135,21 @@ class PRPN(LanguageModelBase):
                 f"state must have {len(self.readers) + 1} pairs, of the layers and of the parsing network, "
                 f"got {len(state)}"
             )
-        *memories, (words, earlier) = state
+        *memories, (words, earlier_distances) = state
         words = torch.cat([words, x])
         distances, estimates = self.parser(words)
-        known = torch.cat([earlier, distances])
-        before = known.unfold(0, self.num_slots, 1).movedim(-1, 0)  # for each word t: d_{t-N+1}, …, d_t
-        reading_gates = pad(memory_gates(distances, before[:-1]), (0, 0, 0, 0, 0, 1), value=1.0)
+        all_distances = torch.cat([earlier_distances, distances])
+        # For each word t: d_{t-N+1}, …, d_t.
+        windows = all_distances.unfold(0, self.num_slots, 1).movedim(-1, 0)
+        reading_gates = pad(memory_gates(distances, windows[:-1]), (0, 0, 0, 0, 0, 1), value=1.0)
         new_state = []
         for layer, reader in enumerate(self.readers):
             if layer:
                 x = self._locked(x, self.hidden_dropout)
-            x, after = reader(x, memories[layer], reading_gates)
-            new_state.append(after)
-        new_state.append((words[len(tokens) :], known[len(tokens) :]))
-        raw = self.predictor(torch.cat([memories[-1][0], x]), memory_gates(estimates, before))
+            x, layer_state = reader(x, memories[layer], reading_gates)
+            new_state.append(layer_state)
+        new_state.append((words[len(tokens) :], all_distances[len(tokens) :]))
+        raw = self.predictor(torch.cat([memories[-1][0], x]), memory_gates(estimates, windows))
         dropped = self._locked(raw, self.output_dropout)
         return LanguageModelOutput(self._logits(dropped), new_state, raw, dropped, None)
 
@@ -156,8 +157,8 @@ class PRPN(LanguageModelBase):
         x = self._read_words(tokens)
         words, _ = self._initial_state(x)[-1]
         distances, _ = self.parser(torch.cat([words, x]))
-        found: Tensor = distances.unsqueeze(0)
-        return found
+        result: Tensor = distances.unsqueeze(0)
+        return result
 
     def _read_words(self, tokens: Tensor) -> Tensor:
         """Embeddings after dropout, (T, B, E)."""
@@ -169,12 +170,15 @@ class PRPN(LanguageModelBase):
     def _initial_state(self, x: Tensor) -> list[State]:
         """The initial state: memories of zeros; infinite distances close the gates of all but one of them."""
         batch = x.shape[1]
-        zeros = [x.new_zeros(self.num_slots, batch, self.hidden_size)] * len(self.readers)
-        none = x.new_zeros(self.look_back, *x.shape[1:]), x.new_full((self.num_slots - 1, batch), torch.inf)
-        return [*((memory, memory) for memory in zeros), none]
+        memories = [x.new_zeros(self.num_slots, batch, self.hidden_size)] * len(self.readers)
+        parser_state = (
+            x.new_zeros(self.look_back, *x.shape[1:]),
+            x.new_full((self.num_slots - 1, batch), torch.inf),
+        )
+        return [*((memory, memory) for memory in memories), parser_state]
 
 
-def memory_gates(distances: Tensor, before: Tensor) -> Tensor:
+def memory_gates(distances: Tensor, previous_distances: Tensor) -> Tensor:
     """Compute the gates of previous words: attention stops at the first distance larger than the word's own.
 
     PRPN, equations (5) and (9): g_i^t = Π_{j=i+1}^{t-1} α_j^t, α_j^t = (hardtanh((d_t - d_j) τ) + 1) / 2.
@@ -182,14 +186,14 @@ def memory_gates(distances: Tensor, before: Tensor) -> Tensor:
 
     Args:
         distances: d_t, of any shape.
-        before: d_{t-K}, …, d_{t-1} for each d_t, (K, …).
+        previous_distances: d_{t-K}, …, d_{t-1} for each d_t, (K, …).
     Returns:
         g_i^t in [0, 1] for the words i = t-K-1, …, t-2, (K, …); the gate of word t-1 is always 1.
     Example:
         >>> memory_gates(torch.tensor(0.5), torch.tensor([0.2, 0.9, 0.1]))
         tensor([0., 0., 1.])
     """
-    alpha = (hardtanh((distances - before) * TEMPERATURE) + 1) / 2
+    alpha = (hardtanh((distances - previous_distances) * TEMPERATURE) + 1) / 2
     return alpha.flip(0).cumprod(0).flip(0)
 
 
@@ -321,9 +325,9 @@ class PredictNetwork(nn.Module):
         Returns:
             (T, B, ·).
         """
-        slots = len(gates)
-        h = tape[slots:]
-        memories = tape[:-1].unfold(0, slots, 1).movedim(-1, 0)
+        num_slots = len(gates)
+        h = tape[num_slots:]
+        memories = tape[:-1].unfold(0, num_slots, 1).movedim(-1, 0)
         weights = structured_attention(self.key(h), memories, gates)
         summary = torch.einsum("ntb,ntbh->tbh", weights, memories)
         result: Tensor = self.output(torch.cat([summary, h], -1))

@@ -53,19 +53,19 @@ def layers_of(trained: Trained) -> list[int]:
     return list(range(1, count + 1))
 
 
-def split_sentence(text: str, longest: int) -> list[str]:
+def split_sentence(text: str, max_words: int) -> list[str]:
     """Split a sentence into words.
 
     Args:
         text: words separated by spaces.
-        longest: maximum number of words.
+        max_words: maximum number of words.
     Raises:
         UserError: there are no words or too many, or it is not Unicode text.
     """
     check_text(text, "the sentence")
     words = text.split()
-    if not 1 <= len(words) <= longest:
-        raise UserError(f"the sentence must have 1 to {longest:,} words, got {len(words):,}")
+    if not 1 <= len(words) <= max_words:
+        raise UserError(f"the sentence must have 1 to {max_words:,} words, got {len(words):,}")
     return words
 
 
@@ -85,8 +85,8 @@ def distances_and_words(
     """
     (distances,) = distances_of_sentences(trained, [words], ["the sentence"])
     vocabulary = trained.vocabulary
-    read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
-    return distances[[layer - 1 for layer in layers]], read
+    words_read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
+    return distances[[layer - 1 for layer in layers]], words_read
 
 
 def trace_sentence(
@@ -102,10 +102,10 @@ def trace_sentence(
     Raises:
         UserError: see `distances_of_sentences`.
     """
-    distances, read = distances_and_words(trained, words, layers)
+    distances, words_read = distances_and_words(trained, words, layers)
     names = [f"layer {layer}" for layer in layers]
     trace = read_distances(distances, words, names=names, temperature=temperature)
-    trace["caption"] = "" if read == list(words) else f"read as: {' '.join(read)}"
+    trace["caption"] = "" if words_read == list(words) else f"read as: {' '.join(words_read)}"
     return trace
 
 
@@ -129,14 +129,16 @@ def distances_of_sentences(
     """
     vocabulary = trained.vocabulary
     ids = [
-        vocabulary.encode(spell(words, vocabulary), place)
-        for words, place in zip(sentences, where, strict=True)
+        vocabulary.encode(spell(words, vocabulary), location)
+        for words, location in zip(sentences, where, strict=True)
     ]
-    found = batched_distances(trained.model, ids, vocabulary.end, on_batch=on_batch)
-    for distances, place in zip(found, where, strict=True):
-        if not bool(distances.isfinite().all()):
-            raise UserError(f"{place}: expected finite distances, got NaN or infinity: training has diverged")
-    return found
+    distances = batched_distances(trained.model, ids, vocabulary.end, on_batch=on_batch)
+    for sentence_distances, location in zip(distances, where, strict=True):
+        if not bool(sentence_distances.isfinite().all()):
+            raise UserError(
+                f"{location}: expected finite distances, got NaN or infinity: training has diverged"
+            )
+    return distances
 
 
 @torch.inference_mode()
@@ -169,13 +171,13 @@ def batched_distances(
     """
     model.eval()
     device = next(model.parameters()).device
-    found: dict[int, Tensor] = {}
+    distances: dict[int, Tensor] = {}
     lengths = [len(sentence) + 1 for sentence in sentences]
     for batch in evaluation_batches(lengths, SENTENCES_PER_BATCH, max_tokens):
         indices = batch.tolist()
         tokens = pad_sequence([torch.tensor([end, *sentences[i]]) for i in indices], padding_value=end)
-        distances = model.syntactic_distances(tokens.to(device)).float().cpu()
+        batch_distances = model.syntactic_distances(tokens.to(device)).float().cpu()
         for column, i in enumerate(indices):
-            found[i] = distances[:, 1 : lengths[i], column].clone()
+            distances[i] = batch_distances[:, 1 : lengths[i], column].clone()
         on_batch(len(indices))
-    return [found[i] for i in range(len(sentences))]
+    return [distances[i] for i in range(len(sentences))]

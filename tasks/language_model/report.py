@@ -34,8 +34,8 @@ def results_text(results: dict[str, Any]) -> str:
         results: the content of results.json.
     """
     rows = [
-        [part, f"{ppl:.2f}", "" if unigram is None else f"{unigram:.2f}", f"{loss:.4f}", f"{words:,}"]
-        for part, ppl, unigram, loss, words in _rows(results)
+        [split, f"{ppl:.2f}", "" if unigram is None else f"{unigram:.2f}", f"{loss:.4f}", f"{words:,}"]
+        for split, ppl, unigram, loss, words in _rows(results)
     ]
     lines = [f"{results['parameters']:,} parameters", table(COLUMNS, rows)]
     if not _uses_context(results):
@@ -55,15 +55,15 @@ def write_run_report(
         validation: word ids of the validation text, (N,) int64.
     """
     config, rows = trained.config, run.read_metrics()
-    by = ("perplexity", True)
+    selection = ("perplexity", True)
     report = Report(
         title=f"Language model: {config.model}",
         about=ABOUT,
         subtitle=(
             f"Test perplexity {results['test_perplexity']:.2f} on {results['test_tokens']:,} words "
-            f"{best_epoch(rows, *by)}."
+            f"{best_epoch(rows, *selection)}."
         ),
-        curves=learning_curves(rows, *by),
+        curves=learning_curves(rows, *selection),
         tables=[
             Table(
                 title="Perplexity",
@@ -106,13 +106,13 @@ def _traces(trained: Trained, validation: Tensor) -> list[Trace]:
 def _rows(results: dict[str, Any]) -> list[list[Any]]:
     return [
         [
-            part,
+            split,
             *(
-                results.get(f"{part}_{name}")
+                results.get(f"{split}_{name}")
                 for name in ("perplexity", "unigram_perplexity", "loss", "tokens")
             ),
         ]
-        for part in ("validation", "test")
+        for split in ("validation", "test")
     ]
 
 

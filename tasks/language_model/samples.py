@@ -45,21 +45,21 @@ def sample_sentences(
     first = torch.tensor(vocabulary.encode([END, *start], "the start"))
     sentences: list[list[str]] = []
     while len(sentences) < count:
-        size = min(BATCH_SIZE, count - len(sentences))
-        tokens, state, drawn = first.unsqueeze(1).expand(-1, size), None, []
+        batch_size = min(BATCH_SIZE, count - len(sentences))
+        tokens, state, sampled = first.unsqueeze(1).expand(-1, batch_size), None, []
         for _ in range(max_words + 1):
             out = model(tokens.to(device), state)
             state, logits = out.state, out.logits[-1].cpu().double()
             probabilities = ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
             tokens = torch.multinomial(probabilities, 1, generator=generator).T
-            drawn.append(tokens[0])
-        sentences += [[*start, *_words(ids, trained)] for ids in torch.stack(drawn, dim=1).tolist()]
+            sampled.append(tokens[0])
+        sentences += [[*start, *_decode(ids, trained)] for ids in torch.stack(sampled, dim=1).tolist()]
     return sentences
 
 
-def _words(ids: list[int], trained: Trained) -> list[str]:
+def _decode(ids: list[int], trained: Trained) -> list[str]:
     """The words before `<eos>`, or all except the last and "…"."""
     vocabulary = trained.vocabulary
-    ended = vocabulary.end in ids
-    words = [vocabulary.words[i] for i in ids[: ids.index(vocabulary.end) if ended else -1]]
-    return words if ended else [*words, "…"]
+    is_complete = vocabulary.end in ids
+    words = [vocabulary.words[i] for i in ids[: ids.index(vocabulary.end) if is_complete else -1]]
+    return words if is_complete else [*words, "…"]

@@ -27,7 +27,7 @@ from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory, initial_checkpoint
 from tasks.runs.task import Experiment, Losses, Scores, Shard, digest
 
-SHORTEST, DEVIATION, HALVED = 5, 5, 0.05
+MIN_SEGMENT, SEGMENT_DEVIATION, HALF_PROBABILITY = 5, 5, 0.05
 """Random segment lengths, as in AWD-LSTM: minimum, standard deviation, and probability of half the mean."""
 IGNORE_INDEX = -100
 """Target of a token that has no next word; see `torch.nn.CrossEntropyLoss`."""
@@ -89,8 +89,9 @@ class LanguageModeling:
         rng = np.random.default_rng([self.config.seed, epoch])
         cuts = [0]
         while cuts[-1] < length - 1:
-            mean = self.config.bptt / (2 if rng.random() < HALVED else 1)
-            cuts.append(min(length - 1, cuts[-1] + max(SHORTEST, int(rng.normal(mean, DEVIATION)))))
+            mean = self.config.bptt / (2 if rng.random() < HALF_PROBABILITY else 1)
+            segment_length = max(MIN_SEGMENT, int(rng.normal(mean, SEGMENT_DEVIATION)))
+            cuts.append(min(length - 1, cuts[-1] + segment_length))
         return [Segment(start, stop, batch_size) for start, stop in itertools.pairwise(cuts)]
 
     def shard(self, batch: Segment, rank: int, world_size: int) -> Shard:
@@ -101,16 +102,16 @@ class LanguageModeling:
         return Shard(text, (batch.stop - batch.start) * batch.columns)
 
     def validation_batches(self, world_size: int) -> Iterator[TextBatch]:
-        most = min(self.config.evaluation_batch_size, len(self.validation))
-        columns = max(1, most // world_size) * world_size
+        max_columns = min(self.config.evaluation_batch_size, len(self.validation))
+        columns = max(1, max_columns // world_size) * world_size
         for text in bptt_segments(self.validation, columns, self.config.bptt, "validating"):
             for rank in range(world_size):
-                part = slice(rank, None, world_size)
-                yield TextBatch(text.tokens[:, part], text.targets[:, part], text.first)
+                own_columns = slice(rank, None, world_size)
+                yield TextBatch(text.tokens[:, own_columns], text.targets[:, own_columns], text.first)
 
     def losses(self, model: nn.Module, batch: TextBatch) -> Losses:
-        before = self._training_state if model.training else self._validation_state
-        out = model(batch.tokens, None if batch.first else before)
+        previous_state = self._training_state if model.training else self._validation_state
+        out = model(batch.tokens, None if batch.first else previous_state)
         state = [(h.detach(), c.detach()) for h, c in out.state]
         if model.training:
             self._training_state = state
@@ -133,8 +134,8 @@ class LanguageModeling:
     def state(self) -> dict[str, Tensor]:
         return {
             f"{name}{layer}": tensor
-            for layer, of_layer in enumerate(self._training_state)
-            for name, tensor in zip("hc", of_layer, strict=True)
+            for layer, layer_state in enumerate(self._training_state)
+            for name, tensor in zip("hc", layer_state, strict=True)
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -149,25 +150,25 @@ class LanguageModeling:
         return penalty
 
 
-def bptt_segments(text: Tensor, columns: int, length: int, doing: str = "reading") -> Iterator[TextBatch]:
+def bptt_segments(text: Tensor, columns: int, length: int, label: str = "reading") -> Iterator[TextBatch]:
     """Split a text into B columns of equal length, and these into segments; every word is a target once.
 
     Args:
         text: word ids, (N,) int64; `<eos>` is added before the first word.
         columns: B.
         length: number of tokens of a segment.
-        doing: label of the progress bar.
+        label: label of the progress bar.
     Yields:
         Batches of segments, in order.
     """
-    height = -(-len(text) // columns)
-    missing = height * columns - len(text)
-    before = torch.cat([text.new_tensor([EOS_ID]), text[:-1], text.new_full((missing,), EOS_ID)])
-    after = torch.cat([text, text.new_full((missing,), IGNORE_INDEX)])
-    tokens, targets = before.view(columns, height).t(), after.view(columns, height).t()
-    for start in progress_bar(range(0, height, length), desc=doing, unit="batch"):
-        part = slice(start, start + length)
-        yield TextBatch(tokens[part].contiguous(), targets[part].contiguous(), start == 0)
+    steps = -(-len(text) // columns)
+    padding = steps * columns - len(text)
+    inputs = torch.cat([text.new_tensor([EOS_ID]), text[:-1], text.new_full((padding,), EOS_ID)])
+    next_words = torch.cat([text, text.new_full((padding,), IGNORE_INDEX)])
+    tokens, targets = inputs.view(columns, steps).t(), next_words.view(columns, steps).t()
+    for start in progress_bar(range(0, steps, length), desc=label, unit="batch"):
+        segment = slice(start, start + length)
+        yield TextBatch(tokens[segment].contiguous(), targets[segment].contiguous(), start == 0)
 
 
 @torch.inference_mode()
@@ -185,23 +186,23 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     """
     device = next(model.eval().parameters()).device
     state = None
-    rows = []
-    for part in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
-        tokens, targets, _ = to_device(part, device)
+    segment_losses = []
+    for segment in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
+        tokens, targets, _ = to_device(segment, device)
         out = model(tokens, state)
         state = out.state
         losses = cross_entropy(
             out.logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX, reduction="none"
         )
-        rows.append(losses.view_as(targets).cpu().double())
-    return torch.cat(rows).t().flatten()[: len(text)]
+        segment_losses.append(losses.view_as(targets).cpu().double())
+    return torch.cat(segment_losses).t().flatten()[: len(text)]
 
 
 def unigram_losses(train: Tensor, text: Tensor, vocabulary_size: int) -> Tensor:
     """Compute the loss of every word of a text under the word frequencies of the training text.
 
-    What a model that ignores all context can reach. Each word of the vocabulary counts once more than it
-    occurs.
+    This is a baseline that ignores all context. Each word of the vocabulary counts once more than it occurs
+    (add-one smoothing).
 
     Args:
         train: word ids of the training text, (M,) int64.
@@ -273,15 +274,15 @@ def _test(
     model = build_model(config, len(corpus.vocabulary))
     load_weights(run.best, model)
     model.to(device)
-    parts = {"validation": corpus.validation, "test": corpus.test}
-    losses = {name: float(word_losses(model, text, config, 1).mean()) for name, text in parts.items()}
-    for name, text in parts.items():
+    texts = {"validation": corpus.validation, "test": corpus.test}
+    losses = {name: float(word_losses(model, text, config, 1).mean()) for name, text in texts.items()}
+    for name, text in texts.items():
         losses[f"{name}_unigram"] = float(unigram_losses(corpus.train, text, len(corpus.vocabulary)).mean())
     results = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **{f"{name}_loss": loss for name, loss in losses.items()},
         **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
-        **{f"{name}_tokens": len(text) for name, text in parts.items()},
+        **{f"{name}_tokens": len(text) for name, text in texts.items()},
     }
     write_run_report(run, Trained(model, corpus.vocabulary, config), results, corpus.validation)
     return results

@@ -105,8 +105,8 @@ def run_generate(config: GenerateConfig) -> None:
     check_writable_file("OUTPUT", config.output)
     if config.test == "standard":
         # A run with this seed draws others. (NumPy takes `seed` and `(seed, 0)` for the same.)
-        drawn = generate(config.size, seed=(config.seed, 0, 1))
+        expressions = generate(config.size, seed=(config.seed, 0, 1))
     else:
-        drawn = hard_test(config.test, config.size, seed=config.seed)
-    write_tsv(config.output, Dataset.from_expressions(drawn))
+        expressions = hard_test(config.test, config.size, seed=config.seed)
+    write_tsv(config.output, Dataset.from_expressions(expressions))
     print(f"{config.output}: {config.size:,} expressions")

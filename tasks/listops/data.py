@@ -129,7 +129,7 @@ class Dataset(LabeledData):
     @property
     def depths(self) -> NDArray[np.int64]:
         """Nesting depth of each expression: the operators around its most deeply nested digit, (n,) int64."""
-        return np.array([one.depth for one in self.parsed], dtype=np.int64)
+        return np.array([parsed.depth for parsed in self.parsed], dtype=np.int64)
 
     def sentences(self, index: int) -> tuple[Sentence]:
         """Return an expression and its tree; see `LabeledData.sentences`."""
@@ -238,23 +238,25 @@ def load(
         [160, 20, 20]
     """
     if data_dir is None:
-        drawn = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
-        return Splits(*(Dataset.from_expressions(part) for part in drawn))
+        splits = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
+        return Splits(*(Dataset.from_expressions(expressions) for expressions in splits))
     names = _file_names(data_dir)
     missing = [name for name in names if not (data_dir / name).is_file()]
     if missing:
         raise UserError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
-    rest, *parts = (read_tsv(data_dir / name) for name in names)
+    training_data, *other_data = (read_tsv(data_dir / name) for name in names)
     if names == LONG_RANGE_ARENA:
-        return Splits(_at_most(rest, max_train_length), *parts)
-    if not 0 <= validation < len(rest):
+        return Splits(_limit_length(training_data, max_train_length), *other_data)
+    if not 0 <= validation < len(training_data):
         raise UserError(
-            f"--validation-size must be at least 0 and below {len(rest)}, the number of lines of "
+            f"--validation-size must be at least 0 and below {len(training_data)}, the number of lines of "
             f"{TRAIN_FILE}, got {validation}"
         )
-    order = np.random.default_rng(seed).permutation(len(rest))
-    train, held_out = (rest.select(np.sort(part)) for part in (order[validation:], order[:validation]))
-    return Splits(_at_most(train, max_train_length), held_out, *parts)
+    order = np.random.default_rng(seed).permutation(len(training_data))
+    train, held_out = (
+        training_data.select(np.sort(indices)) for indices in (order[validation:], order[:validation])
+    )
+    return Splits(_limit_length(train, max_train_length), held_out, *other_data)
 
 
 def read_test(data_dir: Path) -> Dataset:
@@ -277,7 +279,7 @@ def _file_names(data_dir: Path) -> tuple[str, ...]:
     return LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
 
 
-def _at_most(dataset: Dataset, max_length: int | None) -> Dataset:
+def _limit_length(dataset: Dataset, max_length: int | None) -> Dataset:
     return dataset if max_length is None else dataset.select(dataset.lengths <= max_length)
 
 

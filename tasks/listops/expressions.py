@@ -53,7 +53,7 @@ def tokenize(text: str) -> list[str]:
     tokens = text.replace("(", " ").replace(")", " ").replace(CLOSE, f" {CLOSE} ").split()
     if not IDS.keys() >= set(tokens):
         position = next(i for i, token in enumerate(tokens) if token not in IDS)
-        raise _unknown(tokens, position)
+        raise _unknown_token_error(tokens, position)
     return tokens
 
 
@@ -92,8 +92,8 @@ class Parsed(NamedTuple):
     depth: int
 
 
-class _Open(NamedTuple):
-    """An operator whose bracket is still open: position, arguments, and the tree so far, in a list."""
+class _OpenOperator(NamedTuple):
+    """An operator whose bracket is still open: position, arguments, and a list with the tree so far."""
 
     position: int
     arguments: list[int]
@@ -121,32 +121,32 @@ def parse(tokens: Sequence[str]) -> Parsed:
     """
     if not tokens:
         raise ExpressionError("the expression is empty")
-    opened: list[_Open] = []
+    stack: list[_OpenOperator] = []
     value, depth = 0, 0
     node: Tree = 0
     for position, token in enumerate(tokens):
         if token not in IDS:
-            raise _unknown(tokens, position)
+            raise _unknown_token_error(tokens, position)
         if token == CLOSE:
-            if not opened:
+            if not stack:
                 raise ExpressionError(f"'{CLOSE}' at position {position} closes no operator")
-            start, closed, partial = opened.pop()
-            if not closed:
+            start, arguments, partial_tree = stack.pop()
+            if not arguments:
                 raise ExpressionError(f"operator '{tokens[start]}' at position {start} has no arguments")
-            value, node = _OPERATIONS[tokens[start]](closed), (partial[0], position)
-        elif position and not opened:
+            value, node = _OPERATIONS[tokens[start]](arguments), (partial_tree[0], position)
+        elif position and not stack:
             raise ExpressionError(f"'{token}' at position {position} follows the end of the expression")
         elif token in _OPERATIONS:
-            opened.append(_Open(position, [], [position]))
-            depth = max(depth, len(opened))
+            stack.append(_OpenOperator(position, [], [position]))
+            depth = max(depth, len(stack))
             continue
         else:
             value, node = int(token), position
-        if opened:
-            opened[-1].arguments.append(value)
-            opened[-1].tree[0] = (opened[-1].tree[0], node)
-    if opened:
-        start = opened[-1].position
+        if stack:
+            stack[-1].arguments.append(value)
+            stack[-1].tree[0] = (stack[-1].tree[0], node)
+    if stack:
+        start = stack[-1].position
         raise ExpressionError(f"operator '{tokens[start]}' at position {start} has no closing '{CLOSE}'")
     return Parsed(value, node, depth)
 
@@ -169,18 +169,18 @@ def to_official(tokens: Sequence[str]) -> str:
     """
     parse(tokens)
     pieces: list[str] = []
-    opened: list[int] = []  # indices in `pieces` of the operators that are still open
+    stack: list[int] = []  # indices in `pieces` of the operators that are still open
     for token in tokens:
         if token in _OPERATIONS:
-            opened.append(len(pieces))
+            stack.append(len(pieces))
             pieces.append(token)
             continue
         if token == CLOSE:
-            place = opened.pop()
-            pieces[place] = "( " + pieces[place]
+            start = stack.pop()
+            pieces[start] = "( " + pieces[start]
             token = f"{CLOSE} )"
-        if opened:
-            pieces[opened[-1]] = "( " + pieces[opened[-1]]
+        if stack:
+            pieces[stack[-1]] = "( " + pieces[stack[-1]]
             token += " )"
         pieces.append(token)
     return " ".join(pieces)
@@ -204,5 +204,5 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 }
 
 
-def _unknown(tokens: Sequence[str], position: int) -> ExpressionError:
+def _unknown_token_error(tokens: Sequence[str], position: int) -> ExpressionError:
     return ExpressionError(f"unknown token {tokens[position][:60]!r} at position {position}")

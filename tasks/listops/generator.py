@@ -5,7 +5,7 @@ has depth 1). An operator has 2 to `max_args` arguments. All choices are uniform
 generated twice. For speed, many expressions are drawn at once with NumPy, one depth after another.
 
 The streams of random numbers are `seed`, which is the same as `(seed, 0)`, for the standard task,
-`(seed, place + 1)` for the hard test at this place in `HARD_TESTS`, and `(seed, 0, 1)` for the standard
+`(seed, i + 1)` for the hard test with index i in `HARD_TESTS`, and `(seed, 0, 1)` for the standard
 expressions that `python -m tasks.listops generate` writes.
 """
 
@@ -69,11 +69,11 @@ class Standard(NamedTuple):
 class _Level(NamedTuple):
     """All nodes of one depth in a block of expressions; siblings are adjacent, in the order of their parents.
 
-    `inner` says which nodes are operators. `arity` and `operator` have one entry for each operator; `size`
-    (number of tokens of the subtree) and `value` have one entry for each node.
+    `is_operator` says which nodes are operators. `arity` and `operator` have one entry for each operator;
+    `size` (number of tokens of the subtree) and `value` have one entry for each node.
     """
 
-    inner: NDArray[np.bool_]
+    is_operator: NDArray[np.bool_]
     arity: Ints
     operator: Ints
     size: Ints
@@ -130,24 +130,24 @@ def generate(
     rng = np.random.Generator(np.random.PCG64(seed))
     block = _block_size(count, limits)
     seen: set[bytes] = set()
-    found: list[Expression] = []
+    expressions: list[Expression] = []
     draws_without_new = 0
-    while len(found) < count:
-        before = len(found)
+    while len(expressions) < count:
+        count_before = len(expressions)
         for expression in _draw(rng, block, limits):
             if expression.tokens not in seen:
                 seen.add(expression.tokens)
-                found.append(expression)
-                if len(found) == count:
+                expressions.append(expression)
+                if len(expressions) == count:
                     break
-        draws_without_new = 0 if len(found) > before else draws_without_new + block
+        draws_without_new = 0 if len(expressions) > count_before else draws_without_new + block
         if draws_without_new >= PATIENCE:
             raise UserError(
-                f"count={count}: found only {len(found)} different expressions with {_describe(limits)}; "
-                f"the last {draws_without_new:,} draws gave no new one"
+                f"count={count}: found only {len(expressions)} different expressions with "
+                f"{_describe(limits)}; the last {draws_without_new:,} draws gave no new one"
             )
     # Short expressions are mostly at the start, since later draws repeat them: shuffle.
-    return [found[index] for index in rng.permutation(count)]
+    return [expressions[index] for index in rng.permutation(count)]
 
 
 def standard(
@@ -172,18 +172,22 @@ def standard(
         >>> [len(part) for part in standard(0, count=200, validation=20, max_train_length=None)]
         [160, 20, 20]
     """
-    rest = count - count // 10
-    if not 0 <= validation < rest:
+    test_start = count - count // 10
+    if not 0 <= validation < test_start:
         raise UserError(
-            f"--validation-size must be at least 0 and below {rest}, got {validation}: one tenth of the "
-            f"{count} expressions is test data"
+            f"--validation-size must be at least 0 and below {test_start}, got {validation}: one tenth of "
+            f"the {count} expressions is test data"
         )
-    drawn = generate(count, seed=seed)
-    longest = _NO_LIMIT if max_train_length is None else max_train_length
+    expressions = generate(count, seed=seed)
+    max_length = _NO_LIMIT if max_train_length is None else max_train_length
     return Standard(
-        train=[expression for expression in drawn[validation:rest] if len(expression.tokens) <= longest],
-        validation=drawn[:validation],
-        test=drawn[rest:],
+        train=[
+            expression
+            for expression in expressions[validation:test_start]
+            if len(expression.tokens) <= max_length
+        ],
+        validation=expressions[:validation],
+        test=expressions[test_start:],
     )
 
 
@@ -205,8 +209,8 @@ def hard_test(name: str, count: int = 2_000, *, seed: int) -> list[Expression]:
     """
     if name not in HARD_TESTS:
         raise UserError(f"unknown test {name!r}: expected one of {', '.join(HARD_TESTS)}")
-    place = list(HARD_TESTS).index(name)
-    return generate(count, seed=(seed, place + 1), **HARD_TESTS[name]._asdict())
+    index = list(HARD_TESTS).index(name)
+    return generate(count, seed=(seed, index + 1), **HARD_TESTS[name]._asdict())
 
 
 def _draw(rng: np.random.Generator, draws: int, limits: Limits) -> Iterator[Expression]:
@@ -228,7 +232,7 @@ def _draw_shapes(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[
     each expression. The nodes of a depth are in the order of their parents, so siblings are adjacent.
     Expressions whose length is not allowed are left out.
     """
-    longest = _NO_LIMIT if limits.max_length is None else limits.max_length
+    max_length = _NO_LIMIT if limits.max_length is None else limits.max_length
     root = np.arange(draws)
     lengths = np.zeros(draws, dtype=np.int64)
     levels: list[tuple[Ints, Ints]] = []
@@ -244,16 +248,16 @@ def _draw_shapes(rng: np.random.Generator, draws: int, limits: Limits) -> tuple[
         lengths += np.bincount(root, minlength=draws)
         lengths += np.bincount(root[operators], minlength=draws)
         if limits.max_length is not None:
-            at_least = lengths + np.bincount(root, weights=arity, minlength=draws).astype(np.int64)
-            too_long = at_least > longest
+            lower_bounds = lengths + np.bincount(root, weights=arity, minlength=draws).astype(np.int64)
+            too_long = lower_bounds > max_length
             arity[too_long[root]] = 0
-            lengths[too_long] = at_least[too_long]
+            lengths[too_long] = lower_bounds[too_long]
         levels.append((root, arity))
         root = np.repeat(root, arity)
         if not root.size:
             break
-    kept = (lengths >= limits.min_length) & (lengths <= longest)
-    return [arity[kept[root]] for root, arity in levels], lengths[kept]
+    is_allowed = (lengths >= limits.min_length) & (lengths <= max_length)
+    return [arity[is_allowed[root]] for root, arity in levels], lengths[is_allowed]
 
 
 def _draw_tokens(
@@ -262,14 +266,14 @@ def _draw_tokens(
     """Draw operators and digits; return the concatenated token ids of all expressions, and their values."""
     levels: list[_Level] = []
     for arity in reversed(arities):  # from the leaves up
-        inner = arity > 0
+        is_operator = arity > 0
         size, value = np.ones_like(arity), rng.integers(0, len(DIGITS), size=arity.size)
-        operator = rng.integers(0, len(OPERATORS), size=int(inner.sum()))
+        operator = rng.integers(0, len(OPERATORS), size=int(is_operator.sum()))
         if operator.size:
-            below = levels[-1]
-            size[inner] = 2 + np.add.reduceat(below.size, _starts(arity[inner]))
-            value[inner] = _apply(operator, below.value, arity[inner])
-        levels.append(_Level(inner, arity[inner], operator, size, value))
+            children = levels[-1]
+            size[is_operator] = 2 + np.add.reduceat(children.size, _starts(arity[is_operator]))
+            value[is_operator] = _apply(operator, children.value, arity[is_operator])
+        levels.append(_Level(is_operator, arity[is_operator], operator, size, value))
     levels.reverse()
     return _write_tokens(levels, lengths), levels[0].value
 
@@ -277,16 +281,16 @@ def _draw_tokens(
 def _write_tokens(levels: list[_Level], lengths: Ints) -> NDArray[np.uint8]:
     """Write the tokens of all nodes to their positions, from the root down."""
     tokens = np.empty(int(lengths.sum()), dtype=np.uint8)
-    place = _starts(lengths)
-    for level, below in zip(levels, [*levels[1:], None], strict=True):
-        inner = level.inner
-        tokens[place[~inner]] = IDS[DIGITS[0]] + level.value[~inner]
-        tokens[place[inner]] = IDS[OPERATORS[0]] + level.operator
-        tokens[place[inner] + level.size[inner] - 1] = IDS[CLOSE]
-        if below is not None:
-            before = _starts(below.size)  # tokens of earlier nodes of this depth, then only of siblings
-            before -= np.repeat(before[_starts(level.arity)], level.arity)
-            place = np.repeat(place[inner] + 1, level.arity) + before
+    positions = _starts(lengths)
+    for level, children in zip(levels, [*levels[1:], None], strict=True):
+        is_operator = level.is_operator
+        tokens[positions[~is_operator]] = IDS[DIGITS[0]] + level.value[~is_operator]
+        tokens[positions[is_operator]] = IDS[OPERATORS[0]] + level.operator
+        tokens[positions[is_operator] + level.size[is_operator] - 1] = IDS[CLOSE]
+        if children is not None:
+            offsets = _starts(children.size)  # tokens of earlier nodes of this depth, then only of siblings
+            offsets -= np.repeat(offsets[_starts(level.arity)], level.arity)
+            positions = np.repeat(positions[is_operator] + 1, level.arity) + offsets
     return tokens
 
 
@@ -311,19 +315,19 @@ def _block_size(count: int, limits: Limits) -> int:
     nodes = sum(growth**depth for depth in range(limits.max_depth))
     if limits.max_length is not None:
         nodes = min(nodes, limits.max_length)
-    most = 4 * count + 256 if limits.min_length == 1 else _BLOCK_DRAWS
-    return max(1, min(most, _BLOCK_DRAWS, int(_BLOCK_NODES / nodes)))
+    max_draws = 4 * count + 256 if limits.min_length == 1 else _BLOCK_DRAWS
+    return max(1, min(max_draws, _BLOCK_DRAWS, int(_BLOCK_NODES / nodes)))
 
 
 def _check_arguments(count: int, limits: Limits) -> None:
-    for name, value, least in (
+    for name, value, minimum in (
         ("count", count, 0),
         ("max_depth", limits.max_depth, 1),
         ("max_args", limits.max_args, 2),
         ("min_length", limits.min_length, 1),
     ):
-        if value < least:
-            raise UserError(f"{name} must be at least {least}, not {value}")
+        if value < minimum:
+            raise UserError(f"{name} must be at least {minimum}, not {value}")
     if limits.max_length is not None and limits.max_length < limits.min_length:
         raise UserError(f"max_length={limits.max_length} is less than min_length={limits.min_length}")
     if limits.max_depth == 1 and limits.min_length > 1:

@@ -46,7 +46,7 @@ def _load_splits(config: ListOpsConfig) -> Splits:
             )
         train = train.select(np.arange(config.train_size))
     short = validation.select(validation.lengths <= config.max_train_length)
-    return Splits(*(_for_model(config, part) for part in (train, short, splits.test)))
+    return Splits(*(_for_model(config, dataset) for dataset in (train, short, splits.test)))
 
 
 def _load_test(config: ListOpsConfig) -> LabeledData:

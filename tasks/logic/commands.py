@@ -110,9 +110,9 @@ def run_predict(config: PredictConfig) -> None:
         UserError: bad options, checkpoint or formulas.
     """
     data, prediction, _ = print_answer(LOGIC, config)
-    for number in prediction.probabilities.argsort(descending=True).tolist():
-        sign = RELATIONS[number]
-        print(f"  {sign} {RELATION_NAMES[sign]:<19} {prediction.probabilities[number]:.4f}")
+    for label in prediction.probabilities.argsort(descending=True).tolist():
+        sign = RELATIONS[label]
+        print(f"  {sign} {RELATION_NAMES[sign]:<19} {prediction.probabilities[label]:.4f}")
     show_trees(config, data, prediction)
 
 
@@ -130,24 +130,24 @@ def run_stats(config: StatsConfig) -> None:
     run = LogicConfig(
         split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
     )
-    parts = load_pairs(run)
-    size = len(parts.train) + len(parts.validation)
+    splits = load_pairs(run)
+    size = len(splits.train) + len(splits.validation)
     if not size:
         where = config.data_dir or f"--generated {config.generated}"
         raise UserError(f"{where}: no pairs with at most {TRAIN_OPERATIONS} operations")
     print(f"split {config.split}: {size:,} pairs with at most {TRAIN_OPERATIONS} operations,", end=" ")
-    print(f"{len(parts.train):,} for training and {len(parts.validation):,} for validation")
-    learned = Counter(pair.operations for pair in [*parts.train, *parts.validation])
+    print(f"{len(splits.train):,} for training and {len(splits.validation):,} for validation")
+    kept_operations = Counter(pair.operations for pair in [*splits.train, *splits.validation])
     print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'left out of it':>14}")
-    for number in range(MAX_OPERATIONS + 1):
-        excluded = "" if parts.excluded is None else f"{len(parts.excluded[number]):,}"
-        print(f"{number:>10}  {learned[number]:>9,}  {len(parts.tests[number]):>9,}  {excluded:>14}")
-    kept = Counter(pair.label for pair in [*parts.train, *parts.validation])
-    tested = Counter(pair.label for group in parts.tests for pair in group)
+    for count in range(MAX_OPERATIONS + 1):
+        excluded = "" if splits.excluded is None else f"{len(splits.excluded[count]):,}"
+        print(f"{count:>10}  {kept_operations[count]:>9,}  {len(splits.tests[count]):>9,}  {excluded:>14}")
+    kept_labels = Counter(pair.label for pair in [*splits.train, *splits.validation])
+    test_labels = Counter(pair.label for group in splits.tests for pair in group)
     print(f"\n{'relation':>21}  {'kept':>9}  {'test':>9}")
-    for number, sign in enumerate(RELATIONS):
-        print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept[number]:>9,}  {tested[number]:>9,}")
-    _print_baseline(run, Dataset([pair for group in parts.tests for pair in group]))
+    for label, sign in enumerate(RELATIONS):
+        print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept_labels[label]:>9,}  {test_labels[label]:>9,}")
+    _print_baseline(run, Dataset([pair for group in splits.tests for pair in group]))
     if size != OFFICIAL_SIZES[config.split]:
         official = f"{OFFICIAL_SIZES[config.split]:,}"
         print(f"\nThe official data have {official} pairs with at most {TRAIN_OPERATIONS} operations.")
@@ -160,9 +160,9 @@ def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
     answer = np.bincount(tests.labels, minlength=len(RELATIONS)).argmax()
     sign = RELATIONS[answer]
     print(f"\nTest accuracy of answering {sign} ({RELATION_NAMES[sign]}) to every pair:")
-    right = tests.labels == answer
+    correct = tests.labels == answer
     for title, masks in LOGIC.accuracy_groups(config, tests).items():
-        rows = [[name, f"{right[mask].mean():.4f}"] for name, mask in masks.items() if mask.any()]
+        rows = [[name, f"{correct[mask].mean():.4f}"] for name, mask in masks.items() if mask.any()]
         print(f"\n{table([title, 'accuracy'], rows)}")
 
 

@@ -54,7 +54,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
         config = config_from_dict(LogicConfig, read_json(run.config), run.config)
         name = config.model_name
         names = (name, f"{name}, {directory.name}", f"{name}, {directory}")
-        name = next(one for one in names if one not in summaries)
+        name = next(candidate for candidate in names if candidate not in summaries)
         summaries[name], configs[name] = results, config
     splits = {config.split for config in configs.values()}
     if len(splits) > 1:
@@ -62,7 +62,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
     (split,) = splits
     table = _comparison_table(summaries, split)
     tested_on = [_test_data(summaries[name], config) for name, config in configs.items()]
-    if any(one != tested_on[0] for one in tested_on):
+    if any(test_data != tested_on[0] for test_data in tested_on):
         table = replace(table, note=f"{DIFFERENT_TESTS} {table.note}")
     inducing = {
         name: directory
@@ -117,17 +117,19 @@ def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> lis
 
 def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table:
     left_out = LEFT_OUT.format(split)
-    groups = {name: summary["accuracy_by"] for name, summary in summaries.items()}
-    counts = {int(count) for found in groups.values() for count in found["operations"]}
+    accuracies = {name: summary["accuracy_by"] for name, summary in summaries.items()}
+    counts = {int(count) for tables in accuracies.values() for count in tables["operations"]}
     operations = [str(count) for count in sorted(counts) if count > TRAIN_OPERATIONS]
-    regions = list(dict.fromkeys(region for found in groups.values() for region in found.get(left_out, ())))
+    regions = list(
+        dict.fromkeys(region for tables in accuracies.values() for region in tables.get(left_out, ()))
+    )
     rows: list[list[Any]] = [
         [
             name,
-            *(found["operations"].get(count, [""])[0] for count in operations),
-            *(found.get(left_out, {}).get(region, [""])[0] for region in regions),
+            *(tables["operations"].get(count, [""])[0] for count in operations),
+            *(tables.get(left_out, {}).get(region, [""])[0] for region in regions),
         ]
-        for name, found in groups.items()
+        for name, tables in accuracies.items()
     ]
     published = dict(PUBLISHED["ordered-memory"])
     if split != "full":
@@ -145,7 +147,7 @@ def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table
 
 
 def _test_data(summary: dict[str, Any], config: LogicConfig) -> tuple[Any, ...]:
-    """What a run tells of its test data: the number of pairs by operations and, if generated, the seed."""
+    """What identifies the test data of a run: numbers of pairs by operations and, if generated, the seed."""
     sizes = {count: size for count, (_, size) in summary["accuracy_by"]["operations"].items()}
     return sizes, config.seed if config.data_dir is None and config.generated else None
 

@@ -40,10 +40,10 @@ class LogicConfig(DataConfig, ClassifierConfig):
 
     @property
     def unused(self) -> dict[str, str]:
-        found = super().unused
+        unused = super().unused
         if self.model in TRANSFORMERS:  # there is no projection from embeddings to slots
-            found["embedding_size"] = f"with --model {self.model}, whose embeddings have --slot-size"
-        return found
+            unused["embedding_size"] = f"with --model {self.model}, whose embeddings have --slot-size"
+        return unused
 
     @property
     def directory(self) -> Path:

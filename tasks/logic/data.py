@@ -60,7 +60,7 @@ OFFICIAL_SIZES = {"full": 135_529, "A": 128_969, "B": 87_948, "C": 51_896}
 """Number of training and validation pairs in each split of the official data."""
 
 
-class Pair(NamedTuple):
+class FormulaPair(NamedTuple):
     """Two formulas and their relation.
 
     Args:
@@ -103,7 +103,7 @@ class Dataset(LabeledData):
         (torch.Size([2, 7]), '<')
     """
 
-    def __init__(self, pairs: Sequence[Pair], *, trees: bool = False) -> None:
+    def __init__(self, pairs: Sequence[FormulaPair], *, trees: bool = False) -> None:
         clauses = [clause for pair in pairs for clause in (pair.left, pair.right)]
         self.pairs = list(pairs)
         self.tokens = np.frombuffer(b"".join(clauses), dtype=np.uint8)
@@ -179,11 +179,11 @@ class Dataset(LabeledData):
 
     def _nodes(self, clauses: Sequence[bytes]) -> list[TreeNodes]:
         """The tree of each formula as arrays; equal formulas share them."""
-        known = {clause: tree_nodes(tree, _word_positions(clause)) for clause, tree in self.trees.items()}
-        return [known[clause] for clause in clauses]
+        nodes = {clause: tree_nodes(tree, _word_positions(clause)) for clause, tree in self.trees.items()}
+        return [nodes[clause] for clause in clauses]
 
 
-class Splits(NamedTuple):
+class PairSplits(NamedTuple):
     """The pairs of a run.
 
     Args:
@@ -192,13 +192,13 @@ class Splits(NamedTuple):
         excluded: the test pairs that the pattern matches, by number of operations; None for the full split.
     """
 
-    train: list[Pair]
-    validation: list[Pair]
-    tests: list[list[Pair]]
-    excluded: list[list[Pair]] | None
+    train: list[FormulaPair]
+    validation: list[FormulaPair]
+    tests: list[list[FormulaPair]]
+    excluded: list[list[FormulaPair]] | None
 
 
-def make_pair(left: str, right: str) -> Pair:
+def make_pair(left: str, right: str) -> FormulaPair:
     """Parse two written formulas and compute their relation.
 
     Args:
@@ -210,10 +210,12 @@ def make_pair(left: str, right: str) -> Pair:
     words = tokenize(left), tokenize(right)
     formulas = [parse(tokens) for tokens in words]
     label = RELATIONS.index(relation(formulas[0].table, formulas[1].table))
-    return _pair(words, formulas, label)
+    return _encode_pair(words, formulas, label)
 
 
-def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name: str) -> Splits:
+def split(
+    train: Sequence[Sequence[FormulaPair]], tests: Sequence[Sequence[FormulaPair]], name: str
+) -> PairSplits:
     """Apply a systematic split.
 
     Args:
@@ -225,14 +227,19 @@ def split(train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]], name
     pattern = PATTERNS[name]
     kept = [pair for group in train[: TRAIN_OPERATIONS + 1] for pair in group if not matches(pair, pattern)]
     held_out = kept[HOLD_OUT - 1 :: HOLD_OUT]
-    learned = [pair for place, pair in enumerate(kept, start=1) if place % HOLD_OUT]
-    whole = [list(group) for group in tests]
+    for_training = [pair for position, pair in enumerate(kept, start=1) if position % HOLD_OUT]
+    test_groups = [list(group) for group in tests]
     if pattern is None:
-        return Splits(learned, held_out, whole, None)
-    return Splits(learned, held_out, whole, [[p for p in group if matches(p, pattern)] for group in whole])
+        return PairSplits(for_training, held_out, test_groups, None)
+    return PairSplits(
+        for_training,
+        held_out,
+        test_groups,
+        [[p for p in group if matches(p, pattern)] for group in test_groups],
+    )
 
 
-def matches(pair: Pair, pattern: re.Pattern[str] | None) -> bool:
+def matches(pair: FormulaPair, pattern: re.Pattern[str] | None) -> bool:
     """Whether the pattern of a split occurs in either formula of a pair.
 
     Args:
@@ -249,7 +256,7 @@ def file_names() -> list[str]:
     return [f"{part}{number}" for part in ("train", "test") for number in range(MAX_OPERATIONS + 1)]
 
 
-def read_directory(directory: Path) -> tuple[list[list[Pair]], list[list[Pair]]]:
+def read_directory(directory: Path) -> tuple[list[list[FormulaPair]], list[list[FormulaPair]]]:
     """Read the official files.
 
     Args:
@@ -269,7 +276,7 @@ def read_directory(directory: Path) -> tuple[list[list[Pair]], list[list[Pair]]]
     return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
 
 
-def read_file(path: Path, *, allow_empty: bool = False) -> list[Pair]:
+def read_file(path: Path, *, allow_empty: bool = False) -> list[FormulaPair]:
     """Read and check a file with lines of the form `relation TAB formula TAB formula`.
 
     Args:
@@ -285,7 +292,7 @@ def read_file(path: Path, *, allow_empty: bool = False) -> list[Pair]:
 
 
 def write_directory(
-    directory: Path, train: Sequence[Sequence[Pair]], tests: Sequence[Sequence[Pair]]
+    directory: Path, train: Sequence[Sequence[FormulaPair]], tests: Sequence[Sequence[FormulaPair]]
 ) -> None:
     """Write pairs to files in the official format, each of them atomically.
 
@@ -306,11 +313,11 @@ def _word_positions(clause: bytes) -> list[int]:
     return [position for position, token in enumerate(clause) if token not in PARENTHESES]
 
 
-def _line(pair: Pair) -> str:
+def _line(pair: FormulaPair) -> str:
     return "\t".join([RELATIONS[pair.label], " ".join(decode(pair.left)), " ".join(decode(pair.right))])
 
 
-def _parse_line(line: str) -> Pair:
+def _parse_line(line: str) -> FormulaPair:
     columns = line.split("\t")
     if len(columns) != 3:
         raise UserError(f"expected 3 columns, relation TAB formula TAB formula, not {len(columns)}")
@@ -319,12 +326,12 @@ def _parse_line(line: str) -> Pair:
         raise UserError(f"the relation must be one of {' '.join(RELATIONS)}, not {sign!r}")
     words = tokenize(texts[0]), tokenize(texts[1])
     formulas = [parse(tokens) for tokens in words]
-    found = relation(formulas[0].table, formulas[1].table)
-    if found != sign:
-        raise UserError(f"the relation is {sign}, but these formulas have the relation {found}")
-    return _pair(words, formulas, RELATIONS.index(sign))
+    actual = relation(formulas[0].table, formulas[1].table)
+    if actual != sign:
+        raise UserError(f"the relation is {sign}, but these formulas have the relation {actual}")
+    return _encode_pair(words, formulas, RELATIONS.index(sign))
 
 
-def _pair(words: tuple[list[str], list[str]], formulas: Sequence[Formula], label: int) -> Pair:
+def _encode_pair(words: tuple[list[str], list[str]], formulas: Sequence[Formula], label: int) -> FormulaPair:
     left, right = (encode(tokens).astype(np.uint8).tobytes() for tokens in words)
-    return Pair(left, right, label, max(formula.operators for formula in formulas))
+    return FormulaPair(left, right, label, max(formula.operators for formula in formulas))

@@ -121,20 +121,20 @@ def without_idle_brackets(tokens: Sequence[str]) -> list[str]:
     """
     idle: set[int] = set()
     groups: list[tuple[int, list[bool]]] = [(-1, [])]  # where it opens, and whether each part is a formula
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token == OPEN:
-            groups.append((place, []))
+            groups.append((position, []))
             continue
-        whole = token in VARIABLES
+        is_formula = token in VARIABLES
         if token == CLOSE:
             start, parts = groups.pop()
             if not groups:
                 return list(tokens)
             if parts == [True]:
-                idle |= {start, place}
-            whole = tokens[start + 1] not in (AND, OR)
-        groups[-1][1].append(whole)
-    return [token for place, token in enumerate(tokens) if len(groups) > 1 or place not in idle]
+                idle |= {start, position}
+            is_formula = tokens[start + 1] not in (AND, OR)
+        groups[-1][1].append(is_formula)
+    return [token for position, token in enumerate(tokens) if len(groups) > 1 or position not in idle]
 
 
 class _Partial(NamedTuple):
@@ -160,14 +160,14 @@ def parse(tokens: Sequence[str]) -> Formula:
     """
     open_groups: list[list[str | int | Formula | _Partial]] = [[]]
     position = 0  # among the words
-    for place, token in enumerate(tokens, start=1):
+    for number, token in enumerate(tokens, start=1):
         if token == OPEN:
             open_groups.append([])
         elif token == CLOSE:
             group = open_groups.pop()
             if not open_groups:
-                raise FormulaError(f"unmatched ) at token {place}")
-            open_groups[-1].append(_join(group, place))
+                raise FormulaError(f"unmatched ) at token {number}")
+            open_groups[-1].append(_join(group, number))
         elif token in TABLES:
             open_groups[-1].append(Formula(TABLES[token], position, 0))
             position += 1
@@ -176,7 +176,7 @@ def parse(tokens: Sequence[str]) -> Formula:
             open_groups[-1] += [token, position]
             position += 1
         else:
-            raise FormulaError(f"unknown word {token[:60]!r} at token {place}")
+            raise FormulaError(f"unknown word {token[:60]!r} at token {number}")
     if len(open_groups) > 1:
         raise FormulaError(f"{len(open_groups) - 1} unmatched ( at the end")
     if len(open_groups[0]) != 1 or not isinstance(open_groups[0][0], Formula):
@@ -187,8 +187,8 @@ def parse(tokens: Sequence[str]) -> Formula:
     return open_groups[0][0]
 
 
-def _join(group: list[str | int | Formula | _Partial], place: int) -> Formula | _Partial:
-    """Combine what stands between two parentheses, of which the second is token `place`."""
+def _join(group: list[str | int | Formula | _Partial], number: int) -> Formula | _Partial:
+    """Combine what stands between two parentheses, of which the second is token `number`."""
     match group:
         case ["not", int(leaf), Formula() as inner]:
             return Formula(EVERYWHERE ^ inner.table, (leaf, inner.tree), inner.operators + 1)
@@ -199,7 +199,8 @@ def _join(group: list[str | int | Formula | _Partial], place: int) -> Formula | 
             table = left.table & right.table if partial.operator == AND else left.table | right.table
             return Formula(table, (left.tree, right.tree), left.operators + right.operators + 1)
     raise FormulaError(
-        f"the parentheses that end at token {place} contain no formula: expected ( not F ) or ( F ( and F ) )"
+        f"the parentheses that end at token {number} contain no formula: expected ( not F ) or "
+        "( F ( and F ) )"
     )
 
 

@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tasks.logic.data import MAX_OPERATIONS, Pair
+from tasks.logic.data import MAX_OPERATIONS, FormulaPair
 from tasks.logic.formulas import AND, CLOSE, EVERYWHERE, IDS, NOT, OPEN, OR, RELATIONS, TABLES, relation
 from tasks.runs.errors import UserError
 
@@ -28,7 +28,7 @@ PATIENCE = 2_000_000
 """`longer` gives up after this many draws in a row without a new pair of the right size."""
 
 
-class Drawn(NamedTuple):
+class RandomFormula(NamedTuple):
     """A random formula.
 
     Args:
@@ -46,18 +46,18 @@ _OPEN, _CLOSE, _NOT = bytes([IDS[OPEN]]), bytes([IDS[CLOSE]]), bytes([IDS[NOT]])
 _JOIN = {
     operator: (bytes([IDS[OPEN], IDS[operator]]), bytes([IDS[CLOSE], IDS[CLOSE]])) for operator in (AND, OR)
 }
-_VARIABLES = [Drawn(bytes([IDS[name]]), table, 0) for name, table in TABLES.items()]
+_VARIABLES = [RandomFormula(bytes([IDS[name]]), table, 0) for name, table in TABLES.items()]
 
 
 def generate(
     count: int, *, seed: int, stream: str | None = None
-) -> tuple[list[list[Pair]], list[list[Pair]]]:
+) -> tuple[list[list[FormulaPair]], list[list[FormulaPair]]]:
     """Generate training and test data.
 
     Args:
         count: number of pairs to draw; about half of them remain when duplicates are dropped.
         seed: not negative.
-        stream: any word, for other pairs than those of the same seed without it.
+        stream: any word; the same seed with another word, or with none, gives other pairs.
     Returns:
         Training and test pairs by number of operations, 0 to 12.
     Raises:
@@ -68,21 +68,21 @@ def generate(
         (13, 6)
     """
     _check(count, seed)
-    groups: list[dict[Pair, None]] = [{} for _ in range(MAX_OPERATIONS + 1)]
+    groups: list[dict[FormulaPair, None]] = [{} for _ in range(MAX_OPERATIONS + 1)]
     generator = random.Random(seed if stream is None else f"{seed} {stream}")
     pairs = _pairs(generator, BUDGET)
     for _ in range(count):
         pair = next(pairs)
         groups[min(pair.operations, MAX_OPERATIONS)][pair] = None
     cuts = [int(TRAIN_FRACTION * len(group)) for group in groups]
-    whole = [list(group) for group in groups]
+    pair_groups = [list(group) for group in groups]
     return (
-        [group[:cut] for group, cut in zip(whole, cuts, strict=True)],
-        [group[cut:] for group, cut in zip(whole, cuts, strict=True)],
+        [group[:cut] for group, cut in zip(pair_groups, cuts, strict=True)],
+        [group[cut:] for group, cut in zip(pair_groups, cuts, strict=True)],
     )
 
 
-def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
+def longer(operations: int, count: int, *, seed: int) -> list[FormulaPair]:
     """Generate pairs with a given number of operations, also more than in the official data.
 
     Args:
@@ -99,40 +99,40 @@ def longer(operations: int, count: int, *, seed: int) -> list[Pair]:
         {14}
     """
     _check(count, seed)
-    found: dict[Pair, None] = {}
+    pairs: dict[FormulaPair, None] = {}
     misses = 0
     for pair in _pairs(random.Random(f"{seed} {operations}"), LONG_BUDGET):
-        new = pair.operations == operations and pair not in found
-        misses = 0 if new else misses + 1
-        if new:
-            found[pair] = None
-        if len(found) == count:
-            return list(found)
+        is_new = pair.operations == operations and pair not in pairs
+        misses = 0 if is_new else misses + 1
+        if is_new:
+            pairs[pair] = None
+        if len(pairs) == count:
+            return list(pairs)
         if misses == PATIENCE:
             break
     raise UserError(
-        f"found only {len(found):,} of {count:,} pairs with {operations} operations, and none in the last "
+        f"found only {len(pairs):,} of {count:,} pairs with {operations} operations, and none in the last "
         f"{PATIENCE:,} draws"
     )
 
 
-def _pairs(rng: random.Random, budget: int) -> Iterator[Pair]:
+def _pairs(rng: random.Random, budget: int) -> Iterator[FormulaPair]:
     while True:
         variables = rng.sample(_VARIABLES, VARIABLES_IN_A_PAIR)
         left, right = _formula(rng, variables, budget), _formula(rng, variables, budget)
         if left.table in (0, EVERYWHERE) or right.table in (0, EVERYWHERE):
             continue
         label = RELATIONS.index(relation(left.table, right.table))
-        yield Pair(left.tokens, right.tokens, label, max(left.operators, right.operators))
+        yield FormulaPair(left.tokens, right.tokens, label, max(left.operators, right.operators))
 
 
-def _formula(rng: random.Random, variables: list[Drawn], budget: int) -> Drawn:
+def _formula(rng: random.Random, variables: list[RandomFormula], budget: int) -> RandomFormula:
     choice = rng.randrange(9)
     if choice < 4 and budget >= 2:
         left, right = (_formula(rng, variables, budget // 2) for _ in range(2))
         operator = AND if choice < 2 else OR
         opening, closing = _JOIN[operator]
-        formula = Drawn(
+        formula = RandomFormula(
             _OPEN + left.tokens + opening + right.tokens + closing,
             left.table & right.table if operator == AND else left.table | right.table,
             left.operators + right.operators + 1,
@@ -141,7 +141,9 @@ def _formula(rng: random.Random, variables: list[Drawn], budget: int) -> Drawn:
         formula = rng.choice(variables)
     if rng.randrange(3):
         return formula
-    return Drawn(_OPEN + _NOT + formula.tokens + _CLOSE, EVERYWHERE ^ formula.table, formula.operators + 1)
+    return RandomFormula(
+        _OPEN + _NOT + formula.tokens + _CLOSE, EVERYWHERE ^ formula.table, formula.operators + 1
+    )
 
 
 def _check(count: int, seed: int) -> None:

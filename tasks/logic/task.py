@@ -7,8 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from tasks.classifiers.classification import LabeledData
-from tasks.classifiers.classification import Splits as DataSplits
+from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Groups
 from tasks.classifiers.task import ClassifierTask
 from tasks.logic.config import LogicConfig, presets_of
@@ -17,7 +16,7 @@ from tasks.logic.data import (
     PATTERNS,
     TRAIN_OPERATIONS,
     Dataset,
-    Splits,
+    PairSplits,
     matches,
     read_directory,
     read_file,
@@ -32,7 +31,7 @@ LONGER = range(MAX_OPERATIONS + 1, 21)
 """Numbers of operations in the `longer` test."""
 
 
-def load_pairs(config: LogicConfig) -> Splits:
+def load_pairs(config: LogicConfig) -> PairSplits:
     """Read, generate or download the pairs of a run, and apply its split.
 
     Args:
@@ -49,12 +48,12 @@ def load_pairs(config: LogicConfig) -> Splits:
     return split(*groups, config.split)
 
 
-def _load_splits(config: LogicConfig) -> DataSplits:
+def _load_splits(config: LogicConfig) -> Splits:
     """Load the data sets of a run, with trees if the model needs them."""
-    parts = load_pairs(config)
-    tests = [pair for group in parts.tests for pair in group]
-    chosen = (parts.train, parts.validation, tests)
-    return DataSplits(*(Dataset(part, trees=config.needs_trees) for part in chosen))
+    splits = load_pairs(config)
+    tests = [pair for group in splits.tests for pair in group]
+    chosen = (splits.train, splits.validation, tests)
+    return Splits(*(Dataset(pairs, trees=config.needs_trees) for pairs in chosen))
 
 
 def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
@@ -68,17 +67,17 @@ def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
     as_official = bool((operations <= MAX_OPERATIONS).any())
     if as_official:
         operations = np.minimum(operations, MAX_OPERATIONS)
-    found = {"operations": {str(count): operations == count for count in np.unique(operations)}}
+    groups = {"operations": {str(count): operations == count for count in np.unique(operations)}}
     pattern = PATTERNS[config.split]
     if pattern is not None:
         left_out = np.array([matches(pair, pattern) for pair in dataset.pairs])
         short = operations <= TRAIN_OPERATIONS
-        found[LEFT_OUT.format(config.split)] = (
+        groups[LEFT_OUT.format(config.split)] = (
             {"0–6": left_out & short, "7–12": left_out & ~short, "0–12": left_out}
             if as_official
             else {f"{operations.min()}–{operations.max()}": left_out}
         )
-    return found
+    return groups
 
 
 LEFT_OUT = "operations, pairs left out by {}"

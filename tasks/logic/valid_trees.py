@@ -31,13 +31,13 @@ def valid_spans(tree: Tree, words: Sequence[str]) -> set[Span]:
         >>> sorted(valid_spans(((0, 1), (2, 3)), ["not", "a", "and", "b"]))
         [(0, 1), (0, 2), (0, 3), (2, 3)]
     """
-    found = set(spans(tree))
+    valid = set(spans(tree))
 
     def join(children: list[Span]) -> Span:
         (first, _), (second, last) = children
         if words[second] in (AND, OR):
-            found.add((first, second))  # the operator with its left operand, not its right one
+            valid.add((first, second))  # the operator with its left operand, not its right one
         return first, last
 
     fold(tree, lambda word: (word, word), join)
-    return found
+    return valid

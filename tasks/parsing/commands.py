@@ -30,7 +30,7 @@ from tasks.language_model.reading import (
 from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.options import TagsConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
-from tasks.parsing.treebank import Sentence, Treebank
+from tasks.parsing.treebank import Treebank, TreebankSentence
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
@@ -148,7 +148,7 @@ class GoldSentences(NamedTuple):
         published: whether to show published results for comparison.
     """
 
-    sentences: list[Sentence]
+    sentences: list[TreebankSentence]
     source: str
     punctuation: str
     empty: int
@@ -175,13 +175,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     gold = gold_sentences(config, trained)
-    output = config.output or _page_beside(config.checkpoint)
+    output = config.output or _default_output(config.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     check_writable_file("--output", output)
     texts = [sentence.words for sentence in gold.sentences]
-    places = [sentence.where for sentence in gold.sentences]
+    locations = [sentence.where for sentence in gold.sentences]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
-        distances = distances_of_sentences(trained, texts, places, bar.update)
+        distances = distances_of_sentences(trained, texts, locations, bar.update)
     labels = config.labels(gold.sentences)
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature, labels)
     spelled = [spell(words, trained.vocabulary) for words in texts]
@@ -218,29 +218,32 @@ def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
         source, punctuation = f"{config.treebank}", config.punctuation
     elif trained.config.data_dir is None:
         _, _, test = generate_splits(trained.config)
-        sentences = [Sentence(*one, f"generated sentence {i}") for i, one in enumerate(test, start=1)]
+        sentences = [
+            TreebankSentence(*generated, f"generated sentence {i}")
+            for i, generated in enumerate(test, start=1)
+        ]
         treebank = Treebank(sentences, 0, Counter())
         source, punctuation = "the generated test data of the model's run", NO_PUNCTUATION
     else:
         raise UserError("--treebank must name true trees: the model was trained on a text without trees")
-    found = treebank.sentences
-    longest = config.max_words or max(len(sentence.words) for sentence in found)
-    fitting = [sentence for sentence in found if len(sentence.words) <= longest]
-    if not fitting:
-        raise UserError(f"--max-words {longest} leaves none of {len(found):,} sentences")
+    all_sentences = treebank.sentences
+    longest = config.max_words or max(len(sentence.words) for sentence in all_sentences)
+    short_enough = [sentence for sentence in all_sentences if len(sentence.words) <= longest]
+    if not short_enough:
+        raise UserError(f"--max-words {longest} leaves none of {len(all_sentences):,} sentences")
     return GoldSentences(
-        fitting,
+        short_enough,
         source,
         punctuation,
         empty=treebank.empty,
-        too_long=len(found) - len(fitting),
+        too_long=len(all_sentences) - len(short_enough),
         dropped_tags=dict(treebank.dropped.most_common()),
         unknown_tags=treebank.unknown,
         published=config.treebank is not None and not config.drop_tags,
     )
 
 
-def _page_beside(checkpoint: Path) -> Path:
+def _default_output(checkpoint: Path) -> Path:
     """The default of `--output`."""
     if checkpoint.is_dir():  # that `export` wrote
         return checkpoint / "parsing.html"
@@ -259,8 +262,8 @@ def run_parse(config: ParseConfig) -> None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
     words, trained, layers = _prepare(config, LONGEST_DRAWN)
-    distances, read = distances_and_words(trained, words, layers)
-    print(f"read as: {' '.join(read)}")
+    distances, words_read = distances_and_words(trained, words, layers)
+    print(f"read as: {' '.join(words_read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
     for layer, d in zip(layers, distances, strict=True):
         print(f"\nlayer {layer}: distances {UNITS[trained.config.model]}")
@@ -288,17 +291,17 @@ def run_trees(config: TreesConfig) -> None:
     trained = load_with_distances(config.checkpoint)
     layers = layers_of(trained)
     (layer,) = _layers(layers[len(layers) // 2] if config.layer is None else config.layer, trained)
-    lines = read_sentences(config.text)
-    numbers = [number for number, words in enumerate(lines) if words]  # an empty line has no tree
-    texts = [lines[number] for number in numbers]
-    places = [f"{config.text}, line {number + 1}" for number in numbers]
+    sentences = read_sentences(config.text)
+    indices = [i for i, words in enumerate(sentences) if words]  # an empty line has no tree
+    texts = [sentences[i] for i in indices]
+    locations = [f"{config.text}, line {i + 1}" for i in indices]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
-        distances = distances_of_sentences(trained, texts, places, bar.update)
-    written = [""] * len(lines)
-    for number, words, d in zip(numbers, texts, distances, strict=True):
+        distances = distances_of_sentences(trained, texts, locations, bar.update)
+    tree_lines = [""] * len(sentences)
+    for i, words, d in zip(indices, texts, distances, strict=True):
         (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)
-        written[number] = to_brackets(tree, escape_parentheses(words))
-    content = "\n".join(written) + "\n"
+        tree_lines[i] = to_brackets(tree, escape_parentheses(words))
+    content = "\n".join(tree_lines) + "\n"
     write_or_print(config.output, content)
 
 
@@ -316,10 +319,10 @@ def run_trace(config: TraceConfig) -> None:
     config.write([trace], f"A sentence read by {NAMES[trained.config.model]}", ABOUT)
 
 
-def _prepare(config: SentenceConfig, longest: int) -> tuple[list[str], Trained, list[int]]:
+def _prepare(config: SentenceConfig, max_words: int) -> tuple[list[str], Trained, list[int]]:
     """Check the sentence, and load the model; return words, model and layers."""
     config.check()
-    words = split_sentence(config.sentence, longest)
+    words = split_sentence(config.sentence, max_words)
     trained = load_with_distances(config.checkpoint)
     return words, trained, _layers(config.layer, trained)
 

@@ -14,7 +14,7 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, Convention, baselines, span_f1
 from ordered_memory.tree_recovery import DECODINGS, VARIANTS, Decoding, from_distances, to_distances
 from ordered_memory.trees import Tree, depth, spans
-from tasks.parsing.treebank import Sentence
+from tasks.parsing.treebank import TreebankSentence
 
 LABELS = ("ADJP", "ADVP", "NP", "PP", "INTJ", "VP", "SBAR")
 """The labels of the Penn Treebank whose recall is shown."""
@@ -55,20 +55,20 @@ class Evaluation:
         labels: the labels whose recall is computed.
     """
 
-    sentences: Sequence[Sentence]
+    sentences: Sequence[TreebankSentence]
     trees: dict[Source, list[Tree]]
     distances: Sequence[Tensor]
     labels: Sequence[str] = LABELS
 
     def groups(self) -> dict[str, list[int]]:
         """Indices of the sentences in each group: all, and the short ones if there are any."""
-        everything = list(range(len(self.sentences)))
-        short = [i for i in everything if len(self.sentences[i].words) <= SHORT]
-        return {"all": everything, "short": short} if short else {"all": everything}
+        all_indices = list(range(len(self.sentences)))
+        short_indices = [i for i in all_indices if len(self.sentences[i].words) <= SHORT]
+        return {"all": all_indices, "short": short_indices} if short_indices else {"all": all_indices}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """For each sentence its words, true tree, distances of all layers and trees, as JSON values."""
-        of_model = {source: trees for source, trees in self.trees.items() if source.layer is not None}
+        model_trees = {source: trees for source, trees in self.trees.items() if source.layer is not None}
         for i, sentence in enumerate(self.sentences):
             yield {
                 "where": sentence.where,
@@ -76,27 +76,28 @@ class Evaluation:
                 "true_tree": to_brackets(sentence.tree, sentence.words),
                 "distances": [[round(d, 6) for d in row] for row in self.distances[i].tolist()],
                 "trees": {
-                    source.name: to_brackets(trees[i], sentence.words) for source, trees in of_model.items()
+                    source.name: to_brackets(trees[i], sentence.words)
+                    for source, trees in model_trees.items()
                 },
             }
 
     def summary(self) -> dict[str, Any]:
         """All results as JSON values: the groups, and one row for each source."""
-        groups = {name: [self.sentences[i] for i in chosen] for name, chosen in self.groups().items()}
+        groups = {name: [self.sentences[i] for i in indices] for name, indices in self.groups().items()}
         rows = [
             {"name": source.name, "layer": source.layer, "decoding": source.decoding}
             | {
-                name: score([trees[i] for i in chosen], groups[name], self.labels)
-                for name, chosen in self.groups().items()
+                name: score([trees[i] for i in indices], groups[name], self.labels)
+                for name, indices in self.groups().items()
             }
             for source, trees in self.trees.items()
         ]
-        described = {name: describe(group, self.labels) for name, group in groups.items()}
-        return {"groups": described, "rows": rows}
+        descriptions = {name: describe(group, self.labels) for name, group in groups.items()}
+        return {"groups": descriptions, "rows": rows}
 
 
 def evaluate(
-    sentences: Sequence[Sentence],
+    sentences: Sequence[TreebankSentence],
     distances: Sequence[Tensor],
     layers: Sequence[int],
     temperature: float,
@@ -116,17 +117,17 @@ def evaluate(
     """
     trees: dict[Source, list[Tree]] = {}
     for layer in layers:
-        of_layer = [d[layer - 1] for d in distances]
+        layer_distances = [d[layer - 1] for d in distances]
         for decoding in DECODINGS:
             source = Source(f"layer {layer}, {decoding}", layer, decoding)
-            trees[source] = decode(of_layer, decoding, temperature)
-    ideal = [to_distances(sentence.tree) for sentence in sentences]
+            trees[source] = decode(layer_distances, decoding, temperature)
+    true_distances = [to_distances(sentence.tree) for sentence in sentences]
     for variant in VARIANTS:
-        trees[Source(f"true tree, {variant}", None, "true tree")] = decode(ideal, variant)
+        trees[Source(f"true tree, {variant}", None, "true tree")] = decode(true_distances, variant)
     return Evaluation(sentences, trees | baseline_trees(sentences), distances, labels)
 
 
-def baseline_trees(sentences: Sequence[Sentence]) -> dict[Source, list[Tree]]:
+def baseline_trees(sentences: Sequence[TreebankSentence]) -> dict[Source, list[Tree]]:
     """The baselines.
 
     Args:
@@ -134,8 +135,8 @@ def baseline_trees(sentences: Sequence[Sentence]) -> dict[Source, list[Tree]]:
     Returns:
         For each baseline one tree per sentence.
     """
-    found = baselines([len(sentence.words) for sentence in sentences])
-    return {Source(name, None, name): trees for name, trees in found.items()}
+    trees_by_name = baselines([len(sentence.words) for sentence in sentences])
+    return {Source(name, None, name): trees for name, trees in trees_by_name.items()}
 
 
 def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float = 1.0) -> list[Tree]:
@@ -153,7 +154,7 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
     return from_distances(padded, lengths, decoding=decoding, temperature=temperature, batch_first=True)
 
 
-def frequent_labels(sentences: Sequence[Sentence]) -> list[str]:
+def frequent_labels(sentences: Sequence[TreebankSentence]) -> list[str]:
     """List the most frequent labels of constituents of two or more words, as many as `LABELS`.
 
     Args:
@@ -162,11 +163,11 @@ def frequent_labels(sentences: Sequence[Sentence]) -> list[str]:
     return [label for label, _ in _count_labels(sentences).most_common(len(LABELS))]
 
 
-def _count_labels(sentences: Sequence[Sentence]) -> Counter[str]:
+def _count_labels(sentences: Sequence[TreebankSentence]) -> Counter[str]:
     return Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
 
 
-def describe(sentences: Sequence[Sentence], labels: Sequence[str] = LABELS) -> dict[str, Any]:
+def describe(sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABELS) -> dict[str, Any]:
     """Count sentences, words and labeled constituents, as JSON values.
 
     Args:
@@ -184,7 +185,7 @@ def describe(sentences: Sequence[Sentence], labels: Sequence[str] = LABELS) -> d
 
 
 def score(
-    predicted: Sequence[Tree], sentences: Sequence[Sentence], labels: Sequence[str] = LABELS
+    predicted: Sequence[Tree], sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABELS
 ) -> dict[str, Any]:
     """Compute the scores of trees, as JSON values.
 
@@ -209,7 +210,7 @@ def score(
 
 
 def label_recall(
-    predicted: Sequence[Tree], sentences: Sequence[Sentence], labels: Sequence[str] = LABELS
+    predicted: Sequence[Tree], sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABELS
 ) -> dict[str, float | None]:
     """Compute the fraction of labeled constituents whose span is predicted.
 
@@ -223,16 +224,16 @@ def label_recall(
     Returns:
         A fraction for each of `labels`; None if no constituent has the label.
     """
-    found: Counter[str] = Counter()
-    wanted: Counter[str] = Counter()
+    recalled: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for tree, sentence in zip(predicted, sentences, strict=True):
-        present = set(spans(tree))
+        predicted_spans = set(spans(tree))
         for label, first, last in sentence.labeled_spans:
-            wanted[label] += 1
-            found[label] += (first, last) in present
-    return {label: found[label] / wanted[label] if wanted[label] else None for label in labels}
+            total[label] += 1
+            recalled[label] += (first, last) in predicted_spans
+    return {label: recalled[label] / total[label] if total[label] else None for label in labels}
 
 
-def _word_depth(tree: Tree, sentence: Sentence) -> float:
+def _word_depth(tree: Tree, sentence: TreebankSentence) -> float:
     """The mean number of constituents above a word."""
     return sum(last - first + 1 for first, last in spans(tree)) / len(sentence.words)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.parsing.evaluation import LABELS, frequent_labels
-from tasks.parsing.treebank import Sentence, Treebank, read_treebank
+from tasks.parsing.treebank import Treebank, TreebankSentence, read_treebank
 from tasks.runs.options import check_unused
 
 
@@ -24,7 +24,7 @@ class TagsConfig:
     tags that are not word tags of the Penn Treebank are removed."""
 
     def read_treebank(self, path: Path) -> Treebank:
-        """Read a treebank; warn of tags that it does not have.
+        """Read a treebank; warn of tags in `drop_tags` that it does not have.
 
         Args:
             path: the treebank.
@@ -39,7 +39,7 @@ class TagsConfig:
                 print(f"warning: --drop-tags {tag}: no word of {path} has this tag", file=sys.stderr)
         return treebank
 
-    def labels(self, sentences: Sequence[Sentence]) -> Sequence[str]:
+    def labels(self, sentences: Sequence[TreebankSentence]) -> Sequence[str]:
         """The labels whose recall is shown: those of the paper or, with other tags, the most frequent ones.
 
         Args:

@@ -75,9 +75,9 @@ def results_text(results: dict[str, Any]) -> str:
         Several lines.
     """
     lines = [line for fact in _facts(results) for line in wrap(fact)]
-    for one in _tables(results):
-        rows = [[cell(value) for value in row] for row in one.rows]
-        lines += ["", one.title, table(one.columns, rows), *wrap(one.note)]
+    for result_table in _tables(results):
+        rows = [[cell(value) for value in row] for row in result_table.rows]
+        lines += ["", result_table.title, table(result_table.columns, rows), *wrap(result_table.note)]
     return "\n".join(lines)
 
 
@@ -106,8 +106,11 @@ def _best_text(results: dict[str, Any]) -> str:
     """The best trees of the model, and the best baseline."""
     measure = "f1_corpus"
     rows = [row for row in results["rows"] if row["decoding"] != "true tree"]
-    model, others = ([row for row in rows if (row["layer"] is None) == other] for other in (False, True))
-    best, baseline = (max(of, key=lambda row: row["all"][measure]) for of in (model, others))
+    model_rows = [row for row in rows if row["layer"] is not None]
+    baseline_rows = [row for row in rows if row["layer"] is None]
+    best, baseline = (
+        max(group, key=lambda row: row["all"][measure]) for group in (model_rows, baseline_rows)
+    )
     f1, baseline_f1 = (fraction_text(row["all"][measure]) for row in (best, baseline))
     return (
         f"{F1[measure]} {f1} with {best['name']}, the best of the model's trees; {baseline['name']}, the "

@@ -16,7 +16,7 @@ from ordered_memory.trees import Tree, keep_leaves
 from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
 from tasks.parsing.options import TagsConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
-from tasks.parsing.treebank import Sentence
+from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.files import read_text
@@ -64,7 +64,7 @@ def run_score(config: ScoreConfig) -> None:
     print(results_text(results))
 
 
-def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
+def read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
     """Read one tree in brackets for each sentence.
 
     Args:
@@ -76,31 +76,31 @@ def read_predicted(path: Path, sentences: Sequence[Sentence]) -> list[Tree]:
         UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
             names the line.
     """
-    read = _read_trees(path)
-    same = total = 0
-    for (number, _, words), sentence in zip(read, sentences, strict=False):
+    predicted = _read_trees(path)
+    same_words = total_words = 0
+    for (number, _, words), sentence in zip(predicted, sentences, strict=False):
         if len(words) != len(sentence.words):
             raise UserError(
                 f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
                 f"{sentence.where}, got {len(words)} words; both must be with or without punctuation "
                 "(--keep-punctuation)"
             )
-        same += sum(a.lower() == b.lower() for a, b in zip(words, sentence.words, strict=True))
-        total += len(words)
-    if len(read) != len(sentences):
+        same_words += sum(a.lower() == b.lower() for a, b in zip(words, sentence.words, strict=True))
+        total_words += len(words)
+    if len(predicted) != len(sentences):
         raise UserError(
-            f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(read):,}"
+            f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(predicted):,}"
         )
-    if 2 * same < total:
+    if 2 * same_words < total_words:
         print(
-            f"warning: {path}: {same:,} of {total:,} words are those of the treebank; are the sentences in "
-            "the same order?",
+            f"warning: {path}: {same_words:,} of {total_words:,} words are those of the treebank; are the "
+            "sentences in the same order?",
             file=sys.stderr,
         )
-    return [keep_leaves(line.tree, range(len(line.words))) for line in read]
+    return [keep_leaves(line.tree, range(len(line.words))) for line in predicted]
 
 
-class _Line(NamedTuple):
+class _TreeLine(NamedTuple):
     """The number of a line, its tree, and its words."""
 
     number: int
@@ -108,8 +108,8 @@ class _Line(NamedTuple):
     words: list[str]
 
 
-def _read_trees(path: Path) -> list[_Line]:
-    """Read the trees of a file; if one of them has labels, all have."""
+def _read_trees(path: Path) -> list[_TreeLine]:
+    """Read the trees of a file, which all have labels or all have none."""
     try:
         return _parse_lines(path, labels=None)
     except UserError as error:
@@ -118,8 +118,8 @@ def _read_trees(path: Path) -> list[_Line]:
         raise error from None
 
 
-def _parse_lines(path: Path, labels: bool | None) -> list[_Line]:
-    found = []
+def _parse_lines(path: Path, labels: bool | None) -> list[_TreeLine]:
+    tree_lines = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -127,5 +127,5 @@ def _parse_lines(path: Path, labels: bool | None) -> list[_Line]:
             tree, words = from_brackets(line, labels)
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
-        found.append(_Line(number, tree, words))
-    return found
+        tree_lines.append(_TreeLine(number, tree, words))
+    return tree_lines

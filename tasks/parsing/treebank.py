@@ -47,7 +47,7 @@ TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 LabeledSpan = tuple[str, int, int]
 
 
-class Sentence(NamedTuple):
+class TreebankSentence(NamedTuple):
     """A sentence and its true tree.
 
     Args:
@@ -74,7 +74,7 @@ class Treebank(NamedTuple):
         drop_tags: the tags whose words were to be removed; None for all but `WORD_TAGS`.
     """
 
-    sentences: list[Sentence]
+    sentences: list[TreebankSentence]
     empty: int
     dropped: Counter[str]
     drop_tags: Collection[str] | None = None
@@ -138,7 +138,7 @@ def tags_text(tags: dict[str, int], limit: int | None = None) -> str:
 
 def read_trees(
     text: str, name: str, drop_tags: Collection[str] | None = None, dropped: Counter[str] | None = None
-) -> list[Sentence | None]:
+) -> list[TreebankSentence | None]:
     """Read the trees of one text.
 
     Args:
@@ -158,7 +158,7 @@ def read_trees(
         [('NP', 0, 1), ('S', 0, 2)]
     """
     dropped = Counter() if dropped is None else dropped
-    trees = list(_read(text.split("\n"), name, drop_tags, dropped))
+    trees = list(_parse_trees(text.split("\n"), name, drop_tags, dropped))
     if not trees:
         raise UserError(f"{name}: no trees in this file")
     return trees
@@ -177,57 +177,57 @@ def cut_label(label: str) -> str:
 
 
 @dataclass
-class _Node:
+class _OpenBracket:
     """An open bracket: the number of words before it, and its content so far."""
 
     line: int
     start: int
     tokens: list[str] = field(default_factory=list)
     """Its label and, possibly, its word."""
-    parts: list[Tree | None] = field(default_factory=list)
+    children: list[Tree | None] = field(default_factory=list)
 
 
-def _read(
+def _parse_trees(
     lines: Iterable[str], name: str, drop_tags: Collection[str] | None, dropped: Counter[str]
-) -> Iterator[Sentence | None]:
-    nodes: list[_Node] = []
+) -> Iterator[TreebankSentence | None]:
+    stack: list[_OpenBracket] = []
     words: list[str] = []
     spans: dict[LabeledSpan, None] = {}
     for number, line in enumerate(lines, start=1):
         where = f"{name}, line {number}"
         for token in TOKEN.findall(line):
             if token == "(":
-                if not nodes:
+                if not stack:
                     words, spans = [], {}
-                nodes.append(_Node(number, len(words)))
+                stack.append(_OpenBracket(number, len(words)))
             elif token != ")":
-                _add(nodes, token, where)
-            elif not nodes:
+                _add_token(stack, token, where)
+            elif not stack:
                 raise UserError(f"{where}: ')' closes nothing")
             else:
-                node = nodes.pop()
-                part = _close(node, words, spans, where, drop_tags, dropped)
-                if nodes:
-                    nodes[-1].parts.append(part)
+                bracket = stack.pop()
+                tree = _close_bracket(bracket, words, spans, where, drop_tags, dropped)
+                if stack:
+                    stack[-1].children.append(tree)
                 else:
-                    started = f"{name}, line {node.line}"
-                    yield None if part is None else Sentence(words, part, list(spans), started)
-    if nodes:
-        raise UserError(f"{name}, line {nodes[0].line}: the first '(' of the tree is never closed")
+                    location = f"{name}, line {bracket.line}"
+                    yield None if tree is None else TreebankSentence(words, tree, list(spans), location)
+    if stack:
+        raise UserError(f"{name}, line {stack[0].line}: the first '(' of the tree is never closed")
 
 
-def _add(nodes: list[_Node], token: str, where: str) -> None:
+def _add_token(stack: list[_OpenBracket], token: str, where: str) -> None:
     """Add a label or a word to the innermost bracket."""
-    if not nodes:
+    if not stack:
         raise UserError(f"{where}: {token[:SHOWN_CHARACTERS]!r} is outside of all brackets")
-    node = nodes[-1]
-    if node.parts or len(node.tokens) == 2:
-        raise _without_tag(token, where)
-    node.tokens.append(token)
+    bracket = stack[-1]
+    if bracket.children or len(bracket.tokens) == 2:
+        raise _missing_tag_error(token, where)
+    bracket.tokens.append(token)
 
 
-def _close(
-    node: _Node,
+def _close_bracket(
+    bracket: _OpenBracket,
     words: list[str],
     spans: dict[LabeledSpan, None],
     where: str,
@@ -235,11 +235,11 @@ def _close(
     dropped: Counter[str],
 ) -> Tree | None:
     """Make the tree of a closed bracket, None if it has no words; update `words`, `spans` and `dropped`."""
-    label = cut_label(node.tokens[0]) if node.tokens else ""
-    if len(node.tokens) == 2:
-        word = node.tokens[1]
-        if node.parts:
-            raise _without_tag(word, where)
+    label = cut_label(bracket.tokens[0]) if bracket.tokens else ""
+    if len(bracket.tokens) == 2:
+        word = bracket.tokens[1]
+        if bracket.children:
+            raise _missing_tag_error(word, where)
         if label == NULL_ELEMENT:
             return None
         if label not in WORD_TAGS if drop_tags is None else label in drop_tags:
@@ -247,15 +247,15 @@ def _close(
             return None
         words.append(word)
         return len(words) - 1
-    if not node.parts:
+    if not bracket.children:
         raise UserError(f"{where}: a bracket with neither word nor parts")
-    parts = tuple(part for part in node.parts if part is not None)
-    if label and len(words) - node.start > 1:
-        spans[label, node.start, len(words) - 1] = None
-    return (parts[0] if len(parts) == 1 else parts) if parts else None
+    children = tuple(child for child in bracket.children if child is not None)
+    if label and len(words) - bracket.start > 1:
+        spans[label, bracket.start, len(words) - 1] = None
+    return (children[0] if len(children) == 1 else children) if children else None
 
 
-def _without_tag(word: str, where: str) -> UserError:
+def _missing_tag_error(word: str, where: str) -> UserError:
     return UserError(
         f"{where}: the word {word[:SHOWN_CHARACTERS]!r} has no bracket with a part-of-speech tag of its own"
     )
@@ -271,7 +271,9 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
             yield from _texts_of_zip(path)
         elif path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
-            names = _choose([file.relative_to(path).as_posix() for file in files], f"{path}", "directory")
+            names = _choose_files(
+                [file.relative_to(path).as_posix() for file in files], f"{path}", "directory"
+            )
             yield from _decode_all(path, names, lambda name: (path / name).open("rb"))
         else:
             yield from _decode_all(path, [""], lambda name: path.open("rb"))
@@ -283,7 +285,7 @@ def _texts_of_zip(path: Path) -> Iterator[tuple[str, str]]:
     content = path.read_bytes()  # errors of the disk are raised here, errors of the archive below
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            names = _choose(sorted(archive.namelist()), f"{path}", "zip file")
+            names = _choose_files(sorted(archive.namelist()), f"{path}", "zip file")
             yield from _decode_all(path, names, archive.open)
     except UserError:
         raise
@@ -297,26 +299,26 @@ def _decode_all(
     where: Path, names: Iterable[str], open_file: Callable[[str], IO[bytes]]
 ) -> Iterator[tuple[str, str]]:
     """Yield name and text of each file; refuse files that are too large in total."""
-    left = MAX_BYTES
+    remaining = MAX_BYTES
     for name in names:
-        shown = f"{where / name}"
+        full_name = f"{where / name}"
         with open_file(name) as file:
-            content = file.read(left + 1)
-        left -= len(content)
-        if left < 0:
-            raise UserError(f"{shown}: expected at most {MAX_BYTES:,} bytes of text in all, got more")
+            content = file.read(remaining + 1)
+        remaining -= len(content)
+        if remaining < 0:
+            raise UserError(f"{full_name}: expected at most {MAX_BYTES:,} bytes of text in all, got more")
         try:
-            yield shown, content.decode("utf-8-sig")
+            yield full_name, content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{shown}, line {line}: not UTF-8 text") from None
+            raise UserError(f"{full_name}, line {line}: not UTF-8 text") from None
 
 
-def _choose(names: list[str], where: str, kind: str) -> list[str]:
+def _choose_files(names: list[str], where: str, kind: str) -> list[str]:
     """Choose the files with trees; hidden files are left out."""
-    shown = [name for name in names if not PurePosixPath(name).name.startswith(".")]
+    visible = [name for name in names if not PurePosixPath(name).name.startswith(".")]
     for suffixes in (SUFFIXES, OTHER_SUFFIXES):
-        chosen = [name for name in shown if name.lower().endswith(suffixes)]
+        chosen = [name for name in visible if name.lower().endswith(suffixes)]
         if chosen:
             return chosen
     raise UserError(f"{where}: no {', '.join(SUFFIXES + OTHER_SUFFIXES)} files in this {kind}")

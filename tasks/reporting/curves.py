@@ -29,9 +29,9 @@ MARKS = (
     "m0,-4l4,4l-4,4l-4,-4z",
 )
 """Markers as relative SVG paths: circle, square, triangle, diamond."""
-ALIKE = 1e-6
+RELATIVE_TOLERANCE = 1e-6
 """Values whose relative difference is smaller are drawn as equal."""
-MOST_MARKS = 30
+MAX_MARKS = 30
 """Lines with more points have no markers."""
 
 Points = list[tuple[float, float]]
@@ -58,9 +58,9 @@ class Curve:
     counts: Mapping[float, int] = field(default_factory=dict)
 
     @property
-    def places(self) -> list[float]:
+    def xs(self) -> list[float]:
         """All x, in increasing order."""
-        return sorted({place for points in self.series.values() for place, _ in points})
+        return sorted({x for points in self.series.values() for x, _ in points})
 
     @property
     def columns(self) -> list[str]:
@@ -70,20 +70,20 @@ class Curve:
     @property
     def rows(self) -> list[list[Any]]:
         """The rows of the table of its numbers, one for each x."""
-        values = [dict(points) for points in self.series.values()]
+        series = [dict(points) for points in self.series.values()]
         return [
             [
-                int(place),
-                *(of.get(place) for of in values),
-                *([self.counts.get(place)] if self.counts else []),
+                int(x),
+                *(y_by_x.get(x) for y_by_x in series),
+                *([self.counts.get(x)] if self.counts else []),
             ]
-            for place in self.places
+            for x in self.xs
         ]
 
     @property
     def best_row(self) -> int | None:
         """The index of the best row."""
-        return None if self.best is None else self.places.index(self.best)
+        return None if self.best is None else self.xs.index(self.best)
 
 
 class _Line(NamedTuple):
@@ -107,28 +107,25 @@ def curve_svg(curve: Curve) -> Markup:
     Returns:
         An <svg> element, which can also be saved as a file.
     """
-    finite = {
-        name: [(place, value) for place, value in points if math.isfinite(value)]
-        for name, points in curve.series.items()
-    }
-    ticks = _ticks([value for points in finite.values() for _, value in points])
+    finite = {name: [(x, y) for x, y in points if math.isfinite(y)] for name, points in curve.series.items()}
+    ticks = _ticks([y for points in finite.values() for _, y in points])
     labels = _labels(ticks)
     left = 12 + CHARACTER * max(map(len, labels))
-    places = curve.places or [0.0]
-    low, high = (places[0], places[-1]) if len(places) > 1 else (places[0] - 1, places[0] + 1)
+    xs = curve.xs or [0.0]
+    low, high = (xs[0], xs[-1]) if len(xs) > 1 else (xs[0] - 1, xs[0] + 1)
     bottom = TOP + PLOT_HEIGHT
 
-    def x(place: float) -> float:
-        return round(left + (WIDTH - left - RIGHT) * (place - low) / (high - low), 1)
+    def pixel_x(x: float) -> float:
+        return round(left + (WIDTH - left - RIGHT) * (x - low) / (high - low), 1)
 
-    def y(value: float) -> float:
-        return round(bottom - PLOT_HEIGHT * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
+    def pixel_y(y: float) -> float:
+        return round(bottom - PLOT_HEIGHT * (y - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
-    whole = _round_numbers(places[0], places[-1], 6, steps=[1, 2, 5, 10], integer=True)
+    x_ticks = _round_numbers(xs[0], xs[-1], 6, steps=[1, 2, 5, 10], integer=True)
     names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in curve.series]
     corners = _legend(names, bottom + BOTTOM + LINE)
-    drawn = [{place: (x(place), y(value)) for place, value in points} for points in finite.values()]
-    lines = [_line(i, names[i], points, places, corners[i]) for i, points in enumerate(drawn)]
+    pixels = [{x: (pixel_x(x), pixel_y(y)) for x, y in points} for points in finite.values()]
+    lines = [_line(i, names[i], points, xs, corners[i]) for i, points in enumerate(pixels)]
     text = TEMPLATES.get_template("curve.svg").render(
         curve=curve,
         description=_description(curve),
@@ -138,10 +135,10 @@ def curve_svg(curve: Curve) -> Markup:
         top=TOP,
         bottom=bottom,
         lines=[line for line in lines if line.ys.strip("- ")],
-        x_ticks=[(x(tick), f"{tick:,.0f}") for tick in whole if places[0] <= tick <= places[-1]],
-        y_ticks=[(y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
-        best=None if curve.best is None else x(curve.best),
-        xs=" ".join(f"{x(place):g}" for place in places),
+        x_ticks=[(pixel_x(tick), f"{tick:,.0f}") for tick in x_ticks if xs[0] <= tick <= xs[-1]],
+        y_ticks=[(pixel_y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
+        best=None if curve.best is None else pixel_x(curve.best),
+        xs=" ".join(f"{pixel_x(x):g}" for x in xs),
         name_width=CHARACTER * len(curve.name) + 6,
     )
     return Markup(valid_xml(text))
@@ -151,37 +148,37 @@ def _line(
     number: int,
     name: str,
     points: Mapping[float, tuple[float, float]],
-    places: Sequence[float],
+    xs: Sequence[float],
     legend: tuple[float, float],
 ) -> _Line:
     """A series, given where its points are drawn; `number` chooses color, dashes and markers."""
     mark = MARKS[number % len(MARKS)]
-    corners = [f"{x:g},{y:g}" for x, y in points.values()]
+    corners = [f"{pixel_x:g},{pixel_y:g}" for pixel_x, pixel_y in points.values()]
     return _Line(
         name=name,
         path="M" + "L".join(corners),
-        marks="".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MOST_MARKS else "",
+        marks="".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MAX_MARKS else "",
         color=COLORS[number % len(COLORS)],
         dash=DASHES[number % len(DASHES)],
         mark=mark,
         legend=legend,
-        ys=" ".join(f"{points[place][1]:g}" if place in points else "-" for place in places),
+        ys=" ".join(f"{points[x][1]:g}" if x in points else "-" for x in xs),
     )
 
 
 def _ticks(values: Sequence[float]) -> list[float]:
     """Choose ticks at round numbers that enclose the values."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if high - low <= ALIKE * max(abs(low), abs(high)):
+    if high - low <= RELATIVE_TOLERANCE * max(abs(low), abs(high)):
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
     return _round_numbers(low, high, 5, steps=[1, 2, 2.5, 5, 10])
 
 
-def _round_numbers(low: float, high: float, most: int, **options: Any) -> list[float]:
-    """Evenly spaced round numbers that enclose `low` and `high`, with at most `most` intervals."""
+def _round_numbers(low: float, high: float, max_intervals: int, **options: Any) -> list[float]:
+    """Evenly spaced round numbers that enclose `low` and `high`, with at most `max_intervals` intervals."""
     from matplotlib.ticker import MaxNLocator
 
-    return [float(tick) for tick in MaxNLocator(most, **options).tick_values(low, high)]
+    return [float(tick) for tick in MaxNLocator(max_intervals, **options).tick_values(low, high)]
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:
@@ -195,15 +192,15 @@ def _labels(ticks: Sequence[float]) -> list[str]:
 
 def _legend(names: Sequence[str], top: float) -> list[tuple[float, float]]:
     """The positions of the entries of the legend, on as many lines as needed."""
-    places: list[tuple[float, float]] = []
-    at, height = 0.0, top
+    positions: list[tuple[float, float]] = []
+    x, y = 0.0, top
     for name in names:
         width = 36 + CHARACTER * len(name) + 12
-        if at and at + width > WIDTH:
-            at, height = 0.0, height + LINE
-        places.append((round(at, 1), height))
-        at += width
-    return places
+        if x and x + width > WIDTH:
+            x, y = 0.0, y + LINE
+        positions.append((round(x, 1), y))
+        x += width
+    return positions
 
 
 def _description(curve: Curve) -> str:

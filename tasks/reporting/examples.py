@@ -31,11 +31,11 @@ def choose_examples(
     length, depth = np.asarray(lengths), np.asarray(depths)
     shortest, longest = LENGTHS
     fitting = (length >= min(shortest, length.max(initial=0))) & (length <= longest)
-    right = np.ones(len(length), dtype=bool) if correct is None else np.asarray(correct, dtype=bool)
+    is_correct = np.ones(len(length), dtype=bool) if correct is None else np.asarray(correct, dtype=bool)
     order = np.lexsort([depth, length])
-    right_ones, wrong_ones = (order[(fitting & kind)[order]] for kind in (right, ~right))
-    wrong_count = min(len(wrong_ones), max(count // 2, count - len(right_ones)))
-    chosen = _spread(right_ones, depth, count - wrong_count) + _spread(wrong_ones, depth, wrong_count)
+    correct_ones, wrong_ones = (order[(fitting & mask)[order]] for mask in (is_correct, ~is_correct))
+    wrong_count = min(len(wrong_ones), max(count // 2, count - len(correct_ones)))
+    chosen = _spread(correct_ones, depth, count - wrong_count) + _spread(wrong_ones, depth, wrong_count)
     chosen.sort(key=lambda index: (length[index], depth[index], index))
     return chosen[len(chosen) // 2 :] + chosen[: len(chosen) // 2]
 
@@ -43,8 +43,8 @@ def choose_examples(
 def _spread(ordered: NDArray[np.int64], depths: NDArray[np.int64], count: int) -> list[int]:
     """Choose one of each of `count` parts: in turn the shallowest, a medium and the deepest one."""
     chosen = []
-    for number, stretch in enumerate(np.array_split(ordered, min(count, len(ordered)) or 1)):
-        if len(stretch):
-            by_depth = stretch[np.argsort(depths[stretch], kind="stable")]
-            chosen.append(int(by_depth[(0, len(stretch) // 2, -1)[number % 3]]))
+    for number, part in enumerate(np.array_split(ordered, min(count, len(ordered)) or 1)):
+        if len(part):
+            by_depth = part[np.argsort(depths[part], kind="stable")]
+            chosen.append(int(by_depth[(0, len(part) // 2, -1)[number % 3]]))
     return chosen

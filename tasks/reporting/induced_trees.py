@@ -97,7 +97,7 @@ def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: s
         return []
     names = next(iter(scores.values()))
     columns = {**scores, **({"valid trees": valid} if valid else {})}
-    rows = [[name, *(of[name] for of in columns.values())] for name in names]
+    rows = [[name, *(column[name] for column in columns.values())] for name in names]
     return [
         Table(
             title="Unlabeled span F1 of the induced trees" + (", and valid trees" if valid else ""),

@@ -92,14 +92,14 @@ def learning_curves(
         rows: rows of metrics.jsonl.
         measure, lowest: how the best epoch was selected; see `best_row`.
     """
-    parts = ("train", "validation")
+    splits = ("train", "validation")
     names = [name.removeprefix("train_") for name in rows[0] if name.startswith("train_")]
     best = best_row(rows, measure, lowest)["epoch"]
     return [
         Curve(
             name,
             UNITS[name],
-            {part: [(row["epoch"], row[f"{part}_{name}"]) for row in rows] for part in parts},
+            {split: [(row["epoch"], row[f"{split}_{name}"]) for row in rows] for split in splits},
             best=best,
         )
         for name in sorted(names)
@@ -144,16 +144,16 @@ def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -
         >>> sorted(best_cells([["model", 0.5, 0.5], ["random", 0.25, 0.5], ["oracle", 1.0, 1.0]], ["oracle"]))
         [(0, 1), (0, 2), (1, 2)]
     """
-    found = set()
+    cells = set()
     for column in range(1, len(rows[0]) if rows else 0):
         values = {
-            place: row[column]
-            for place, row in enumerate(rows)
+            i: row[column]
+            for i, row in enumerate(rows)
             if row[0] not in leave_out and isinstance(row[column], int | float)
         }
         if len(values) > 1:
-            found |= {(place, column) for place, value in values.items() if value == max(values.values())}
-    return found
+            cells |= {(i, column) for i, value in values.items() if value == max(values.values())}
+    return cells
 
 
 def render(report: Report) -> str:
@@ -174,7 +174,7 @@ def render(report: Report) -> str:
 
 def _limit_size(traces: Sequence[Trace], max_bytes: int) -> list[Trace]:
     """Leave out the traces of the largest examples until the others fit into `max_bytes`."""
-    keys = [trace.get("example", -1 - place) for place, trace in enumerate(traces)]
+    keys = [trace.get("example", -1 - i) for i, trace in enumerate(traces)]
     sizes: Counter[int] = Counter()
     for key, trace in zip(keys, traces, strict=True):
         sizes[key] += len(to_json([trace]).encode())

@@ -69,9 +69,9 @@ def answer_text(answer: Answer) -> str:
         'answer: yes (probability 0.900; wrong, it is no)'
     """
     classes, probabilities, true = answer["classes"], answer["probabilities"], answer["true"]
-    given = probabilities.index(max(probabilities))
-    verdict = "" if true is None else "; right" if given == true else f"; wrong, it is {classes[true]}"
-    return f"answer: {classes[given]} (probability {fraction_text(probabilities[given], 3)}{verdict})"
+    predicted = probabilities.index(max(probabilities))
+    verdict = "" if true is None else "; right" if predicted == true else f"; wrong, it is {classes[true]}"
+    return f"answer: {classes[predicted]} (probability {fraction_text(probabilities[predicted], 3)}{verdict})"
 
 
 def summary_text(traces: Sequence[Trace]) -> str:
@@ -98,7 +98,7 @@ def _line(trace: Trace) -> str:
     count = len(trace["tokens"])
     facts = [f"{count:,} token" + "s" * (count != 1)]
     if "memory" in trace:
-        # Slot 0 holds what found all slots taken.
+        # Slot 0 stands for a subtree for which no slot was left.
         slots = {slot for step in trace["memory"]["steps"] for _, slot in step["stack"] if slot}
         facts.append(f"{len(slots)} of {trace['memory']['num_slots']} slots in use")
     if "layers" in trace:

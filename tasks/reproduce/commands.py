@@ -11,7 +11,7 @@ from tasks.reporting.tables import table as plain
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
-from tasks.reproduce.execution import Work, Workers, submit
+from tasks.reproduce.execution import Job, Workers, submit
 from tasks.reproduce.layout import Table
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
@@ -68,41 +68,43 @@ def run_table(name: str, config: ReproduceConfig) -> None:
 def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
     """Run what is missing; return the names of the runs that failed."""
     deadline = None if config.budget is None else time.monotonic() + 3600 * config.budget
-    here, threads = config.executor == "here", config.threads_of_a_run
-    works = []
+    is_local, threads = config.executor == "here", config.threads_of_a_run
+    jobs = []
     for run in runs:
         commands = tuple(run.commands(threads))
         # With several jobs, each run prints to its own log.
-        log = None if not here or config.jobs == 1 else run.files.path / "log.txt"
+        log = None if not is_local or config.jobs == 1 else run.files.path / "log.txt"
         if commands:
-            works.append(Work(run.name, commands, log))
-    if not works:
+            jobs.append(Job(run.name, commands, log))
+    if not jobs:
         return []
-    print(f"{len(works)} of {len(runs)} runs are not done", flush=True)
-    if here:
-        return Workers(config.jobs, deadline).run(works)
+    print(f"{len(jobs)} of {len(runs)} runs are not done", flush=True)
+    if is_local:
+        return Workers(config.jobs, deadline).run(jobs)
     parameters: dict[str, Any] = {
         "timeout_min": round(60 * config.time),
         "gpus_per_node": config.gpus,
         "cpus_per_task": config.threads or 1,
         "slurm_partition": config.partition,
     }
-    given = {name: value for name, value in parameters.items() if value}
-    return submit(works, config.directory / "jobs", deadline=deadline, **given)
+    given_parameters = {name: value for name, value in parameters.items() if value}
+    return submit(jobs, config.directory / "jobs", deadline=deadline, **given_parameters)
 
 
 def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     """Format a table of the runs with their states and estimated remaining times."""
     estimator = Estimator(config.threads_of_a_run)
-    left = [estimator.seconds_left(run) for run in runs]
-    rows = [[run.name, run.state().text, _hours(seconds)] for run, seconds in zip(runs, left, strict=True)]
-    known = [seconds for seconds in left if seconds is not None]
+    seconds_left = [estimator.seconds_left(run) for run in runs]
+    rows = [
+        [run.name, run.state().text, _hours(seconds)] for run, seconds in zip(runs, seconds_left, strict=True)
+    ]
+    known_seconds = [seconds for seconds in seconds_left if seconds is not None]
     jobs = "one after another" if config.jobs == 1 else f"{config.jobs} at a time"
     total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    if known:
-        total += f", about {_hours(sum(known) / config.jobs)} of training left, {jobs}"
-    if len(known) < len(runs):
-        total += f"; {len(runs) - len(known)} not estimated, since their data are missing"
+    if known_seconds:
+        total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left, {jobs}"
+    if len(known_seconds) < len(runs):
+        total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
     return f"{plain(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 

@@ -144,17 +144,17 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     limit = config.max_minutes
     if limit is None and config.demo:
         limit = round(DEMO_MINUTES / len(trainings_of(*table.select(demo=True))), 2)
-    shared: tuple[str, ...] = ("--precision", config.precision)
+    common_options: tuple[str, ...] = ("--precision", config.precision)
     if limit is not None:
-        shared += ("--max-minutes", str(limit))
+        common_options += ("--max-minutes", str(limit))
     runs = [
         Run(
             training,
             seed,
             config.directory,
             config.preset,
-            (*_data_options(training, config), *shared),
-            tuple((one, _with_data(one, config)) for one in evaluations),
+            (*_data_options(training, config), *common_options),
+            tuple((evaluation, _with_data_options(evaluation, config)) for evaluation in evaluations),
         )
         for seed in range(1, config.seeds + 1)
         for training, evaluations in needed.items()
@@ -180,7 +180,7 @@ def _data_options(training: Training, config: ReproduceConfig) -> tuple[str, ...
             return _option("--data-dir", _required(config, "text_data"))
 
 
-def _with_data(evaluation: Evaluation, config: ReproduceConfig) -> Evaluation:
+def _with_data_options(evaluation: Evaluation, config: ReproduceConfig) -> Evaluation:
     """The evaluation with options for its data."""
     task, options = evaluation
     if config.demo:

@@ -63,7 +63,7 @@ class Estimator:
 
     @functools.cached_property
     def _can_time(self) -> bool:
-        """Whether the threads could be set. When first asked, this also says what takes the time."""
+        """Whether the number of threads could be set. The first access prints what takes some time."""
         print("timing a few training steps of each configuration", file=sys.stderr, flush=True)
         try:
             use_threads(self.threads)
@@ -93,9 +93,9 @@ class Estimator:
             epoch = self._epoch_seconds(run)
         if epoch is None:
             return None
-        left: float = epoch * max(0, config.epochs - state.epochs)
+        remaining: float = epoch * max(0, config.epochs - state.epochs)
         minutes = run.config.max_minutes or config.max_minutes
-        return left if minutes is None else min(left, max(0.0, 60.0 * minutes - spent))
+        return remaining if minutes is None else min(remaining, max(0.0, 60.0 * minutes - spent))
 
     def _epoch_seconds(self, run: Run) -> float | None:
         """Seconds per epoch; a training step is timed once for all sizes and splits of the data."""
@@ -107,13 +107,13 @@ class Estimator:
         key = json.dumps([task, config_to_dict(measured)])
         if key not in self._measured:
             self._measured[key] = _measure(measured, task) if self._can_time else None
-        found = self._measured[key]
-        if found is None or small is None:
-            return found
+        seconds = self._measured[key]
+        if seconds is None or small is None:
+            return seconds
         size: int | None = getattr(config, "train_size", None)
         examples = size or TRAINING_EXAMPLES[task, getattr(config, "split", None)]
         steps: int = math.ceil(examples / config.batch_size)
-        return found * steps
+        return seconds * steps
 
 
 def _measure(config: TrainingConfig, task: str) -> float | None:

@@ -26,7 +26,7 @@ CHECKOUT = Path(tasks.__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Work:
+class Job:
     """The remaining commands of a run.
 
     Args:
@@ -40,7 +40,7 @@ class Work:
     log: Path | None = None
 
     def __call__(self) -> int:
-        """Execute the commands, in a job of a cluster.
+        """Execute the commands; submitit calls this on the cluster.
 
         Returns:
             The exit status of the first command that fails, or 0.
@@ -48,59 +48,59 @@ class Work:
         return Workers(1).complete(self)
 
     def checkpoint(self) -> Any:
-        """Called by submitit when the time of the job is over: requeue the same commands, which resume."""
+        """Called by submitit when the time limit is reached: requeue the same commands, which resume."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 class Workers:
-    """Executes works on this machine.
+    """Executes jobs on this machine.
 
     Args:
-        jobs: number of works to execute at the same time.
+        max_jobs: number of jobs to execute at the same time.
         deadline: a time of `time.monotonic`; None for none.
     """
 
-    def __init__(self, jobs: int, deadline: float | None = None) -> None:
-        self.jobs, self.deadline = jobs, deadline
+    def __init__(self, max_jobs: int, deadline: float | None = None) -> None:
+        self.max_jobs, self.deadline = max_jobs, deadline
         self._lock = Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
 
-    def run(self, works: Sequence[Work]) -> list[str]:
-        """Execute works until they are done or the deadline is reached.
+    def run(self, jobs: Sequence[Job]) -> list[str]:
+        """Execute jobs until they are done or the deadline is reached.
 
         Args:
-            works: works in the order in which to start them.
+            jobs: in the order in which to start them.
         Returns:
-            The names of the works that failed.
+            The names of the jobs that failed.
         Raises:
             KeyboardInterrupt: after all running commands have saved their state and ended.
         """
-        with ThreadPoolExecutor(self.jobs) as pool:
+        with ThreadPoolExecutor(self.max_jobs) as pool:
             try:
-                found = {work.name: pool.submit(self.complete, work) for work in works}
-                return [name for name, one in found.items() if _failed(one.result())]
+                futures = {job.name: pool.submit(self.complete, job) for job in jobs}
+                return [name for name, future in futures.items() if _failed(future.result())]
             except KeyboardInterrupt:
                 self._stop()
                 raise
 
-    def complete(self, work: Work) -> int:
-        """Execute the commands of a work, one after another.
+    def complete(self, job: Job) -> int:
+        """Execute the commands of a job, one after another.
 
         Args:
-            work: the remaining commands of a run.
+            job: the remaining commands of a run.
         Returns:
             The exit status of the first command that fails, 130 if stopped, or 0.
         """
         with ExitStack() as stack:
             log = None
-            if work.log is not None:
-                work.log.parent.mkdir(parents=True, exist_ok=True)
-                log = stack.enter_context(work.log.open("ab"))
-                print(f"{work.name}: started, prints to {work.log}", flush=True)
-            for words in work.commands:
+            if job.log is not None:
+                job.log.parent.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context(job.log.open("ab"))
+                print(f"{job.name}: started, prints to {job.log}", flush=True)
+            for words in job.commands:
                 status = self._command(words, log)
                 if status:
                     return status
@@ -142,7 +142,7 @@ class Workers:
 
 
 def submit(
-    works: Sequence[Work],
+    jobs: Sequence[Job],
     folder: Path,
     *,
     cluster: str = "slurm",
@@ -150,17 +150,17 @@ def submit(
     poll: float = 10.0,
     **parameters: Any,
 ) -> list[str]:
-    """Submit each work as a job of a cluster, with submitit, and wait for all.
+    """Submit the jobs to a cluster, with submitit, and wait for all.
 
     Args:
-        works: without logs; submitit writes them.
+        jobs: without logs; submitit writes them.
         folder: folder for submitit's files; on a cluster, it must be on a shared file system.
         cluster: `slurm`, or `local` for processes on this machine.
         deadline: a time of `time.monotonic` at which jobs are canceled; None for none.
         poll: seconds between checks of the jobs.
         parameters: parameters of `submitit.AutoExecutor.update_parameters`.
     Returns:
-        The names of the works that failed.
+        The names of the jobs that failed.
     Raises:
         UserError: submitit is not installed, or there is no such cluster.
         KeyboardInterrupt: after the jobs were canceled.
@@ -175,18 +175,22 @@ def submit(
     except RuntimeError as error:
         raise UserError(f"--executor {cluster}: {error}") from None
     executor.update_parameters(**parameters)
-    jobs = {work.name: executor.submit(work) for work in works}
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    submitted = {job.name: executor.submit(job) for job in jobs}
+    timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
     try:
-        for _ in helpers.as_completed(list(jobs.values()), left, poll):
+        for _ in helpers.as_completed(list(submitted.values()), timeout, poll):
             pass
     except TimeoutError:
-        _cancel(jobs.values())
+        _cancel(submitted.values())
         return []
     except KeyboardInterrupt:
-        _cancel(jobs.values())
+        _cancel(submitted.values())
         raise
-    return [name for name, job in jobs.items() if job.exception() is not None or _failed(job.result())]
+    return [
+        name
+        for name, submitted_job in submitted.items()
+        if submitted_job.exception() is not None or _failed(submitted_job.result())
+    ]
 
 
 def _failed(status: int) -> bool:

@@ -116,15 +116,15 @@ def trainings_of(columns: tuple[str, ...], rows: tuple[Row, ...]) -> dict[Traini
     Returns:
         Both in the order of the table.
     """
-    found: dict[Training, dict[Evaluation, None]] = {}
+    evaluations_by_training: dict[Training, dict[Evaluation, None]] = {}
     for row in rows:
         for column in columns:
             cell = row.cells.get(column)
             if cell is not None:
-                evaluations = found.setdefault(cell.training, {})
+                evaluations = evaluations_by_training.setdefault(cell.training, {})
                 if cell.evaluation is not None:
                     evaluations[cell.evaluation] = None
-    return {training: tuple(evaluations) for training, evaluations in found.items()}
+    return {training: tuple(evaluations) for training, evaluations in evaluations_by_training.items()}
 
 
 def find(results: Any, keys: tuple[Key, ...]) -> float | None:

@@ -25,7 +25,9 @@ PERPLEXITY = {
 
 
 def _perplexity_row(model: str) -> Row:
-    cells = {part: Cell(LANGUAGE_MODELS[model], (f"{part}_perplexity",)) for part in ("validation", "test")}
+    cells = {
+        split: Cell(LANGUAGE_MODELS[model], (f"{split}_perplexity",)) for split in ("validation", "test")
+    }
     return Row(MODELS.get(model, "PRPN"), model, cells, PERPLEXITY[model])
 
 
@@ -67,8 +69,8 @@ GENERATED = tuple(dict.fromkeys(pair.construction for pair in generate_pairs(1, 
 """Constructions of the generated pairs, for the `demo` preset."""
 
 
-def _pairs_row(place: int, model: str) -> Row:
-    """The row of a language model; `place` is the index of its published results."""
+def _pairs_row(index: int, model: str) -> Row:
+    """The row of a language model; `index` is the index of its published results."""
     lines = {
         _column(row): {"section": row.section, "group": row.group, "name": row.name} for row in PAPER_ROWS
     } | {name: {"section": OTHER, "name": name} for name in GENERATED}
@@ -77,7 +79,7 @@ def _pairs_row(place: int, model: str) -> Row:
         for column, line in lines.items()
     }
     published = {
-        _column(row): Published(round(100 * row.published[place]))
+        _column(row): Published(round(100 * row.published[index]))
         for row in PAPER_ROWS
         if row.published is not None
     }
@@ -131,7 +133,7 @@ TABLES: dict[str, Table] = {
         columns=tuple(map(_column, PAPER_ROWS)),
         demo_columns=GENERATED,
         presets=PRESETS,
-        rows=tuple(_pairs_row(place, model) for place, model in enumerate(MODELS)),
+        rows=tuple(_pairs_row(index, model) for index, model in enumerate(MODELS)),
         models_side_by_side=True,
         notes=(
             "Published: two layers of 650 units trained on 90 million words of Wikipedia. Pairs with words "

@@ -42,10 +42,10 @@ def write(results: Results, directory: Path) -> list[Path]:
     base = directory / f"{results.name}-{results.preset}"
     paths = [base.with_suffix(".md"), base.with_suffix(".json")]
     # Markdown would join the lines of notes, so they become items of a list.
-    title, _, rest = text(results, markdown).partition("\n")
-    head, _, notes = rest.rpartition("\n\n")
+    title, _, body = text(results, markdown).partition("\n")
+    table_text, _, notes = body.rpartition("\n\n")
     items = "\n".join(f"- {note}" for note in notes.splitlines())
-    write_atomically(paths[0], f"## {title}\n{head}\n\n{items}\n")
+    write_atomically(paths[0], f"## {title}\n{table_text}\n\n{items}\n")
     write_json(paths[1], results.as_json())
     if results.table.axis is not None:
         paths.append(base.with_suffix(".svg"))
@@ -81,15 +81,15 @@ def _number(value: float | None, table: Table) -> str:
 
 def _plot(results: Results, axis: str) -> str:
     """Plot measured and published results over the columns that are numbers."""
-    places = {column: float(column) for column in results.columns if column.isdecimal()}
+    x_by_column = {column: float(column) for column in results.columns if column.isdecimal()}
     series: dict[str, list[tuple[float, float]]] = {}
     for line in results.lines:
-        cells = [(place, line.summaries[column]) for column, place in places.items()]
-        ours = [(place, cell.mean) for place, cell in cells if cell.mean is not None]
-        theirs = [(place, cell.published.mean) for place, cell in cells if cell.published is not None]
+        cells = [(x, line.summaries[column]) for column, x in x_by_column.items()]
+        measured = [(x, cell.mean) for x, cell in cells if cell.mean is not None]
+        published = [(x, cell.published.mean) for x, cell in cells if cell.published is not None]
         series |= {
             name: points
-            for name, points in ((line.name, ours), (f"{line.name}, published", theirs))
+            for name, points in ((line.name, measured), (f"{line.name}, published", published))
             if points
         }
     return curve_svg(Curve("accuracy", "%", series, axis))

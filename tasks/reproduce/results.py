@@ -56,7 +56,7 @@ class Results:
         name: name on the command line.
         table: its layout.
         preset: preset of the runs.
-        columns: those of this call.
+        columns: the selected columns.
         lines: its rows.
         runs: all runs of this call.
     """
@@ -99,7 +99,7 @@ class Results:
             "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
-        notes.extend(_options(self.runs))
+        notes.extend(_option_notes(self.runs))
         for run in self.runs:
             state = run.state()
             if state.kind not in TESTED:
@@ -126,25 +126,25 @@ def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: S
         summaries = {}
         for column in columns:
             cell = row.cells.get(column)
-            found = {} if cell is None else _values(cell, runs, scale)
-            summaries[column] = _summary(found, row.published.get(column))
+            values = {} if cell is None else _values(cell, runs, scale)
+            summaries[column] = _summary(values, row.published.get(column))
         lines.append(Line(row.name, bool(row.cells), summaries))
     return Results(name, table, preset, columns, lines, runs)
 
 
-def _options(runs: Sequence[Run]) -> list[str]:
+def _option_notes(runs: Sequence[Run]) -> list[str]:
     """A note for every limit of time with which runs were trained, and for every precision but float32."""
     tested = [run for run in runs if run.state().kind in TESTED]
-    names: dict[str, list[str]] = {}
+    runs_by_condition: dict[str, list[str]] = {}
     for run in tested:
         saved = run.saved
         if saved.max_minutes is not None:
-            names.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
+            runs_by_condition.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
         if saved.precision != "32-true":
-            names.setdefault(f"with --precision {saved.precision}", []).append(run.name)
+            runs_by_condition.setdefault(f"with --precision {saved.precision}", []).append(run.name)
     return [
-        f"Trained {how}: {'all' if len(found) == len(tested) else ', '.join(found)}."
-        for how, found in sorted(names.items())
+        f"Trained {condition}: {'all' if len(run_names) == len(tested) else ', '.join(run_names)}."
+        for condition, run_names in sorted(runs_by_condition.items())
     ]
 
 
@@ -161,12 +161,12 @@ def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
     return values
 
 
-def _summary(found: dict[Run, float], published: Published | None) -> Summary:
-    if not found:
+def _summary(values: dict[Run, float], published: Published | None) -> Summary:
+    if not values:
         return Summary({}, published=published)
-    mean, deviation = mean_and_deviation(list(found.values()))
-    best = found[max(found, key=Run.validation)]
-    return Summary({run.seed: value for run, value in found.items()}, mean, deviation, best, published)
+    mean, deviation = mean_and_deviation(list(values.values()))
+    best = values[max(values, key=Run.validation)]
+    return Summary({run.seed: value for run, value in values.items()}, mean, deviation, best, published)
 
 
 def _as_json(summary: Summary) -> dict[str, Any]:

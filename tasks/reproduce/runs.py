@@ -92,17 +92,17 @@ class Run:
         Yields:
             The arguments of `python -m`.
         """
-        how = () if threads is None else ("--threads", str(threads))
+        thread_options = () if threads is None else ("--threads", str(threads))
         kind = self.state().kind
         if kind == "diverged":
             return
         if kind in ("missing", "unfinished"):
-            yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *how)
-        for named, (task, options) in self.evaluations:
-            if not self.is_evaluated(named):
+            yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *thread_options)
+        for evaluation, (task, options) in self.evaluations:
+            if not self.is_evaluated(evaluation):
                 checkpoint = ("--checkpoint", str(self.files.best))
-                target = ("--json", str(self.results_of(named)))
-                yield (f"tasks.{task}", "evaluate", *options, *checkpoint, *target, *how)
+                target = ("--json", str(self.results_of(evaluation)))
+                yield (f"tasks.{task}", "evaluate", *options, *checkpoint, *target, *thread_options)
 
     def state(self) -> State:
         """The state of the run, according to the files in its directory."""
@@ -115,11 +115,15 @@ class Run:
             if not files.last.exists():
                 return State("missing", 0, "missing")
             return State("unfinished", epochs, f"unfinished after {epochs} of {self.saved.epochs} epochs")
-        ended = f"after {epochs} of {self.config.epochs} epochs"
-        left = sum(not self.is_evaluated(named) for named, _ in self.evaluations)
-        if left:
-            return State("trained", epochs, f"trained {ended}, {left} of {len(self.evaluations)} tests left")
-        return State("finished", epochs, f"finished {ended}")
+        epochs_text = f"after {epochs} of {self.config.epochs} epochs"
+        num_missing = sum(not self.is_evaluated(evaluation) for evaluation, _ in self.evaluations)
+        if num_missing:
+            return State(
+                "trained",
+                epochs,
+                f"trained {epochs_text}, {num_missing} of {len(self.evaluations)} tests left",
+            )
+        return State("finished", epochs, f"finished {epochs_text}")
 
     def check(self) -> None:
         """Check that the options are valid and agree with the run in the directory, if there is one.
@@ -130,12 +134,12 @@ class Run:
         self.config.check()
         if not self.files.config.exists():
             return
-        for name, wanted in vars(self.config).items():
-            found = getattr(self.saved, name)
-            if name not in MAY_DIFFER and found != wanted:
+        for name, needed in vars(self.config).items():
+            saved_value = getattr(self.saved, name)
+            if name not in MAY_DIFFER and saved_value != needed:
                 raise UserError(
-                    f"{self.files.path}: its run has {name} {found}, but the table needs {wanted}; move it "
-                    "away, or use another --directory"
+                    f"{self.files.path}: its run has {name} {saved_value}, but the table needs {needed}; "
+                    "move it away, or use another --directory"
                 )
 
     @cached_property
@@ -159,8 +163,8 @@ class Run:
 
     @property
     def _training_words(self) -> tuple[str, ...]:
-        place = ("--seed", str(self.seed), "--run-dir", str(self.files.path))
-        return ("--preset", self.preset, *self.training.options, *self.options, *place)
+        run_options = ("--seed", str(self.seed), "--run-dir", str(self.files.path))
+        return ("--preset", self.preset, *self.training.options, *self.options, *run_options)
 
     def _has_more_time(self, epochs: int) -> bool:
         """Whether a time limit stopped the run after some epochs, and the limit of the table is higher."""

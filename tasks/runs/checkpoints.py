@@ -105,14 +105,14 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
         tensors: its weights by name.
         model: the model to load them into.
     """
-    expected, found = (
+    expected, actual = (
         {name: tuple(tensor.shape) for name, tensor in state.items()}
         for state in (model.state_dict(), tensors)
     )
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
+    for name in sorted(expected.keys() | actual.keys()):
+        if expected.get(name) != actual.get(name):
             raise UserError(
-                f"{path}: the checkpoint does not fit the model: {name} is {found.get(name, 'missing')} in "
+                f"{path}: the checkpoint does not fit the model: {name} is {actual.get(name, 'missing')} in "
                 f"the file, {expected.get(name, 'missing')} in the model"
             )
         if not tensors[name].isfinite().all():

@@ -77,17 +77,17 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
     threads = torch.get_num_threads()
     token = given_command.set(None if arguments is None else f"{program} {shlex.join(words)}".rstrip())
     try:
-        named = bool(words) and not words[0].startswith("-")
-        name = words.pop(0) if named else next(iter(verbs))
+        has_verb = bool(words) and not words[0].startswith("-")
+        name = words.pop(0) if has_verb else next(iter(verbs))
         if name not in verbs:
             raise UserError(f"unknown verb {name!r}: expected one of {', '.join(verbs)}")
         verb = verbs[name]
-        called = f"{program} {name}" if named else program
-        description = _sentence(verb.config) if named else _overview(task, verbs)
+        command = f"{program} {name}" if has_verb else program
+        description = _sentence(verb.config) if has_verb else _overview(task, verbs)
         if verb.presets is None:
-            config = parse(verb.config, words, called, description=description)
+            config = parse(verb.config, words, command, description=description)
         else:
-            config = parse_run(verb.config, verb.presets, words, called, description)
+            config = parse_run(verb.config, verb.presets, words, command, description)
         verb.run(config)
         print(end="", flush=True)  # unlike sys.stdout.flush(), this also works if standard output is closed
     except (UserError, BackendError) as error:
@@ -137,7 +137,7 @@ def parse(
     Returns:
         The configuration.
     """
-    found = tyro.cli(
+    parsed = tyro.cli(
         _grouped(cls, default),
         args=words,
         prog=program,
@@ -145,7 +145,7 @@ def parse(
         config=(tyro.conf.OmitArgPrefixes,),
     )
     values: dict[str, Any] = {}
-    for name, value in vars(found).items():
+    for name, value in vars(parsed).items():
         values.update(vars(value) if name.startswith(_GROUP) else {name: value})
     return cls(**values)
 
@@ -212,17 +212,17 @@ def option(words: Sequence[str], name: str) -> str | None:
 
 def _overview(task: str, verbs: Mapping[str, Verb]) -> str:
     """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
-    about = getattr(sys.modules.get(task, sys.modules["__main__"]), "__doc__", None) or ""
-    sentence, _, examples = inspect.cleandoc(about).partition("\n\n")
+    docstring = getattr(sys.modules.get(task, sys.modules["__main__"]), "__doc__", None) or ""
+    sentence, _, examples = inspect.cleandoc(docstring).partition("\n\n")
     width = max(map(len, verbs))
     lines = []
     for i, (name, verb) in enumerate(verbs.items()):
         text = _sentence(verb.config) + (" The default; its options follow." if i == 0 else "")
         indent = " " * (width + 4)
         lines.append(textwrap.fill(text, 80, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent))
-    shown = ["", "examples:", textwrap.indent(examples, "  ")] if examples else []
-    of_verbs = f"verbs (`python -m {task} VERB --help` shows the options of a verb):"
-    return "\n".join([textwrap.fill(sentence, 80), *shown, "", of_verbs, *lines])
+    example_lines = ["", "examples:", textwrap.indent(examples, "  ")] if examples else []
+    heading = f"verbs (`python -m {task} VERB --help` shows the options of a verb):"
+    return "\n".join([textwrap.fill(sentence, 80), *example_lines, "", heading, *lines])
 
 
 def _sentence(cls: type[Any]) -> str:
@@ -244,18 +244,18 @@ def _grouped(cls: type[Any], default: Any) -> Any:
     groups: list[Any] = []
     members: list[Any] = []
     for base in cls.__mro__:
-        own = [name for name in inspect.get_annotations(base) if name in fields]
-        docstrings = _field_docstrings(base) if own else {}
-        described = [
+        own_names = [name for name in inspect.get_annotations(base) if name in fields]
+        docstrings = _field_docstrings(base) if own_names else {}
+        entries = [
             (
                 name,
                 typing.Annotated[types[name], tyro.conf.arg(help=docstrings.get(name, ""))],
                 _default(fields.pop(name), default),
             )
-            for name in own
+            for name in own_names
         ]
-        members += [one for one in described if base is cls or _is_required(one[2])]
-        boxed_fields = [one for one in described if base is not cls and not _is_required(one[2])]
+        members += [entry for entry in entries if base is cls or _is_required(entry[2])]
+        boxed_fields = [entry for entry in entries if base is not cls and not _is_required(entry[2])]
         if boxed_fields:
             title = base.__name__.removesuffix("Config").lower()
             group: Any = dataclasses.make_dataclass(

@@ -95,7 +95,7 @@ class TrainingConfig(RunConfig):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """The options, by name, without which trained weights do not fit or compute something else."""
+        """The options, by name, that decide which trained weights fit and what these compute."""
         return {}
 
     @property
@@ -105,7 +105,7 @@ class TrainingConfig(RunConfig):
 
     @property
     def may_leave_parameters_unused(self) -> bool:
-        """Whether there are batches with which some parameters have no gradient."""
+        """Whether some parameters may have no gradient in some batches."""
         return False
 
 

@@ -47,5 +47,5 @@ def memory_error_text(error: BaseException) -> str:
     Args:
         error: an error for which `is_out_of_memory` is true.
     """
-    found = _ALLOCATION.search(str(error))
-    return found.group() if found else type(error).__name__
+    match = _ALLOCATION.search(str(error))
+    return match.group() if match else type(error).__name__

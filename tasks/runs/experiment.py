@@ -41,17 +41,17 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     config.check()
     run = RunDirectory(config.directory)
     fabric = build_fabric(config)
-    main = fabric.is_global_zero
-    if main and not config.resume:
+    is_main = fabric.is_global_zero
+    if is_main and not config.resume:
         run.check_free()
-    if main:
+    if is_main:
         use_threads(config.threads, config.devices)
     trainer = None
     try:
         torch.manual_seed(config.seed)
         experiment = prepare()
-        with run.locked() if main else nullcontext():
-            if main and not config.resume:
+        with run.locked() if is_main else nullcontext():
+            if is_main and not config.resume:
                 run.check_free()  # again: another process may have trained here while the data were loaded
             fabric.launch()  # starts the other processes, now that the run directory is known to be free
             if config.threads is not None:
@@ -59,7 +59,7 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
             trainer = Trainer(config, experiment, fabric, run)
             _run(trainer, experiment)
     except KeyboardInterrupt:
-        if main:
+        if is_main:
             raise _interruption(run, trainer, config.resume) from None
     if torch.distributed.is_initialized():
         # Delete DDP before its process group. Otherwise DDP destroys the group while it holds the GIL, which
@@ -110,31 +110,31 @@ def _is_done(trainer: Trainer) -> bool:
 
 
 def _check_limits(trainer: Trainer, done: bool) -> None:
-    """Raise a UserError if an option was changed that has no effect on what the run has already done."""
+    """Raise a UserError if a changed option can no longer have an effect: the run has gone too far."""
     run, config, progress = trainer.run, trainer.config, trainer.progress
-    for name, before, now in changed_options(run, config) if done else ():
+    for name, saved, current in changed_options(run, config) if done else ():
         raise UserError(
-            f"{flag(name)} {now}: {run.path} is already finished, with {before}; use more --epochs or "
+            f"{flag(name)} {current}: {run.path} is already finished, with {saved}; use more --epochs or "
             "--max-minutes to train it further, or another --run-dir to start a new run"
         )
-    begun = progress.epoch if progress.step_in_epoch else progress.epoch - 1
-    if config.epochs < begun:
-        raise UserError(f"--epochs {config.epochs}: {run.path} is in epoch {begun} already")
+    epochs_begun = progress.epoch if progress.step_in_epoch else progress.epoch - 1
+    if config.epochs < epochs_begun:
+        raise UserError(f"--epochs {config.epochs}: {run.path} is in epoch {epochs_begun} already")
 
 
 def _check_model_options(trainer: Trainer) -> None:
-    """Raise a UserError if an option was changed that the state of the saved run decides."""
+    """Raise a UserError if a changed option contradicts the saved weights or optimizer state."""
     run, config = trainer.run, trainer.config
-    for name, before, now in changed_options(run, config):
+    for name, saved, current in changed_options(run, config):
         if name in config.architecture:
             raise UserError(
-                f"{flag(name)} {now}: {run.path} resumes a model with {flag(name)} {before}; use another "
+                f"{flag(name)} {current}: {run.path} resumes a model with {flag(name)} {saved}; use another "
                 "--run-dir to start a new run"
             )
         if name in ("initial_weights", *trainer.optimization.restored_options):
             raise UserError(
-                f"{flag(name)} {now}: {run.path} resumes with the weights and the optimizer state of its "
-                f"checkpoint, which started with {before}; use another --run-dir to start a new run"
+                f"{flag(name)} {current}: {run.path} resumes with the weights and the optimizer state of its "
+                f"checkpoint, which started with {saved}; use another --run-dir to start a new run"
             )
 
 

@@ -19,7 +19,7 @@ from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
 
-MOST_PROCESSES = max(8, os.cpu_count() or 1)
+MAX_PROCESSES = max(8, os.cpu_count() or 1)
 """Maximum number of processes on one machine."""
 
 
@@ -31,8 +31,8 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     Raises:
         UserError: this machine does not have these devices, or they do not have this precision.
     """
-    if config.devices > MOST_PROCESSES:
-        raise UserError(f"--devices must be at most {MOST_PROCESSES} on this machine, got {config.devices}")
+    if config.devices > MAX_PROCESSES:
+        raise UserError(f"--devices must be at most {MAX_PROCESSES} on this machine, got {config.devices}")
     accelerator = config.accelerator
     if accelerator == "auto":  # Fabric would choose MPS, which has neither float64 nor a tested backend
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"

@@ -181,13 +181,13 @@ def check_different_files(options: Any) -> None:
     Raises:
         UserError: two options name the same file.
     """
-    found: dict[str, str] = {}
+    option_by_path: dict[str, str] = {}
     for name, path in vars(options).items():
         if isinstance(path, Path) and not _written_in_place(path):
-            other = found.setdefault(os.path.realpath(path), name)
-            if other != name and not OUTPUTS.isdisjoint((other, name)):
+            other_name = option_by_path.setdefault(os.path.realpath(path), name)
+            if other_name != name and not OUTPUTS.isdisjoint((other_name, name)):
                 raise UserError(
-                    f"{flag(other)} and {flag(name)} must be different files, got {path} for both"
+                    f"{flag(other_name)} and {flag(name)} must be different files, got {path} for both"
                 )
 
 

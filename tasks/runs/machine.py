@@ -36,16 +36,16 @@ def to_device(batch: Batch, device: str | torch.device) -> Batch:
         batch: tensors in tuples, lists or dictionaries; other values stay as they are.
         device: a PyTorch device.
     """
-    found: Any = batch
+    moved: Any = batch
     if isinstance(batch, torch.Tensor):
-        found = batch.to(device)
+        moved = batch.to(device)
     elif isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        found = type(batch)(*(to_device(one, device) for one in batch))
+        moved = type(batch)(*(to_device(item, device) for item in batch))
     elif isinstance(batch, list | tuple):
-        found = type(batch)(to_device(one, device) for one in batch)
+        moved = type(batch)(to_device(item, device) for item in batch)
     elif isinstance(batch, dict):
-        found = {name: to_device(one, device) for name, one in batch.items()}
-    return cast(Batch, found)
+        moved = {name: to_device(item, device) for name, item in batch.items()}
+    return cast(Batch, moved)
 
 
 @cache
@@ -64,7 +64,7 @@ def commit() -> str | None:
 
 def _git(*words: str) -> str:
     """Run git in the directory of this file and return its output."""
-    found = subprocess.run(
+    completed = subprocess.run(
         ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=20
     )
-    return found.stdout.strip()
+    return completed.stdout.strip()

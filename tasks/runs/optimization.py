@@ -159,9 +159,9 @@ class PlateauAdam:
         self.average.update()
 
     def end_epoch(self, loss: float, selection_score: float) -> bool:
-        rates = self._scheduler.get_last_lr()
+        previous_rates = self._scheduler.get_last_lr()
         self._scheduler.step(selection_score)
-        return self._restore_best and self._scheduler.get_last_lr() != rates
+        return self._restore_best and self._scheduler.get_last_lr() != previous_rates
 
     def model_to_evaluate(self, model: nn.Module) -> nn.Module:
         return self.average.averaged_or(model)

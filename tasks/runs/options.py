@@ -22,7 +22,7 @@ def check_at_least(smallest: int, options: Any, *names: str) -> None:
         names: names of fields; the value None is accepted.
     """
     bound = "must not be negative" if smallest == 0 else f"must be at least {smallest}"
-    for name, value in _given(options, names):
+    for name, value in _given_options(options, names):
         if not value >= smallest:
             raise UserError(f"{flag(name)} {bound}, got {value}")
         _check_size(name, value)
@@ -35,7 +35,7 @@ def check_positive(options: Any, *names: str) -> None:
         options: a dataclass.
         names: names of fields; the value None is accepted.
     """
-    for name, value in _given(options, names):
+    for name, value in _given_options(options, names):
         if not value > 0:
             raise UserError(f"{flag(name)} must be positive, got {value}")
         _check_size(name, value)
@@ -48,7 +48,7 @@ def check_fraction(options: Any, *names: str) -> None:
         options: a dataclass.
         names: names of fields; the value None is accepted.
     """
-    for name, value in _given(options, names):
+    for name, value in _given_options(options, names):
         if not 0 <= value <= 1:
             raise UserError(f"{flag(name)} must lie in [0, 1], got {value}")
 
@@ -60,7 +60,7 @@ def check_below_one(options: Any, *names: str) -> None:
         options: a dataclass.
         names: names of fields that hold a number or a tuple of numbers; the value None is accepted.
     """
-    for name, value in _given(options, names):
+    for name, value in _given_options(options, names):
         if not all(0 <= number < 1 for number in (value if isinstance(value, tuple) else (value,))):
             raise UserError(f"{flag(name)} must lie in [0, 1), got {value}")
 
@@ -72,9 +72,9 @@ def check_only_one(options: Any, *names: str) -> None:
         options: a dataclass.
         names: names of fields; None means that an option is not given.
     """
-    given = _given(options, names)
-    if len(given) > 1:
-        words = " and ".join(f"{flag(name)} {value}" for name, value in given)
+    given_options = _given_options(options, names)
+    if len(given_options) > 1:
+        words = " and ".join(f"{flag(name)} {value}" for name, value in given_options)
         raise UserError(f"{words}: give one of them, not both")
 
 
@@ -86,19 +86,19 @@ def check_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
         default: has the values that the options have if they are not given.
         unused: why each of these options has no effect, by name of its field: "without --treebank".
     """
-    for text in _in_vain(options, default, unused):
+    for text in _unused_messages(options, default, unused):
         raise UserError(text)
 
 
 def warn_of_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
     """Warn on standard error if an option that has no effect is given.
 
-    A script may give the same options to models of which only some have them.
+    This is not an error: a script may give the same options to several models that do not all use them.
 
     Args:
         options, default, unused: as for `check_unused`.
     """
-    for text in _in_vain(options, default, unused):
+    for text in _unused_messages(options, default, unused):
         print(f"warning: {text}", file=sys.stderr)
 
 
@@ -112,23 +112,23 @@ def check_text(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        place = error.start
+        position = error.start
         raise UserError(
-            f"{where}: expected Unicode text, got {text[place]!a} as character {place + 1}"
+            f"{where}: expected Unicode text, got {text[position]!a} as character {position + 1}"
         ) from None
 
 
 def argument_error(error: ValueError, options: Any) -> UserError:
-    """Convert a layer's error about an argument that is an option, too.
+    """Convert the error of a layer about an argument that is also a command-line option.
 
     Args:
         error: its message may begin with the name of the argument.
         options: a dataclass.
     Returns:
-        The error, in which the argument is spelled as the option.
+        The error; it names the option in place of the argument.
     """
-    name, _, rest = str(error).partition(" ")
-    return UserError(f"{flag(name)} {rest}" if hasattr(options, name) else str(error))
+    name, _, message = str(error).partition(" ")
+    return UserError(f"{flag(name)} {message}" if hasattr(options, name) else str(error))
 
 
 def flag(name: str) -> str:
@@ -140,14 +140,14 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _in_vain(options: Any, default: Any, unused: Mapping[str, str]) -> Iterator[str]:
+def _unused_messages(options: Any, default: Any, unused: Mapping[str, str]) -> Iterator[str]:
     for name, reason in unused.items():
         value = getattr(options, name)
         if value != getattr(default, name):
             yield f"{flag(name)} {value} has no effect {reason}"
 
 
-def _given(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _given_options(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
     values = ((name, getattr(options, name)) for name in names)
     return [(name, value) for name, value in values if value is not None]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import distributed
 
 given_command: ContextVar[str | None] = ContextVar("given_command", default=None)
-"""The command that Python code runs with `main([…])`; None if it is that of this process."""
+"""The command for which Python code called `main([…])`; None if it is the command line of this process."""
 
 
 def current_command() -> str:

@@ -49,7 +49,7 @@ class Progress:
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
 
     def nothing_left(self, config: TrainingConfig) -> bool:
-        """Whether no epoch is unfinished, and the options allow no further epoch.
+        """Whether the last epoch is complete, and the options allow no further one.
 
         Args:
             config: the current configuration.
@@ -65,8 +65,8 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> Any:
         iterable: the iterable to wrap; None for a bar that is updated manually.
         **options: passed to `tqdm.tqdm`.
     """
-    shown = is_main_process() and sys.stderr.isatty()
-    return tqdm(iterable, disable=not shown, leave=False, **options)
+    visible = is_main_process() and sys.stderr.isatty()
+    return tqdm(iterable, disable=not visible, leave=False, **options)
 
 
 def epoch_text(progress: Progress, config: TrainingConfig) -> str:
@@ -77,12 +77,12 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
         config: configuration of the run.
     """
     row = progress.history[-1]
-    before = progress.history[-2]["seconds"] if len(progress.history) > 1 else 0.0
-    parts = [f"epoch {row['epoch']}", f"{row['seconds'] - before:.1f} s"]
-    for part in ("train", "validation"):
-        metrics = [name for name in row if name.startswith(f"{part}_")]
-        values = (f"{name.removeprefix(f'{part}_')} {row[name]:.4f}" for name in metrics)
-        parts.append(f"{part} {' '.join(values)}")
+    seconds_before = progress.history[-2]["seconds"] if len(progress.history) > 1 else 0.0
+    parts = [f"epoch {row['epoch']}", f"{row['seconds'] - seconds_before:.1f} s"]
+    for split in ("train", "validation"):
+        metrics = [name for name in row if name.startswith(f"{split}_")]
+        values = (f"{name.removeprefix(f'{split}_')} {row[name]:.4f}" for name in metrics)
+        parts.append(f"{split} {' '.join(values)}")
     if progress.best_epoch == row["epoch"]:
         parts.append("best")
     if not progress.finished:
@@ -97,16 +97,16 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
         progress: before the end of training.
         config: configuration of the run.
     """
-    done = progress.epoch - 1
-    epochs = config.epochs - done
-    seconds = progress.history[-1]["seconds"] if done else 0.0  # of these epochs
-    by_epochs = max(0.0, epochs * seconds / max(1, done) - (progress.seconds - seconds))
+    epochs_done = progress.epoch - 1
+    epochs = config.epochs - epochs_done
+    seconds = progress.history[-1]["seconds"] if epochs_done else 0.0  # of these epochs
+    by_epochs = max(0.0, epochs * seconds / max(1, epochs_done) - (progress.seconds - seconds))
     if config.max_minutes is not None:
         by_minutes = 60 * config.max_minutes - progress.seconds
-        if not done or by_minutes < by_epochs:
+        if not epochs_done or by_minutes < by_epochs:
             return f"{max(0.0, by_minutes) / 60:.1f} of {config.max_minutes:g} min left"
-    counted = f"{epochs} of {config.epochs} {_plural(config.epochs, 'epoch')} left"
-    return f"{counted}, about {_duration(by_epochs)}" if done else counted
+    epochs_text = f"{epochs} of {config.epochs} {_plural(config.epochs, 'epoch')} left"
+    return f"{epochs_text}, about {_duration(by_epochs)}" if epochs_done else epochs_text
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:

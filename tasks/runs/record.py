@@ -29,8 +29,8 @@ def record_start(run: RunDirectory, device: torch.device) -> None:
         run: the run directory.
         device: the device that this process trains on.
     """
-    before = (_read(run)[STARTS] or [UNKNOWN]) if run.last.exists() else []
-    write_json(run.record, {STARTS: [*before, this_process(device)]})
+    earlier_starts = (_read(run)[STARTS] or [UNKNOWN]) if run.last.exists() else []
+    write_json(run.record, {STARTS: [*earlier_starts, this_process(device)]})
 
 
 def this_process(device: torch.device) -> dict[str, str]:
@@ -41,13 +41,13 @@ def this_process(device: torch.device) -> dict[str, str]:
     """
     count = torch.get_num_threads()
     threads = f"{count} thread{'s' * (count != 1)}"
-    found = {
+    facts = {
         "Command": current_command(),
         "Commit": commit(),
         "Date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "Machine": f"{device_name(device)}, {threads}, torch {torch.__version__}",
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def record_end(run: RunDirectory, reason: str) -> None:
@@ -71,8 +71,8 @@ def run_facts(run: RunDirectory) -> dict[str, str]:
     record = _read(run)
     facts: dict[str, str] = {}
     for number, start in enumerate(record[STARTS]):
-        which = f", resumption {number}" if number else ""
-        facts |= {f"{name}{which}": str(value) for name, value in start.items()}
+        suffix = f", resumption {number}" if number else ""
+        facts |= {f"{name}{suffix}": str(value) for name, value in start.items()}
     if END in record:
         facts["Training ended after"] = str(record[END])
     return facts
@@ -83,6 +83,6 @@ def _read(run: RunDirectory) -> dict[str, Any]:
     with contextlib.suppress(UserError):
         record = read_json(run.record)
     starts = record.get(STARTS) if isinstance(record, dict) else None
-    known = isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
-    found: dict[str, Any] = record if known else {STARTS: []}
-    return found
+    is_valid = isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
+    checked_record: dict[str, Any] = record if is_valid else {STARTS: []}
+    return checked_record

@@ -1,4 +1,4 @@
-"""The configuration of a run as JSON: convert, check, and compare with today's options."""
+"""The configuration of a run as JSON: convert, check, and compare with the current options."""
 
 from __future__ import annotations
 
@@ -112,12 +112,14 @@ def check_architecture(saved: TrainingConfig, config: TrainingConfig, path: Path
     for name in saved.architecture | config.architecture:
         if name in config.unused:
             continue
-        before, now = getattr(saved, name), getattr(config, name)
-        if before != now:
-            raise UserError(f"{flag(name)} {_shown(now)}: {path} was trained with {_shown(before)}")
+        saved_value, value = getattr(saved, name), getattr(config, name)
+        if saved_value != value:
+            raise UserError(
+                f"{flag(name)} {_option_text(value)}: {path} was trained with {_option_text(saved_value)}"
+            )
 
 
-def _shown(value: Any) -> str:
+def _option_text(value: Any) -> str:
     """The value of an option as on the command line."""
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
@@ -139,11 +141,11 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
         return []
     saved = vars(config_from_dict(type(config), read_json(run.config), run.config))
     return [
-        (name, saved[name], now)
-        for name, now in vars(config).items()
+        (name, saved[name], value)
+        for name, value in vars(config).items()
         if name not in COMPUTE_OPTIONS
-        and now != saved[name]
-        and not (isinstance(now, Path) and isinstance(saved[name], Path) and name != "initial_weights")
+        and value != saved[name]
+        and not (isinstance(value, Path) and isinstance(saved[name], Path) and name != "initial_weights")
     ]
 
 
@@ -152,9 +154,9 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list | tuple):
-        return [_to_json(one) for one in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, dict):
-        return {name: _to_json(one) for name, one in value.items()}
+        return {name: _to_json(item) for name, item in value.items()}
     return value
 
 

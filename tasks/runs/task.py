@@ -63,10 +63,10 @@ def digest(*arrays: NDArray[np.int64]) -> str:
     Args:
         arrays: their order and shapes matter, too.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for array in arrays:
-        found.update(str(array.shape).encode() + array.tobytes())
-    return found.hexdigest()
+        sha256.update(str(array.shape).encode() + array.tobytes())
+    return sha256.hexdigest()
 
 
 class TrainingTask(Protocol):

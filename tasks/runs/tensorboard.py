@@ -87,9 +87,9 @@ class TensorBoardLogger:
         self._sums, self._examples = sums.clone(), examples
 
     def add_step(self, step: int, sums: Tensor, examples: int, learning_rate: float) -> None:
-        """Log the mean metrics since the last point, every `every` steps; others do not wait for the GPU.
+        """Log the mean metrics since the last logged step; other steps do not wait for the GPU.
 
-        The first point after `begin_epoch` is the mean since then.
+        Every `every`-th step is logged. The first one after `begin_epoch` has the mean since then.
 
         Args:
             step: training steps since the beginning of the run.
@@ -110,9 +110,11 @@ class TensorBoardLogger:
             row: a row of metrics.jsonl.
         """
         if self._writer is not None:
-            for part in ("train", "validation"):
-                values = {name: row[name] for name in row if name.startswith(f"{part}_")}
-                self._add(part, {name.removeprefix(f"{part}_"): x for name, x in values.items()}, row["step"])
+            for split in ("train", "validation"):
+                values = {name: row[name] for name in row if name.startswith(f"{split}_")}
+                self._add(
+                    split, {name.removeprefix(f"{split}_"): x for name, x in values.items()}, row["step"]
+                )
             self._add("epoch", {name: row[name] for name in ("learning_rate", "seconds")}, row["step"])
             self._writer.flush()
 

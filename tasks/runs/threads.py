@@ -28,12 +28,12 @@ def use_threads(threads: int | None, processes: int = 1) -> None:
         torch.set_num_threads(threads)
     threads = torch.get_num_threads()
     load = _load_average()
-    free = max(1, round(cores - load))
-    if threads > 1 and processes * threads > free:
+    free_cores = max(1, round(cores - load))
+    if threads > 1 and processes * threads > free_cores:
         print(
-            f"warning: {processes * threads} threads, but only about {free} of {cores} cores are free (load "
-            f"average {load:.1f}); threads that wait for a core slow each other down, so that --threads "
-            f"{max(1, free // processes)} may be faster",
+            f"warning: {processes * threads} threads, but only about {free_cores} of {cores} cores are free "
+            f"(load average {load:.1f}); threads that wait for a core slow each other down, so that "
+            f"--threads {max(1, free_cores // processes)} may be faster",
             file=sys.stderr,
         )
 

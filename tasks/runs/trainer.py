@@ -128,33 +128,38 @@ class Trainer:
         }
         if checkpoint.get("precision"):  # the loss scale of float16 training
             state["precision"] = self.fabric.strategy.precision
-        rest = self.fabric.load(self.run.last, state)
-        self.progress = config_from_dict(Progress, rest["progress"], self.run.last)
+        remainder = self.fabric.load(self.run.last, state)
+        self.progress = config_from_dict(Progress, remainder["progress"], self.run.last)
         for name, value in self._batch_options().items():
-            before = rest["batches"].get(name, value)
-            if self.progress.step_in_epoch and value != before:
-                raise UserError(f"{flag(name)} {value}: must stay {before} until the end of the epoch")
-        # Version 0.2.0 saved only what is before the hyphen.
-        if rest.get("data", self.fingerprint) not in (self.fingerprint, self.fingerprint.partition("-")[0]):
+            saved = remainder["batches"].get(name, value)
+            if self.progress.step_in_epoch and value != saved:
+                raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
+        # Version 0.2.0 saved only the part before the hyphen.
+        if remainder.get("data", self.fingerprint) not in (
+            self.fingerprint,
+            self.fingerprint.partition("-")[0],
+        ):
             raise UserError(
                 f"{self.run.path}: this run was started with other training or validation data: a data "
                 "option, --seed or a file has changed; use another --run-dir"
             )
-        for name, before in rest.get("digests", {}).items():  # an older version may have saved fewer
-            if self.digests.get(name, before) != before:
+        for name, saved in remainder.get("digests", {}).items():  # an older version may have saved fewer
+            if self.digests.get(name, saved) != saved:
                 raise UserError(
                     f"{self.run.path}: this run was started with another {name}: a file has changed, or the "
                     "option that names it; use another --run-dir"
                 )
-        rank, states = self.fabric.global_rank, rest["random_states"]
+        rank, states = self.fabric.global_rank, remainder["random_states"]
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
         if len(states) == self.fabric.world_size:
             # The states of CPU and CUDA generators differ in size and cannot replace each other.
             if len(states[rank]) == len(rng_state(self.device)):
                 set_rng_state(self.device, states[rank])
-            mine = {name: value[rank].clone().to(self.device) for name, value in rest["task"].items()}
-            self.task.load_state(mine)
+            task_state = {
+                name: value[rank].clone().to(self.device) for name, value in remainder["task"].items()
+            }
+            self.task.load_state(task_state)
 
     def fit(self) -> Progress:
         """Train to the end, starting from the state that `restore` left.
@@ -168,14 +173,14 @@ class Trainer:
         self.progress.finished = self.progress.nothing_left(self.config)
         if self.progress.finished:
             return self.progress
-        main = self.fabric.is_global_zero
-        if main:
+        is_main = self.fabric.is_global_zero
+        if is_main:
             self.run.results.unlink(missing_ok=True)  # the weights that they describe will change
             self.run.diverged.unlink(missing_ok=True)
             record_start(self.run, self.device)
-        directory = self.run.tensorboard if main else None
+        directory = self.run.tensorboard if is_main else None
         with (
-            Interruption(announce=main) as interruption,
+            Interruption(announce=is_main) as interruption,
             tensorboard_logger(directory, self.task, self.config.log_every, self.progress.step) as logger,
         ):
             while not self.progress.finished:
@@ -188,7 +193,7 @@ class Trainer:
     def update_best(self) -> None:
         """Save the options of this call with the best weights.
 
-        A resumed run may have others than when the weights were saved, such as the number of slots in the
+        In a resumed run they may differ from those saved earlier, for example in the number of slots in the
         test.
         """
         weights, saved = read_checkpoint(self.run.best)
@@ -203,7 +208,7 @@ class Trainer:
         batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
         sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
-        started, seconds_before = time.monotonic(), progress.seconds
+        start_time, seconds_before = time.monotonic(), progress.seconds
         logger.begin_epoch(sums, progress.examples)
         with self._bar(len(batches)) as bar:
             while progress.step_in_epoch < len(batches):
@@ -212,7 +217,7 @@ class Trainer:
                 progress.step += 1
                 progress.step_in_epoch += 1
                 progress.examples += examples
-                progress.seconds = seconds_before + time.monotonic() - started
+                progress.seconds = seconds_before + time.monotonic() - start_time
                 self._update_bar(bar, sums)
                 logger.add_step(progress.step, sums, progress.examples, self._learning_rate())
                 stop = self._stop_code(interruption.requested, progress.out_of_time(config))
@@ -364,9 +369,9 @@ class Trainer:
         bar.update()
         if not bar.disable and self.progress.step % 10 == 0:
             so_far = Scores(*(sums / self.progress.examples).tolist())
-            shown = [f"{name} {value:.3f}" for name, value in self.task.metrics(so_far).items()]
+            metric_texts = [f"{name} {value:.3f}" for name, value in self.task.metrics(so_far).items()]
             bar.set_postfix_str(
-                ", ".join([*shown, remaining_text(self.progress, self.config)]), refresh=False
+                ", ".join([*metric_texts, remaining_text(self.progress, self.config)]), refresh=False
             )
 
 
@@ -374,7 +379,7 @@ _INTERRUPTED, _OUT_OF_TIME = 2, 1
 
 
 def _digests(metadata: dict[str, Any], leave_out: Collection[str]) -> dict[str, str]:
-    """Hashes of what a checkpoint says of the model beyond its options, such as the vocabulary."""
+    """Hashes of the metadata that are not options, such as the vocabulary."""
     return {
         name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
         for name, value in metadata.items()

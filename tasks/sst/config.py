@@ -69,23 +69,23 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        found = super().architecture | {"classes": self.classes}
+        architecture = super().architecture | {"classes": self.classes}
         if self.encoder is None:
-            found["encoder"] = None
+            architecture["encoder"] = None
         if self.learns_embeddings:
-            found["vectors"] = self.vectors
-        return found
+            architecture["vectors"] = self.vectors
+        return architecture
 
     @property
     def unused(self) -> dict[str, str]:
-        found = super().unused
+        unused = super().unused
         if not self.fine_tune:
-            found["encoder_learning_rate"] = "without --fine-tune"
+            unused["encoder_learning_rate"] = "without --fine-tune"
         if self.encoder is not None:
-            found["vectors"] = "with --encoder"
+            unused["vectors"] = "with --encoder"
         if not self.learns_embeddings:
-            found["embedding_size"] = "without --vectors none"
-        return found
+            unused["embedding_size"] = "without --vectors none"
+        return unused
 
     @property
     def learns_embeddings(self) -> bool:

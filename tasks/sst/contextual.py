@@ -48,9 +48,8 @@ class PieceTokenizer:
             raise UserError(f"--encoder {name}: its tokenizer does not say which word a piece belongs to")
         self.max_pieces: int = self._tokenizer.model_max_length
         positions = getattr(config, "max_position_embeddings", self.max_pieces)
-        if (
-            self.max_pieces > positions
-        ):  # not in the tokenizer's files; RoBERTa's positions start after padding
+        if self.max_pieces > positions:  # the tokenizer's files do not say the maximum
+            # RoBERTa's positions start after that of padding.
             self.max_pieces = positions - 1 - (config.pad_token_id or 0)
 
     @property
@@ -77,14 +76,14 @@ class PieceTokenizer:
         if not sentences or not all(sentences):
             raise ValueError("there must be one sentence or more, each of one word or more")
         spelled = [[undo_escapes(word) for word in sentence] for sentence in sentences]
-        found = self._encode(spelled)
-        for i, (_, of) in enumerate(found):
-            kept = set(of)
-            if not kept.issuperset(range(len(spelled[i]))):
+        encoded = self._encode(spelled)
+        for i, (_, word_indices) in enumerate(encoded):
+            words_with_pieces = set(word_indices)
+            if not words_with_pieces.issuperset(range(len(spelled[i]))):
                 unknown = self._tokenizer.unk_token
-                filled = [word if at in kept else unknown for at, word in enumerate(spelled[i])]
-                [found[i]] = self._encode([filled])
-        return self._pad(sentences, found)
+                filled = [word if j in words_with_pieces else unknown for j, word in enumerate(spelled[i])]
+                [encoded[i]] = self._encode([filled])
+        return self._pad(sentences, encoded)
 
     def _encode(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
         """For each sentence, the ids of its pieces and the word of each piece."""
@@ -96,8 +95,8 @@ class PieceTokenizer:
             for i, ids in enumerate(encoded["input_ids"])
         ]
 
-    def _pad(self, sentences: Sequence[Sequence[str]], found: list[tuple[list[int], list[int]]]) -> Pieces:
-        lengths = np.array([len(ids) for ids, _ in found])
+    def _pad(self, sentences: Sequence[Sequence[str]], encoded: list[tuple[list[int], list[int]]]) -> Pieces:
+        lengths = np.array([len(ids) for ids, _ in encoded])
         longest = int(lengths.argmax())
         if lengths[longest] > self.max_pieces:
             start = " ".join(sentences[longest][:8])
@@ -105,11 +104,11 @@ class PieceTokenizer:
                 f"encoder {self.name} reads at most {self.max_pieces} word pieces; the sentence of "
                 f"{lengths[longest]} that begins {start!r} is too long"
             )
-        inside = np.arange(lengths[longest]) < lengths[:, None]
-        ids = np.full(inside.shape, self._tokenizer.pad_token_id or 0, dtype=np.int32)
-        words = np.full(inside.shape, -1, dtype=np.int32)
-        ids[inside] = np.concatenate([of for of, _ in found])
-        words[inside] = np.concatenate([of for _, of in found])
+        is_piece = np.arange(lengths[longest]) < lengths[:, None]
+        ids = np.full(is_piece.shape, self._tokenizer.pad_token_id or 0, dtype=np.int32)
+        words = np.full(is_piece.shape, -1, dtype=np.int32)
+        ids[is_piece] = np.concatenate([piece_ids for piece_ids, _ in encoded])
+        words[is_piece] = np.concatenate([word_indices for _, word_indices in encoded])
         return Pieces(torch.from_numpy(ids), torch.from_numpy(words), torch.from_numpy(lengths))
 
 
@@ -206,11 +205,11 @@ def undo_escapes(word: str) -> str:
 
 def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:
     """Average the vectors of pieces, (B, P, E), over the pieces of each word, (B, T, E)."""
-    places = (words.long() + 1).unsqueeze(-1)  # pieces of no word go to index 0, which is dropped at the end
+    indices = (words.long() + 1).unsqueeze(-1)  # pieces of no word go to index 0, which is dropped at the end
     batch, _, size = states.shape
-    shape = (batch, int(places.max()) + 1)
-    sums = states.new_zeros(*shape, size).scatter_add(1, places.expand_as(states), states)
-    counts = states.new_zeros(*shape, 1).scatter_add(1, places, torch.ones_like(states[..., :1]))
+    shape = (batch, int(indices.max()) + 1)
+    sums = states.new_zeros(*shape, size).scatter_add(1, indices.expand_as(states), states)
+    counts = states.new_zeros(*shape, 1).scatter_add(1, indices, torch.ones_like(states[..., :1]))
     return (sums / counts.clamp(min=1))[:, 1:]
 
 

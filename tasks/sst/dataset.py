@@ -44,7 +44,7 @@ class PhraseData(LabeledData):
         examples: phrases of these sentences.
         include_trees: whether batches contain the true trees.
         split: what results on this data are called.
-        labeled: whether labels are known, and so the true trees of `sentences`.
+        labeled: whether labels are known; if not, `sentences` returns no true trees.
     Example:
         >>> tree = LabeledTree(("Not", "good"), (0, 1), {(0, 0): 2, (1, 1): 4, (0, 1): 1})
         >>> data = PhraseData([tree], [Phrase(0, 0, 1, 0, 1), Phrase(0, 1, 1, 1, 1)])
@@ -110,7 +110,7 @@ class PhraseData(LabeledData):
         phrase = self.examples[index]
         if phrase.sentence not in self._nodes:
             tree = self.trees[phrase.sentence].tree
-            inner = {span: place for place, span in enumerate(spans(tree))}
+            inner = {span: i for i, span in enumerate(spans(tree))}
             self._nodes[phrase.sentence] = _SentenceNodes(tree_nodes(tree, range(len(inner) + 1)), inner)
         nodes, inner = self._nodes[phrase.sentence]
         size = phrase.last - phrase.first

@@ -28,7 +28,7 @@ def fetch(cache: Path | None = None) -> Path:
         UserError: see `tasks.classifiers.downloads.download`.
     """
     directory = cache or cache_directory("sst")
-    with zipfile.ZipFile(download(URL, CHECKSUM, directory, ALTERNATIVE)) as trees:
+    with zipfile.ZipFile(download(URL, CHECKSUM, directory, ALTERNATIVE)) as archive:
         for name in FILES:  # unpacked every time, since files in the cache may have been changed
-            write_atomically(directory / name, trees.read(f"trees/{name}"))
+            write_atomically(directory / name, archive.read(f"trees/{name}"))
     return directory

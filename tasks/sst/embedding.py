@@ -66,10 +66,10 @@ class WordEmbedding(nn.Module):
         """
         lengths = [len(words) for words in sentences]
         padded = self.weight.new_zeros(len(sentences), max(lengths), self.embedding_size)
-        places = torch.arange(max(lengths), device=padded.device)
-        inside = places < torch.tensor(lengths, device=padded.device).unsqueeze(1)
+        positions = torch.arange(max(lengths), device=padded.device)
+        is_word = positions < torch.tensor(lengths, device=padded.device).unsqueeze(1)
         words = [word.lower() for sentence in sentences for word in sentence]
-        return padded.masked_scatter(inside.unsqueeze(-1), self._vectors(words))
+        return padded.masked_scatter(is_word.unsqueeze(-1), self._vectors(words))
 
     def unknown(self, words: Iterable[str]) -> list[str]:
         """Return the words that are not in the vocabulary, without duplicates, in lower case.
@@ -131,9 +131,10 @@ def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
     """
     values, found = load_vectors(names, [*words, *map(undo_escapes, words)], seed=0)
     count = len(words)
-    written = found[:count].any(axis=1, keepdims=True)
+    found_as_written = found[:count].any(axis=1, keepdims=True)
     return Vectors(
-        np.where(written, values[:count], values[count:]), np.where(written, found[:count], found[count:])
+        np.where(found_as_written, values[:count], values[count:]),
+        np.where(found_as_written, found[:count], found[count:]),
     )
 
 
@@ -169,14 +170,14 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
     if description == SHARED:
         if config.learns_embeddings:
             raise UserError("--vectors none: the word vectors of this model are not learned but from files")
-        return _shared()
+        return _shared_embedding()
     match description:
         case {"vocabulary": [str(), *_] as words, "size": int(size)} if size > 0:
             return WordEmbedding(words, size, learned=config.learns_embeddings)
     raise UserError("not a checkpoint of a sentiment model: it does not describe its embedding")
 
 
-def _shared() -> WordEmbedding:
+def _shared_embedding() -> WordEmbedding:
     """The vectors that come with the project, which its checkpoints share."""
     values = load_file(WORDS)["weight"]
     embedding = WordEmbedding(read_metadata(WORDS)["vocabulary"], values.shape[1], saved=False)

@@ -60,8 +60,8 @@ def fingerprint(directory: Path, vocabulary: Mapping[str, int]) -> str:
         64 hexadecimal digits.
     """
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    for written_by in ("_name_or_path", "transformers_version"):
-        config.pop(written_by, None)
+    for key in ("_name_or_path", "transformers_version"):
+        config.pop(key, None)
     digest = hashlib.sha256(json.dumps([config, vocabulary], sort_keys=True).encode())
     for path in sorted(directory.glob("model*.safetensors")):
         with path.open("rb") as file:

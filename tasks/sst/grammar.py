@@ -31,7 +31,7 @@ from tasks.sst.treebank import NEUTRAL, LabeledTree, Treebank
 
 LONGEST = 25
 """Maximum number of words of a sentence."""
-DEEPEST = 2
+MAX_DEPTH = 2
 """Maximum depth of nested clauses such as `the critic says that …`."""
 SMALLEST_TREEBANK = 10
 
@@ -62,12 +62,12 @@ def generate(size: int, seed: int) -> list[LabeledTree]:
     if seed < 0:
         raise UserError(f"the seed of generated sentences must not be negative, got {seed}")
     drawer = _Drawer(random.Random(seed))
-    found: dict[tuple[str, ...], LabeledTree] = {}
-    while len(found) < size:
+    trees: dict[tuple[str, ...], LabeledTree] = {}
+    while len(trees) < size:
         tree = _flatten(drawer.sentence())
         if len(tree.words) <= LONGEST:
-            found.setdefault(tree.words, tree)
-    return list(found.values())
+            trees.setdefault(tree.words, tree)
+    return list(trees.values())
 
 
 def generate_treebank(size: int, seed: int) -> Treebank:
@@ -116,7 +116,7 @@ def _join(label: int, left: Node, right: Node) -> Node:
     return Node(label, (left, right))
 
 
-def _before(left: Node, right: Node) -> Node:
+def _right_headed(left: Node, right: Node) -> Node:
     """A constituent whose label is that of its right child."""
     return _join(right.label, left, right)
 
@@ -126,11 +126,11 @@ def _negate(left: Node, right: Node) -> Node:
 
 
 def _and(left: Node, right: Node) -> Node:
-    return _join(_mean(left.label, right.label), left, _before(_word("and"), right))
+    return _join(_mean(left.label, right.label), left, _right_headed(_word("and"), right))
 
 
 def _but(left: Node, right: Node) -> Node:
-    return _before(left, _before(_word("but"), right))
+    return _right_headed(left, _right_headed(_word("but"), right))
 
 
 class _Drawer:
@@ -142,7 +142,7 @@ class _Drawer:
     def happens(self, probability: float) -> bool:
         return self.rng.random() < probability
 
-    def one_of(self, **weights: float) -> str:
+    def choose(self, **weights: float) -> str:
         return self.rng.choices(list(weights), list(weights.values()))[0]
 
     def word(self, words: Sequence[str]) -> Node:
@@ -154,29 +154,29 @@ class _Drawer:
         return Node(label, self.rng.choice(words[label]))
 
     def sentence(self) -> Node:
-        kind = self.one_of(one=0.3, joined=0.5, aside_first=0.14, aside_last=0.06)
+        kind = self.choose(one=0.3, joined=0.5, aside_first=0.14, aside_last=0.06)
         if kind == "one":
             return self.statement()
         if kind == "joined":
             return self.joined()
-        aside = _before(self.word(lexicon.CONCESSIONS), self.statement())
+        aside = _right_headed(self.word(lexicon.CONCESSIONS), self.statement())
         if kind == "aside_last":
             main = self.statement()
             return _join(main.label, main, aside)
         main = self.joined() if self.happens(0.3) else self.statement()
-        return _before(_join(aside.label, aside, _word(",")), main)
+        return _right_headed(_join(aside.label, aside, _word(",")), main)
 
     def joined(self) -> Node:
         return (_but if self.happens(0.7) else _and)(self.statement(), self.statement())
 
     def statement(self, depth: int = 0) -> Node:
         """A clause, or `somebody says that` or `somebody doubts that` with a clause."""
-        if depth == DEEPEST or self.happens(0.75):
+        if depth == MAX_DEPTH or self.happens(0.75):
             return self.about_thing() if self.happens(0.7) else self.about_person()
-        inner = _before(_word("that"), self.statement(depth + 1))
+        inner = _right_headed(_word("that"), self.statement(depth + 1))
         if self.happens(0.4):
             return self.of_person(_negate(self.word(lexicon.DOUBTS), inner))
-        return self.of_person(_before(self.word(lexicon.SAYS), inner))
+        return self.of_person(_right_headed(self.word(lexicon.SAYS), inner))
 
     def about_thing(self) -> Node:
         subject = _word("it") if self.happens(0.3) else self.thing(relative=0.4)
@@ -184,24 +184,26 @@ class _Drawer:
         return _join(_label_of_head(predicate.label, subject.label), subject, predicate)
 
     def predicate(self) -> Node:
-        kind = self.one_of(adjectives=0.5, is_not=0.15, is_a=0.1, gives=0.05, gives_no=0.05, lacks=0.15)
+        kind = self.choose(adjectives=0.5, is_not=0.15, is_a=0.1, gives=0.05, gives_no=0.05, lacks=0.15)
         if kind == "adjectives":
-            return _before(self.word(lexicon.COPULAS), self.adjectives())
+            return _right_headed(self.word(lexicon.COPULAS), self.adjectives())
         if kind == "is_not":
-            auxiliary = _before(self.word(lexicon.AUXILIARIES), _word("n't"))
+            auxiliary = _right_headed(self.word(lexicon.AUXILIARIES), _word("n't"))
             return _negate(auxiliary, self.strong() if self.happens(0.6) else self.one_thing())
         if kind == "is_a":
-            return _before(self.word(lexicon.AUXILIARIES), self.one_thing())
+            return _right_headed(self.word(lexicon.AUXILIARIES), self.one_thing())
         quality = self.loaded_word(lexicon.QUALITIES, neutral=0.1)
         if kind == "lacks":
             return _negate(self.word(lexicon.LACKS), quality)
-        return _before(
+        return _right_headed(
             self.word(lexicon.GIVES), quality if kind == "gives" else _negate(_word("no"), quality)
         )
 
     def about_person(self) -> Node:
         if self.happens(0.3):
-            return self.of_person(_negate(_before(_word("did"), _word("n't")), self.action(lexicon.VERBS)))
+            return self.of_person(
+                _negate(_right_headed(_word("did"), _word("n't")), self.action(lexicon.VERBS))
+            )
         return self.of_person(self.action(lexicon.PAST))
 
     def action(self, verbs: Sequence[Sequence[str]]) -> Node:
@@ -209,15 +211,17 @@ class _Drawer:
         return _join(_label_of_head(verb.label, thing.label), verb, thing)
 
     def of_person(self, predicate: Node) -> Node:
-        kind = self.one_of(person=0.5, everyone=0.3, nobody=0.2)
+        kind = self.choose(person=0.5, everyone=0.3, nobody=0.2)
         if kind == "nobody":
             return _negate(_word("nobody"), predicate)
         if kind == "everyone":
-            return _before(self.word(lexicon.EVERYONE), predicate)
-        return _before(_before(self.word(lexicon.DETERMINERS), self.word(lexicon.PEOPLE)), predicate)
+            return _right_headed(self.word(lexicon.EVERYONE), predicate)
+        return _right_headed(
+            _right_headed(self.word(lexicon.DETERMINERS), self.word(lexicon.PEOPLE)), predicate
+        )
 
     def adjectives(self) -> Node:
-        kind = self.one_of(degree=0.4, negated=0.2, neither=0.15, but=0.15, both=0.1)
+        kind = self.choose(degree=0.4, negated=0.2, neither=0.15, but=0.15, both=0.1)
         if kind == "degree":
             return self.degree()
         if kind == "negated":
@@ -249,7 +253,7 @@ class _Drawer:
         article, adjective = _word("a"), self.loaded_word(lexicon.ADJECTIVES, neutral=0.05)
         if str(adjective.parts).startswith(("a", "e", "i", "o", "u", "hon")):
             article = _word("an")
-        return _before(article, _join(adjective.label, adjective, self.word(lexicon.THINGS)))
+        return _right_headed(article, _join(adjective.label, adjective, self.word(lexicon.THINGS)))
 
     def thing(self, relative: float) -> Node:
         """`the film`, possibly with an adjective, and with probability `relative` with a relative clause."""
@@ -257,7 +261,7 @@ class _Drawer:
         if self.happens(0.3):
             adjective = self.degree()
             noun = _join(adjective.label, adjective, noun)
-        phrase = _before(self.word(lexicon.DETERMINERS), noun)
+        phrase = _right_headed(self.word(lexicon.DETERMINERS), noun)
         if not self.happens(relative):
             return phrase
         inside = (
@@ -265,7 +269,7 @@ class _Drawer:
             if self.happens(0.4)
             else self.of_person(self.loaded_word(lexicon.PAST, neutral=0.1))
         )
-        clause = _before(_word("that"), inside)
+        clause = _right_headed(_word("that"), inside)
         return _join(_label_of_head(clause.label, phrase.label), phrase, clause)
 
 

@@ -109,9 +109,9 @@ class SentimentModel(Classifier):
         words = self.unknown_words(data)
         if not words or not isinstance(embedding, WordEmbedding):
             return
-        shown = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
+        listed_words = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
         if embedding.learned:
-            print(f"unknown words, which share one vector: {len(words):,} ({shown})", file=sys.stderr)
+            print(f"unknown words, which share one vector: {len(words):,} ({listed_words})", file=sys.stderr)
             return
         try:
             vectors = treebank_vectors(names, words)
@@ -119,12 +119,14 @@ class SentimentModel(Classifier):
             if size != embedding.embedding_size:
                 raise UserError(f"{' '.join(names)}: expected {embedding.embedding_size} numbers, got {size}")
         except UserError as error:
-            print(f"words without a vector, which get a random one ({error}): {shown}", file=sys.stderr)
+            print(
+                f"words without a vector, which get a random one ({error}): {listed_words}", file=sys.stderr
+            )
             return
         print(coverage_text(vectors, words, names), file=sys.stderr)
-        found = torch.from_numpy(vectors.found).any(dim=1, keepdim=True).to(embedding.weight.device)
+        is_found = torch.from_numpy(vectors.found).any(dim=1, keepdim=True).to(embedding.weight.device)
         values = torch.from_numpy(vectors.values).to(embedding.weight)
-        embedding.extend(words, torch.where(found, values, embedding.random_vectors(words)))
+        embedding.extend(words, torch.where(is_found, values, embedding.random_vectors(words)))
 
     @torch.inference_mode()
     def node_values(self, sentence: Sentence, tree: Tree | None) -> dict[Span, float]:

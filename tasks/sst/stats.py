@@ -18,12 +18,12 @@ def stats_text(treebank: Treebank) -> str:
     Args:
         treebank: official or generated.
     """
-    parts = {name: trees for name, trees in treebank._asdict().items() if trees is not None}
-    columns = [_figures(trees) for trees in parts.values()]
-    return table(["", *parts], [[name, *(column[name] for column in columns)] for name in columns[0]])
+    splits = {name: trees for name, trees in treebank._asdict().items() if trees is not None}
+    columns = [_statistics(trees) for trees in splits.values()]
+    return table(["", *splits], [[name, *(column[name] for column in columns)] for name in columns[0]])
 
 
-def _figures(trees: Sequence[LabeledTree]) -> dict[str, str]:
+def _statistics(trees: Sequence[LabeledTree]) -> dict[str, str]:
     lengths = [len(tree.words) for tree in trees]
     labels = Counter(label for tree in trees for label in tree.labels.values())
     roots = Counter(tree.label for tree in trees)

@@ -46,15 +46,15 @@ def load_treebank(config: SentimentConfig) -> Treebank:
 def _load_splits(config: SentimentConfig) -> Splits:
     treebank = load_treebank(config)
     if config.phrases == "sentences":
-        learned = sentences(treebank.train, config.classes)
+        train_phrases = sentences(treebank.train, config.classes)
     else:
-        learned = phrases(
+        train_phrases = phrases(
             treebank.train,
             config.classes,
             merge=config.phrases == "distinct",
             cased=config.encoder is not None,
         )
-    train = PhraseData(treebank.train, learned, include_trees=config.needs_trees)
+    train = PhraseData(treebank.train, train_phrases, include_trees=config.needs_trees)
     if treebank.test is None:
         print("there is no test.txt: the test is on the validation data, on which training selects the epoch")
     validation = _sentences(config, treebank.validation, "validation")
@@ -75,13 +75,15 @@ def _initial_model(config: SentimentConfig, splits: Splits) -> SentimentModel:
     """
     if config.encoder is not None:
         return SentimentModel(config, ContextualEmbedding(config.encoder, fine_tune=config.fine_tune))
-    parts = [cast(PhraseData, part) for part in splits]
+    datasets = [cast(PhraseData, dataset) for dataset in splits]
     if config.learns_embeddings:
-        words = [word.lower() for tree in parts[0].trees for word in tree.words]
-        found, counts = np.unique(words, return_counts=True)
-        learned = WordEmbedding(found[counts > 1].tolist(), config.embedding_size, learned=True)
-        return SentimentModel(config, learned)
-    vocabulary = sorted({word.lower() for part in parts for tree in part.trees for word in tree.words})
+        words = [word.lower() for tree in datasets[0].trees for word in tree.words]
+        distinct_words, counts = np.unique(words, return_counts=True)
+        embedding = WordEmbedding(distinct_words[counts > 1].tolist(), config.embedding_size, learned=True)
+        return SentimentModel(config, embedding)
+    vocabulary = sorted(
+        {word.lower() for dataset in datasets for tree in dataset.trees for word in tree.words}
+    )
     vectors = treebank_vectors(config.vectors, vocabulary)
     print(coverage_text(vectors, vocabulary, config.vectors), flush=True)
     embedding = WordEmbedding(vocabulary, vectors.values.shape[1])
@@ -92,12 +94,12 @@ def _initial_model(config: SentimentConfig, splits: Splits) -> SentimentModel:
 def _groups(config: SentimentConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by length, and sentences with a negation or with "but"."""
     dataset = cast(PhraseData, data)
-    words = [{word.lower() for word in dataset.words_of(index)} for index in range(len(dataset.lengths))]
+    word_sets = [{word.lower() for word in dataset.words_of(index)} for index in range(len(dataset.lengths))]
     return {
         "length": by_length(dataset.lengths, LENGTHS),
         "sentences with": {
-            "a negation": np.array([bool(found & NEGATIONS) for found in words]),
-            "but": np.array(["but" in found for found in words]),
+            "a negation": np.array([bool(words & NEGATIONS) for words in word_sets]),
+            "but": np.array(["but" in words for words in word_sets]),
         },
     }
 

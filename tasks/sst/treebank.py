@@ -126,20 +126,22 @@ def phrases(
     Returns:
         Phrases in the order of the sentences; within a sentence children before parents, left before right.
     """
-    found: list[Phrase] = []
-    places: dict[tuple[tuple[str, ...], int], int] = {}
-    for number, tree in enumerate(trees):
+    examples: list[Phrase] = []
+    index_of: dict[tuple[tuple[str, ...], int], int] = {}
+    for sentence_index, tree in enumerate(trees):
         words = tuple(word if cased else word.lower() for word in tree.words)
         for (first, last), sentiment in tree.labels.items():
             label = _class(sentiment, classes)
             if label is None:
                 continue
-            place = places.setdefault((words[first : last + 1], label), len(found)) if merge else len(found)
-            if place < len(found):
-                found[place] = found[place]._replace(count=found[place].count + 1)
+            index = len(examples)
+            if merge:
+                index = index_of.setdefault((words[first : last + 1], label), index)
+            if index < len(examples):
+                examples[index] = examples[index]._replace(count=examples[index].count + 1)
             else:
-                found.append(Phrase(number, first, last, label, 1))
-    return found
+                examples.append(Phrase(sentence_index, first, last, label, 1))
+    return examples
 
 
 def sentences(trees: Sequence[LabeledTree], classes: Literal[2, 5]) -> list[Phrase]:
@@ -203,7 +205,7 @@ def _parse(path: Path, lines: Sequence[bytes]) -> list[LabeledTree]:
 
 
 @dataclass
-class _Node:
+class _OpenBracket:
     """An open bracket and its content so far."""
 
     first: int
@@ -215,48 +217,48 @@ class _Node:
 def _parse_line(line: str) -> LabeledTree:
     words: list[str] = []
     labels: dict[Span, int] = {}
-    nodes: list[_Node] = []
+    stack: list[_OpenBracket] = []
     root: Tree | None = None
     for token in TOKEN.findall(line):
         if root is not None:
             raise ValueError(f"expected one tree, got {reprlib.repr(token)} after its end")
         if token == "(":
-            if nodes and nodes[-1].label is None:
+            if stack and stack[-1].label is None:
                 raise ValueError("expected a label from 0 to 4 after '(', got '('")
-            nodes.append(_Node(len(words)))
-        elif not nodes:
+            stack.append(_OpenBracket(len(words)))
+        elif not stack:
             raise ValueError(f"expected '(', got {reprlib.repr(token)} outside of all brackets")
         elif token == ")":
-            node = nodes.pop()
-            tree = _close(node, words)
-            labels[node.first, len(words) - 1] = int(node.label or "")
-            if nodes:
-                nodes[-1].children.append(tree)
+            bracket = stack.pop()
+            tree = _close_bracket(bracket, words)
+            labels[bracket.first, len(words) - 1] = int(bracket.label or "")
+            if stack:
+                stack[-1].children.append(tree)
             else:
                 root = tree
-        elif nodes[-1].label is not None:
-            nodes[-1].words.append(token)
+        elif stack[-1].label is not None:
+            stack[-1].words.append(token)
         elif token in LABELS:
-            nodes[-1].label = token
+            stack[-1].label = token
         else:
             raise ValueError(f"expected a label from 0 to 4 after '(', got {reprlib.repr(token)}")
-    if nodes:
-        raise ValueError(f"expected matching brackets, got {len(nodes)} '(' that are never closed")
+    if stack:
+        raise ValueError(f"expected matching brackets, got {len(stack)} '(' that are never closed")
     if root is None:
         raise ValueError("expected a tree, got an empty line")
     return LabeledTree(tuple(words), root, labels)
 
 
-def _close(node: _Node, words: list[str]) -> Tree:
+def _close_bracket(bracket: _OpenBracket, words: list[str]) -> Tree:
     """Make the tree of a closed bracket; append its word, if it has one, to the words of the sentence."""
-    if node.label is None:
+    if bracket.label is None:
         raise ValueError("expected a label from 0 to 4 after '(', got ')'")
-    if len(node.words) == 1 and not node.children:
-        words.extend(node.words)
-        return node.first
-    if len(node.children) != 2 or node.words:
+    if len(bracket.words) == 1 and not bracket.children:
+        words.extend(bracket.words)
+        return bracket.first
+    if len(bracket.children) != 2 or bracket.words:
         raise ValueError(
-            f"expected one word or two nodes in each bracket, got words {reprlib.repr(node.words)} and "
-            f"{len(node.children)} nodes in one that is labeled {node.label}"
+            f"expected one word or two nodes in each bracket, got words {reprlib.repr(bracket.words)} and "
+            f"{len(bracket.children)} nodes in one that is labeled {bracket.label}"
         )
-    return tuple(node.children)
+    return tuple(bracket.children)

@@ -87,7 +87,7 @@ def read_blocks(source: Source) -> Iterator[Block]:
             header = re.fullmatch(r"\d{1,12} (\d{1,6})", lines[0].rstrip(" \r"), re.ASCII)
             dimension = int(header[1]) if header else lines[0].rstrip(" \r").count(" ")
             if not dimension:
-                raise UserError(f"{source}, line 1: expected a word and numbers, got {_shown(lines[0])}")
+                raise UserError(f"{source}, line 1: expected a word and numbers, got {_short_repr(lines[0])}")
             if header:
                 number, lines = 2, lines[1:]
         if lines:
@@ -100,21 +100,21 @@ def read_blocks(source: Source) -> Iterator[Block]:
 
 def _lines(source: Source) -> Iterator[list[str]]:
     """Read the lines of a file, about `BLOCK` bytes at a time; lines end only at line feeds."""
-    rest = b""
+    remainder = b""
     number = 1
     for chunk in _chunks(source):
-        whole, end, rest = (rest + chunk).rpartition(b"\n")
+        whole_lines, end, remainder = (remainder + chunk).rpartition(b"\n")
         if end:
             # Some files have a few words with broken UTF-8; these words are never looked up.
-            lines = whole.decode(errors="replace").split("\n")
+            lines = whole_lines.decode(errors="replace").split("\n")
             number += len(lines)
             yield lines
-        elif len(rest) > BLOCK:
+        elif len(remainder) > BLOCK:
             raise UserError(
                 f"{source}, line {number}: expected a word and numbers, got {BLOCK:,} bytes or more"
             )
-    if rest:
-        yield [rest.decode(errors="replace")]
+    if remainder:
+        yield [remainder.decode(errors="replace")]
 
 
 def _chunks(source: Source) -> Iterator[bytes]:
@@ -152,26 +152,26 @@ def _member(archive: zipfile.ZipFile, source: Source) -> str:
     if source.member is None and len(texts) == 1:
         return texts[0]
     expected = source.member or f"one {' or '.join(SUFFIXES)} file"
-    found = ", ".join(texts or names) or "nothing"
+    available = ", ".join(texts or names) or "nothing"
     hint = f"; name one as {source.path}:{texts[0]}" if texts else ""
-    raise UserError(f"{source.path}: expected {expected} in it, found {found}{hint}")
+    raise UserError(f"{source.path}: expected {expected} in it, found {available}{hint}")
 
 
-def _parse(lines: list[str], number: int, dimension: int, source: Source) -> Block:
-    """Parse lines to words and numbers; the first line has the number `number` in the file."""
+def _parse(lines: list[str], first_line: int, dimension: int, source: Source) -> Block:
+    """Parse lines to words and numbers; the first line has the number `first_line` in the file."""
     words, texts = [], []
-    for place, line in enumerate(lines, start=number):
+    for line_number, line in enumerate(lines, start=first_line):
         word, _, text = line.rstrip(" \r").partition(" ")  # fastText ends its lines with a space
         if not text or text.count(" ") != dimension - 1:
-            word, text = _split_from_the_right(line.rstrip(" \r"), dimension, f"{source}, line {place}")
+            word, text = _split_from_the_right(line.rstrip(" \r"), dimension, f"{source}, line {line_number}")
         words.append(word)
         texts.append(text)
     try:
         values = np.loadtxt(texts, dtype=np.float32, delimiter=" ", comments=None, ndmin=2)
     except ValueError:
-        raise _bad_number(texts, number, source) from None
+        raise _bad_number(texts, first_line, source) from None
     if not np.isfinite(values).all():
-        raise _bad_number(texts, number, source)
+        raise _bad_number(texts, first_line, source)
     return words, values
 
 
@@ -185,11 +185,15 @@ def _split_from_the_right(line: str, dimension: int, where: str) -> tuple[str, s
     return word, " ".join(values)
 
 
-def _bad_number(texts: list[str], number: int, source: Source) -> UserError:
+def _bad_number(texts: list[str], first_line: int, source: Source) -> UserError:
     """An error that names the first malformed number and its line."""
-    values = ((place, value) for place, text in enumerate(texts, start=number) for value in text.split(" "))
-    place, value = next((place, value) for place, value in values if not _is_number(value))
-    return UserError(f"{source}, line {place}: expected finite numbers, got {_shown(value)}")
+    values = (
+        (line_number, value)
+        for line_number, text in enumerate(texts, start=first_line)
+        for value in text.split(" ")
+    )
+    line_number, value = next((line_number, value) for line_number, value in values if not _is_number(value))
+    return UserError(f"{source}, line {line_number}: expected finite numbers, got {_short_repr(value)}")
 
 
 def _is_number(text: str) -> bool:
@@ -197,5 +201,5 @@ def _is_number(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None and abs(float(text)) <= LARGEST
 
 
-def _shown(text: str) -> str:
+def _short_repr(text: str) -> str:
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…")

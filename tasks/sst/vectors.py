@@ -76,18 +76,18 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
     """
     if not names:
         raise UserError("expected at least one file of vectors, got none")
-    parts, found, deviations = [], [], []
+    blocks, found, deviations = [], [], []
     for name in names:
-        table = _installed() if name == INSTALLED else _table(find_source(name))
-        rows = _rows(table.words, set(words))
-        places = np.array([rows.get(word, -1) for word in words], dtype=np.int64)
-        has = places >= 0
-        part = np.zeros((len(words), table.values.shape[1]), dtype=np.float32)
-        part[has] = table.values[places[has]]
-        parts.append(part)
-        found.append(has)
-        deviations.append(np.full(part.shape[1], table.deviation))
-    vectors = Vectors(np.concatenate(parts, axis=1), np.stack(found, axis=1))
+        table = _load_installed() if name == INSTALLED else _load_table(find_source(name))
+        rows = _row_indices(table.words, set(words))
+        indices = np.array([rows.get(word, -1) for word in words], dtype=np.int64)
+        is_known = indices >= 0
+        block = np.zeros((len(words), table.values.shape[1]), dtype=np.float32)
+        block[is_known] = table.values[indices[is_known]]
+        blocks.append(block)
+        found.append(is_known)
+        deviations.append(np.full(block.shape[1], table.deviation))
+    vectors = Vectors(np.concatenate(blocks, axis=1), np.stack(found, axis=1))
     scale = np.concatenate(deviations)
     missing = np.flatnonzero(~vectors.found.any(axis=1)).tolist()
     vectors.values[missing] = draw_vectors([words[row] for row in missing], scale, seed=seed)
@@ -104,10 +104,10 @@ def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int
     Returns:
         (n, E).
     """
-    drawn = np.zeros((len(words), len(scale)), dtype=np.float32)
+    vectors = np.zeros((len(words), len(scale)), dtype=np.float32)
     for row, word in enumerate(words):
-        drawn[row] = scale * _generator(seed, word).standard_normal(len(scale))
-    return drawn
+        vectors[row] = scale * _generator(seed, word).standard_normal(len(scale))
+    return vectors
 
 
 def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) -> str:
@@ -133,10 +133,10 @@ def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) 
     return "\n".join(lines)
 
 
-def _rows(words: Sequence[str], wanted: set[str]) -> dict[str, int]:
+def _row_indices(words: Sequence[str], lookup: set[str]) -> dict[str, int]:
     rows: dict[str, int] = {}
     for row, word in enumerate(words):
-        if word in wanted:
+        if word in lookup:
             rows.setdefault(word, row)
     return rows
 
@@ -146,7 +146,7 @@ def _generator(seed: int, word: str) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(digest, "little")])
 
 
-def _installed() -> _Table:
+def _load_installed() -> _Table:
     """The vectors of `PACKAGE`; only its data files are read, no code is run."""
     try:
         from pyarrow import parquet
@@ -162,7 +162,7 @@ def _installed() -> _Table:
     return _Table(words, values, float(values.std(dtype=np.float64)))
 
 
-def _table(source: Source) -> _Table:
+def _load_table(source: Source) -> _Table:
     """The whole content of a file, from the cache if it is there and the file has not changed since."""
     status = source.path.stat()
     state = [status.st_size, status.st_mtime_ns]
@@ -175,7 +175,7 @@ def _table(source: Source) -> _Table:
         _write_cache(cached, state, _blocks(source))
     except OSError as error:
         print(f"warning: {source} cannot be cached and is parsed every time: {error}", file=sys.stderr)
-    return _read_cache(cached, state) or _whole(_blocks(source))
+    return _read_cache(cached, state) or _table_from_blocks(_blocks(source))
 
 
 def _blocks(source: Source) -> Iterator[Block]:
@@ -203,8 +203,8 @@ def _write_cache(path: Path, state: list[int], blocks: Iterable[Block]) -> None:
     sums = np.zeros(2)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         file.seek(HEAD)
-        for more, values in blocks:
-            words += more
+        for block_words, values in blocks:
+            words += block_words
             sums += _sums(values)
             values.tofile(file)
         file.write("\n".join(words).encode())
@@ -214,7 +214,7 @@ def _write_cache(path: Path, state: list[int], blocks: Iterable[Block]) -> None:
         file.write(json.dumps(head).encode())
 
 
-def _whole(blocks: Iterable[Block]) -> _Table:
+def _table_from_blocks(blocks: Iterable[Block]) -> _Table:
     words, values = zip(*blocks, strict=True)
     table = np.concatenate(values)
     sums = sum((_sums(block) for block in values), start=np.zeros(2))

@@ -18,8 +18,8 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.options import check_at_least, check_text, check_unused
 from tasks.runs.saved_config import config_to_dict
-from tasks.syntax_eval.evaluation import Scored, Unknown, count_right, score_pairs
-from tasks.syntax_eval.pairs import Pair, read_pairs, spread
+from tasks.syntax_eval.evaluation import ScoredComparison, Unknown, count_right, score_pairs
+from tasks.syntax_eval.pairs import MinimalPair, read_pairs, spread
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS
 from tasks.syntax_eval.report import (
     FEW,
@@ -148,7 +148,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         "notes": _notes(config, tokenizers, scored, lines, len(pairs), len(chosen), seconds),
     }
     config.write(results)
-    config.write_predictions(one.row(names) for one in scored)
+    config.write_predictions(pair.row(names) for pair in scored)
     if config.output is not None:
         write_page(config.output, results)
     print(results_text(results))
@@ -181,11 +181,14 @@ def run_score(config: ScoreConfig) -> None:
         if not words:
             raise UserError(f"sentence {number} has no words: {text!r}")
         encoded = trained.vocabulary.encode(words, f"sentence {number}")
-        found = word_log_probabilities(trained.model, encoded, trained.vocabulary.end).tolist()
-        shown = [word if word in trained.vocabulary else f"{word} ({UNKNOWN})" for word in words]
-        shown, found = ([*shown, "<eos>"], found) if config.end else (shown, found[:-1])
-        print(f"{sum(found):10.4f}  {' '.join(words)}")
-        for word, value in zip(shown, found, strict=True):
+        log_probabilities = word_log_probabilities(trained.model, encoded, trained.vocabulary.end).tolist()
+        labels = [word if word in trained.vocabulary else f"{word} ({UNKNOWN})" for word in words]
+        if config.end:
+            labels.append("<eos>")
+        else:
+            log_probabilities.pop()
+        print(f"{sum(log_probabilities):10.4f}  {' '.join(words)}")
+        for word, value in zip(labels, log_probabilities, strict=True):
             print(f"{value:10.4f}    {word}")
 
 
@@ -201,7 +204,7 @@ def column_names(checkpoints: Sequence[Path]) -> list[str]:
     ]
 
 
-def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
+def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[MinimalPair]:
     """Read the pairs, or generate them from the grammar that the models were trained on."""
     if config.pairs is not None:
         return read_pairs(config.pairs)
@@ -209,7 +212,7 @@ def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
         if trained.config.data_dir is not None:
             raise UserError(f"--pairs must name a file: {path} was not trained on generated sentences")
     return [
-        Pair(pair.construction, " ".join(pair.good), " ".join(pair.bad))
+        MinimalPair(pair.construction, " ".join(pair.good), " ".join(pair.bad))
         for pair in generate_pairs(config.count, config.seed)
     ]
 
@@ -217,18 +220,18 @@ def _get_pairs(config: EvaluateConfig, models: Sequence[Trained]) -> list[Pair]:
 def _notes(
     config: EvaluateConfig,
     tokenizers: Mapping[str, Tokenizer],
-    scored: Sequence[Scored],
+    scored: Sequence[ScoredComparison],
     lines: Sequence[Line],
-    read: int,
-    used: int,
+    num_read: int,
+    num_used: int,
     seconds: float,
 ) -> list[str]:
     """The data and conventions, in sentences."""
     covered = sum(pair.covered for pair in scored)
     compared = [pair for pair in scored if pair.log_probabilities is not None]
-    source = f"{read:,} pairs {'generated' if config.pairs is None else f'in {config.pairs}'}"
+    source = f"{num_read:,} pairs {'generated' if config.pairs is None else f'in {config.pairs}'}"
     if config.limit:
-        source += f"; {used:,} of them used (--limit {config.limit} for each construction, evenly spaced)"
+        source += f"; {num_used:,} of them used (--limit {config.limit} for each construction, evenly spaced)"
     notes = [
         f"{source}.",
         f"{len(scored):,} comparisons of two sentences; {covered:,} covered (all models know all words); "
@@ -241,9 +244,9 @@ def _notes(
         "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
         "its rows.",
     ]
-    same = (covered if config.unknown == "skip" else len(scored)) - len(compared)
-    if same:
-        notes.insert(2, f"{same:,} not comparable: to a model, both sentences are the same.")
+    num_equal = (covered if config.unknown == "skip" else len(scored)) - len(compared)
+    if num_equal:
+        notes.insert(2, f"{num_equal:,} not comparable: to a model, both sentences are the same.")
     in_unknown = sum(pair.differs_in_unknown for pair in compared)
     if in_unknown:
         notes.insert(2, f"{in_unknown:,} of the scored ones compare a word with {UNKNOWN}.")
@@ -251,10 +254,10 @@ def _notes(
         notes.append("The grammar is small: generated training text has some of the good sentences, too.")
     else:
         notes += _tokenization_notes(tokenizers)
-    few = sum(line["few"] for line in lines if line["level"] == 0)
-    if few:
+    num_few = sum(line["few"] for line in lines if line["level"] == 0)
+    if num_few:
         notes.append(
-            f"{FEW_MARK} fewer than {FEW} scored pairs: {few:,} rows; they are included in the means."
+            f"{FEW_MARK} fewer than {FEW} scored pairs: {num_few:,} rows; they are included in the means."
         )
     if any(name in PUBLISHED_MODELS for line in lines for name in line["accuracy"]):
         notes.append(PUBLISHED_NOTE)
@@ -262,7 +265,7 @@ def _notes(
 
 
 def _tokenization_notes(tokenizers: Mapping[str, Tokenizer]) -> list[str]:
-    """A sentence for each way in which models read sentences."""
+    """Describe each tokenization that is used, in one sentence."""
     models: dict[str, list[str]] = {}
     for name, tokenizer in tokenizers.items():
         models.setdefault(tokenizer.description, []).append(name)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tasks.language_model.model import Trained
 from tasks.runs.errors import UserError
-from tasks.syntax_eval.pairs import Pair
+from tasks.syntax_eval.pairs import MinimalPair
 from tasks.syntax_eval.paper_table import KINDS
 from tasks.syntax_eval.scoring import log_probabilities
 from tasks.syntax_eval.tokenization import Tokenizer
@@ -72,7 +72,7 @@ class Comparison(NamedTuple):
     worse: str
 
 
-class Scored(NamedTuple):
+class ScoredComparison(NamedTuple):
     """A comparison and the log-probabilities of its sentences.
 
     Args:
@@ -115,12 +115,12 @@ class Scored(NamedTuple):
 
 def score_pairs(
     models: Sequence[Trained],
-    pairs: Sequence[Pair],
+    pairs: Sequence[MinimalPair],
     *,
     tokenizers: Sequence[Tokenizer] | None = None,
     unknown: Unknown = "skip",
     include_end: bool = True,
-) -> list[Scored]:
+) -> list[ScoredComparison]:
     """Compute the log-probabilities of the sentences of pairs.
 
     Args:
@@ -143,13 +143,17 @@ def score_pairs(
     covered = {pair: all(reader.knows(pair) for reader in readers) for pair in comparisons}
     candidates = [pair for pair in comparisons if covered[pair] or unknown == "score"]
     comparable = [pair for pair in candidates if all(reader.distinguishes(pair) for reader in readers)]
-    found = [reader.log_probabilities(_sentences(comparable), include_end) for reader in readers]
-    results = {pair: tuple((table[pair.better], table[pair.worse]) for table in found) for pair in comparable}
+    tables = [reader.log_probabilities(_sentences(comparable), include_end) for reader in readers]
+    results = {
+        pair: tuple((table[pair.better], table[pair.worse]) for table in tables) for pair in comparable
+    }
     differing = {pair for pair in comparable if any(reader.differs_in_unknown(pair) for reader in readers)}
-    return [Scored(pair, covered[pair], pair in differing, results.get(pair)) for pair in comparisons]
+    return [
+        ScoredComparison(pair, covered[pair], pair in differing, results.get(pair)) for pair in comparisons
+    ]
 
 
-def count_right(scored: Sequence[Scored], models: int) -> dict[Key, Tally]:
+def count_right(scored: Sequence[ScoredComparison], models: int) -> dict[Key, Tally]:
     """Count the pairs that models get right.
 
     Args:
@@ -158,19 +162,19 @@ def count_right(scored: Sequence[Scored], models: int) -> dict[Key, Tally]:
     Returns:
         The counts of each key, in the order of the keys' first pairs.
     """
-    by_key: dict[Key, list[Scored]] = {}
-    for one in scored:
-        by_key.setdefault(one.comparison.key, []).append(one)
+    by_key: dict[Key, list[ScoredComparison]] = {}
+    for pair in scored:
+        by_key.setdefault(pair.comparison.key, []).append(pair)
     tallies = {}
     for key, group in by_key.items():
-        counted = [one.log_probabilities for one in group if one.log_probabilities is not None]
-        right = [sum(found[model][0] > found[model][1] for found in counted) for model in range(models)]
-        covered = sum(one.covered for one in group)
+        counted = [pair.log_probabilities for pair in group if pair.log_probabilities is not None]
+        right = [sum(scores[model][0] > scores[model][1] for scores in counted) for model in range(models)]
+        covered = sum(pair.covered for pair in group)
         tallies[key] = Tally(len(group), covered, len(counted), tuple(right))
     return tallies
 
 
-def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
+def comparisons_of(pairs: Sequence[MinimalPair]) -> list[Comparison]:
     """List the comparisons of pairs: one for each pair, three if there is an intrusive sentence.
 
     Args:
@@ -180,8 +184,8 @@ def comparisons_of(pairs: Sequence[Pair]) -> list[Comparison]:
     """
     comparisons = []
     groups: dict[str, str] = {}
-    for construction, good, bad, intrusive, named in pairs:
-        group = groups.setdefault(construction, named)
+    for construction, good, bad, intrusive, pair_group in pairs:
+        group = groups.setdefault(construction, pair_group)
         if intrusive is None:
             comparisons.append(Comparison(Key(construction, "", group), good, bad))
             continue

@@ -37,7 +37,7 @@ def normalize(text: str) -> tuple[str, ...]:
     words = PUNCTUATION.sub(" ", text.replace("’", "'")).split()
     if words and not ABBREVIATION.fullmatch(words[-1]):
         words[-1] = words[-1].rstrip(".")
-    return tuple(part for word in words for part in _parts(word))
+    return tuple(part for word in words for part in _split_word(word))
 
 
 def is_normalized(vocabulary: Vocabulary) -> bool:
@@ -53,31 +53,31 @@ def is_normalized(vocabulary: Vocabulary) -> bool:
 
 
 @cache
-def _parts(word: str) -> tuple[str, ...]:
+def _split_word(word: str) -> tuple[str, ...]:
     """Split a word as in the treebank."""
     if word == NUMERAL:
         return (NUMERAL,)
     word = word.lower()
-    before: list[str] = []
-    after: list[str] = []  # last first
+    first_parts: list[str] = []
+    last_parts: list[str] = []  # in reverse order
     while word:
         clitic = next((end for end in CLITICS if word.endswith(end) and word != end), None)
         if word == "cannot":
-            before += ["can", "not"]
+            first_parts += ["can", "not"]
             word = ""
         elif word.startswith("$") and word != "$":
-            before.append("$")
+            first_parts.append("$")
             word = word[1:]
         elif word.endswith("%"):
-            after.append(NUMERAL)
+            last_parts.append(NUMERAL)
             word = word[:-1]
         elif is_number(word):
-            before.append(NUMERAL)
+            first_parts.append(NUMERAL)
             word = ""
         elif clitic is not None:
-            after.append(clitic)
+            last_parts.append(clitic)
             word = word.removesuffix(clitic)
         else:
-            before.append(word)
+            first_parts.append(word)
             word = ""
-    return (*before, *reversed(after))
+    return (*first_parts, *reversed(last_parts))

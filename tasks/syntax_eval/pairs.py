@@ -27,7 +27,7 @@ MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
 """Maximum size of a line and of a file in bytes, unpacked."""
 
 
-class Pair(NamedTuple):
+class MinimalPair(NamedTuple):
     """A minimal pair, possibly with a third sentence.
 
     Args:
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
     group: str = ""
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[MinimalPair]:
     """Read the pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory.
 
     The construction is the field `case` or else `UID`, or else the name of the file.
@@ -68,7 +68,7 @@ def read_pairs(path: Path) -> list[Pair]:
     return pairs
 
 
-def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
+def spread(pairs: Sequence[MinimalPair], limit: int) -> list[MinimalPair]:
     """Choose at most `limit` pairs of each construction, evenly spaced.
 
     Args:
@@ -77,24 +77,24 @@ def spread(pairs: Sequence[Pair], limit: int) -> list[Pair]:
     Returns:
         The chosen pairs, in the same order.
     Example:
-        >>> pairs = [Pair("a", str(number), "x") for number in range(9)]
+        >>> pairs = [MinimalPair("a", str(number), "x") for number in range(9)]
         >>> [pair.good for pair in spread(pairs, 3)]
         ['0', '4', '8']
     """
     if limit == 0:
         return list(pairs)
-    places: dict[str, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        places.setdefault(pair.construction, []).append(place)
+    indices: dict[str, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        indices.setdefault(pair.construction, []).append(index)
     chosen = [
-        numbers[i]
-        for numbers in places.values()
-        for i in np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
+        group[i]
+        for group in indices.values()
+        for i in np.linspace(0, len(group) - 1, min(limit, len(group))).astype(int)
     ]
-    return [pairs[place] for place in sorted(chosen)]
+    return [pairs[index] for index in sorted(chosen)]
 
 
-def _read_file(path: Path) -> Iterator[Pair]:
+def _read_file(path: Path) -> Iterator[MinimalPair]:
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -107,19 +107,19 @@ def _read_file(path: Path) -> Iterator[Pair]:
 
 def _lines(file: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
     """Read the lines of a file; refuse lines and files that are too long."""
-    left = MAX_BYTES
+    remaining = MAX_BYTES
     number = 1
     while line := file.readline(MAX_LINE + 1):
-        left -= len(line)
+        remaining -= len(line)
         if len(line) > MAX_LINE:
             raise UserError(f"{path}, line {number}: expected at most {MAX_LINE:,} bytes, got more")
-        if left < 0:
+        if remaining < 0:
             raise UserError(f"{path}, line {number}: expected at most {MAX_BYTES:,} bytes in all, got more")
         yield line
         number += 1
 
 
-def _parse(line: bytes, stem: str, where: str) -> Pair:
+def _parse(line: bytes, stem: str, where: str) -> MinimalPair:
     try:
         record = json.loads(line)
     except ValueError as error:  # not JSON, or not UTF-8
@@ -138,7 +138,7 @@ def _parse(line: bytes, stem: str, where: str) -> Pair:
         raise UserError(
             f"{where}: expected two different sentences, got {reprlib.repr(record[names[0]])} twice"
         )
-    return Pair(
+    return MinimalPair(
         _string(record, "case", where) or _string(record, "UID", where) or stem,
         good,
         bad,

@@ -76,21 +76,21 @@ PAPER_ROWS = (
 )
 
 
-def rows_for(found: Iterable[tuple[str, str, str]]) -> list[Row]:
+def rows_for(keys: Iterable[tuple[str, str, str]]) -> list[Row]:
     """List the rows of a table, those of the paper first and in its order.
 
     Args:
-        found: (construction, kind, group) of the pairs.
+        keys: (construction, kind, group) of the pairs.
     Returns:
         Rows that have pairs; each construction and kind belongs to exactly one row.
     """
-    left = {(construction, kind): group for construction, kind, group in found}
+    remaining = {(construction, kind): group for construction, kind, group in keys}
     rows = []
     for row in PAPER_ROWS:
-        there = [case for case in row.cases if left.pop((case, row.kind), None) is not None]
-        if there:
+        cases = [case for case in row.cases if remaining.pop((case, row.kind), None) is not None]
+        if cases:
             rows.append(row)
-    for (construction, kind), group in sorted(left.items(), key=lambda item: item[1]):
+    for (construction, kind), group in sorted(remaining.items(), key=lambda item: item[1]):
         name = f"{construction} ({kind})" if kind else construction
         rows.append(Row(OTHER, group, name, (construction,), kind))
     return rows

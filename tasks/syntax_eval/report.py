@@ -45,19 +45,21 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
     """
     rows = rows_for(tallies)
     by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
-    counted = []
+    row_lines = []
     for row in rows:
-        found = [by_case.get((case, row.kind)) for case in row.cases]
-        counted.append((row, _row_line(row, [tally for tally in found if tally is not None], models)))
+        tallies_of_row = [by_case.get((case, row.kind)) for case in row.cases]
+        row_lines.append(
+            (row, _row_line(row, [tally for tally in tallies_of_row if tally is not None], models))
+        )
     lines: list[Line] = []
     for section in dict.fromkeys(row.section for row in rows):
-        inside = [(row, line) for row, line in counted if row.section == section]
-        lines.append(_head(section, 0, [line for _, line in inside]))
-        for group in dict.fromkeys(row.group for row, _ in inside):
-            beneath = [line for row, line in inside if row.group == group]
+        section_lines = [(row, line) for row, line in row_lines if row.section == section]
+        lines.append(_heading_line(section, 0, [line for _, line in section_lines]))
+        for group in dict.fromkeys(row.group for row, _ in section_lines):
+            group_lines = [line for row, line in section_lines if row.group == group]
             if group:
-                lines.append(_head(group, 1, beneath))
-            lines += beneath
+                lines.append(_heading_line(group, 1, group_lines))
+            lines += group_lines
     return lines
 
 
@@ -123,22 +125,22 @@ def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> l
         A line for each key of `tallies`, in its order.
     """
     return [
-        {**key._asdict(), **_counts([tally]), "accuracy": _pooled([tally], models)}
+        {**key._asdict(), **_counts([tally]), "accuracy": _pooled_accuracy([tally], models)}
         for key, tally in tallies.items()
     ]
 
 
 def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line:
-    accuracy = _pooled(tallies, models)
+    accuracy = _pooled_accuracy(tallies, models)
     if row.published is not None:
         accuracy |= dict(zip(PUBLISHED_MODELS, row.published, strict=True))
     counts = _counts(tallies)
     few = int(0 < counts["scored"] < FEW)
-    place = {"level": 2, "section": row.section, "group": row.group, "name": row.name}
-    return {**place, **counts, "few": few, "accuracy": accuracy}
+    heading = {"level": 2, "section": row.section, "group": row.group, "name": row.name}
+    return {**heading, **counts, "few": few, "accuracy": accuracy}
 
 
-def _head(name: str, level: int, rows: Sequence[Line]) -> Line:
+def _heading_line(name: str, level: int, rows: Sequence[Line]) -> Line:
     """The line of a section or group: the mean over its rows that have scored pairs."""
     columns = _columns(rows)
     complete = [line for line in rows if line["scored"]]
@@ -159,7 +161,7 @@ def _counts(tallies: Sequence[Tally]) -> dict[str, int]:
     }
 
 
-def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float | None]:
+def _pooled_accuracy(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float | None]:
     scored = sum(tally.scored for tally in tallies)
     right = np.sum([tally.right for tally in tallies], axis=0)
     return {name: int(count) / scored if scored else None for name, count in zip(models, right, strict=True)}
@@ -167,8 +169,8 @@ def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float 
 
 def _columns(lines: Sequence[Line]) -> list[str]:
     """The names of the models in order, published models last."""
-    found = dict.fromkeys(name for line in lines for name in line["accuracy"])
-    return sorted(found, key=lambda name: name in PUBLISHED_MODELS)
+    names = dict.fromkeys(name for line in lines for name in line["accuracy"])
+    return sorted(names, key=lambda name: name in PUBLISHED_MODELS)
 
 
 def _cells(line: Line, columns: Sequence[str]) -> list[str]:

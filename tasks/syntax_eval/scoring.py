@@ -45,11 +45,11 @@ def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], en
         sentence.
     """
     device = model.embedding.weight.device
-    read = torch.tensor([end, *sentence], device=device).unsqueeze(1)
+    inputs = torch.tensor([end, *sentence], device=device).unsqueeze(1)
     targets = torch.tensor([*sentence, end]).unsqueeze(1)
-    logits = model(read).logits.squeeze(1).cpu().double()
-    found: Tensor = logits.log_softmax(-1).gather(1, targets)
-    return found.squeeze(1)
+    logits = model(inputs).logits.squeeze(1).cpu().double()
+    log_probs: Tensor = logits.log_softmax(-1).gather(1, targets)
+    return log_probs.squeeze(1)
 
 
 @torch.inference_mode()
@@ -85,13 +85,13 @@ def log_probabilities(
         >>> bool(abs(many[1] - one) < 1e-4)
         True
     """
-    order = sorted(range(len(sentences)), key=lambda number: tuple(sentences[number]))
+    order = sorted(range(len(sentences)), key=lambda index: tuple(sentences[index]))
     totals = np.zeros(len(sentences))
     starts = range(0, len(order), block_size)
     for start in progress_bar(starts, desc="scoring", unit="block"):
         block = order[start : start + block_size]
-        predicted = [[*sentences[number], *([end] if include_end else [])] for number in block]
-        totals[block] = _score_block(model, predicted, end, chunk_size)
+        targets = [[*sentences[index], *([end] if include_end else [])] for index in block]
+        totals[block] = _score_block(model, targets, end, chunk_size)
     return totals
 
 
@@ -113,28 +113,30 @@ def _score_block(
     model: LanguageModelBase, sentences: list[list[int]], end: int, chunk_size: int
 ) -> NDArray[np.float64]:
     """Compute the log-probability of each sentence, given that it follows `end`."""
-    size = model.embedding.num_embeddings
+    vocabulary_size = model.embedding.num_embeddings
     lengths = np.array([len(sentence) for sentence in sentences])
     words = np.zeros((len(sentences), lengths.max()), dtype=np.int64)
     for row, sentence in zip(words, sentences, strict=True):
         row[: len(sentence)] = sentence
     totals = np.zeros(len(sentences))
     level = _Level(np.array([end]), np.array([0]), None)
-    place = np.zeros(len(sentences), dtype=np.int64)  # index of each sentence's prefix in the level
+    prefix = np.zeros(len(sentences), dtype=np.int64)  # index of each sentence's prefix in the level
     for t in range(words.shape[1]):
-        going_on = np.flatnonzero(lengths > t)
+        active = np.flatnonzero(lengths > t)
         # Encode a prefix and the next word as one number.
-        children, child = np.unique(place[going_on] * size + words[going_on, t], return_inverse=True)
-        parents, targets = np.divmod(children, size)
-        found, states = _read(model, level, parents, targets, chunk_size)
-        totals[going_on] += found[child]
-        longer = lengths[going_on] > t + 1
-        read_next, place[going_on[longer]] = np.unique(child[longer], return_inverse=True)
-        level = _Level(targets[read_next], parents[read_next], states)
+        children, child_index = np.unique(
+            prefix[active] * vocabulary_size + words[active, t], return_inverse=True
+        )
+        parents, targets = np.divmod(children, vocabulary_size)
+        log_probs, states = _read_level(model, level, parents, targets, chunk_size)
+        totals[active] += log_probs[child_index]
+        longer = lengths[active] > t + 1
+        kept, prefix[active[longer]] = np.unique(child_index[longer], return_inverse=True)
+        level = _Level(targets[kept], parents[kept], states)
     return totals
 
 
-def _read(
+def _read_level(
     model: LanguageModelBase, level: _Level, parents: Indices, targets: Indices, chunk_size: int
 ) -> tuple[NDArray[np.float64], list[State]]:
     """Compute the states after all prefixes of a level, and the log-probabilities of words after them.
@@ -146,10 +148,10 @@ def _read(
         (n,) log-probabilities, and the states after the prefixes.
     """
     device = model.embedding.weight.device
-    words, origins, targets_there = (
+    words, origins, device_targets = (
         torch.from_numpy(array).to(device) for array in (level.words, level.parents, targets)
     )
-    found = torch.empty(len(targets), dtype=torch.float64)
+    log_probs = torch.empty(len(targets), dtype=torch.float64)
     chunks: list[list[State]] = []
     for start in range(0, len(words), chunk_size):
         stop = min(start + chunk_size, len(words))
@@ -160,10 +162,10 @@ def _read(
         logits = output.logits[0]
         first, last = np.searchsorted(parents, [start, stop])
         rows = torch.from_numpy(parents[first:last] - start).to(device)
-        found[first:last] = logits[rows, targets_there[first:last]] - logits.logsumexp(-1)[rows]
+        log_probs[first:last] = logits[rows, device_targets[first:last]] - logits.logsumexp(-1)[rows]
         chunks.append(output.state)
     layers = zip(*chunks, strict=True)
-    return found.numpy(), [
+    return log_probs.numpy(), [
         (torch.cat([hidden for hidden, _ in layer], 1), torch.cat([cell for _, cell in layer], 1))
         for layer in layers
     ]

@@ -71,7 +71,7 @@ class Tokenizer:
         Args:
             text: one sentence.
         Returns:
-            Its words, some of which may not be in the vocabulary; none if there are none.
+            Its words, some of which may be unknown; an empty tuple for a text without words.
         """
         if self.tokenization == "mikolov":
             return normalize(text)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tasks.explore.models import Model, Reading, load_models
-from tasks.explore.server import MOST_BYTES, Explorer, make_app
+from tasks.explore.server import MAX_BYTES, Explorer, make_app
 from tasks.listops.__main__ import main as listops
 from tasks.logic.__main__ import main as logic
 from tasks.parsing.__main__ import main as parsing
@@ -285,7 +285,7 @@ def test_localhost_is_this_host(client):
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_huge_body_is_not_read(client, chunked):
-    body = b" " * (MOST_BYTES + 1)
+    body = b" " * (MAX_BYTES + 1)
     content = iter([body, b"never read"]) if chunked else body
     response = client.post("/read", content=content, headers=JSON)
     assert response.status_code == 413

@@ -15,7 +15,7 @@ from tasks.language_model.reading import batched_distances, distances_of_sentenc
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
-from tasks.parsing.treebank import Sentence
+from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
 
 WORDS = ["<eos>", "<unk>", "N", *"abcdefg"]
@@ -27,7 +27,7 @@ def small_model(**options):
 
 def gold(tree, labeled_spans=()):
     words = [f"w{i}" for i in leaves(tree)]
-    return Sentence(words, tree, list(labeled_spans), "here")
+    return TreebankSentence(words, tree, list(labeled_spans), "here")
 
 
 # ---- distances

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from tasks.reproduce.__main__ import main
-from tasks.reproduce.execution import Work, Workers, submit
+from tasks.reproduce.execution import Job, Workers, submit
 from tasks.runs.command_line import EXIT_INTERRUPTED
 
 WAITS = """
@@ -31,15 +31,15 @@ def formatting(directory, name):
 
 def test_several_works_at_a_time_are_all_done_and_failures_are_named(tmp_path):
     bad = ("json.tool", str(tmp_path / "nothing"))
-    works = [
-        Work(
-            f"work {i}",
+    jobs = [
+        Job(
+            f"job {i}",
             (formatting(tmp_path, f"{i}-1"), *([bad] if i == 2 else []), formatting(tmp_path, f"{i}-2")),
             tmp_path / "logs" / f"{i}.txt",
         )
         for i in range(4)
     ]
-    assert Workers(3).run(works) == ["work 2"]
+    assert Workers(3).run(jobs) == ["job 2"]
     for i in range(4):
         assert (tmp_path / f"{i}-1").exists()
         assert (tmp_path / f"{i}-2").exists() == (i != 2)  # nothing follows what failed
@@ -48,9 +48,9 @@ def test_several_works_at_a_time_are_all_done_and_failures_are_named(tmp_path):
 
 def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path):
     workers = Workers(1, deadline=time.monotonic())
-    work = Work("late", (formatting(tmp_path, "late"),))
-    assert workers.complete(work) == EXIT_INTERRUPTED
-    assert workers.run([work]) == []
+    job = Job("late", (formatting(tmp_path, "late"),))
+    assert workers.complete(job) == EXIT_INTERRUPTED
+    assert workers.run([job]) == []
     assert not (tmp_path / "late").exists()
 
 
@@ -58,41 +58,41 @@ def test_the_deadline_ends_a_command(tmp_path):
     (tmp_path / "endless.py").write_text("import select\nwhile True:\n    select.select([], [], [], 0.1)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
-        work = Work("endless", (("endless",), formatting(tmp_path, "after")))
-        assert Workers(1, deadline=time.monotonic() + 0.05).complete(work) == EXIT_INTERRUPTED
+        job = Job("endless", (("endless",), formatting(tmp_path, "after")))
+        assert Workers(1, deadline=time.monotonic() + 0.05).complete(job) == EXIT_INTERRUPTED
     assert not (tmp_path / "after").exists()
 
 
 def test_an_interruption_reaches_every_command_once_and_waits_for_it(tmp_path, monkeypatch):
     (tmp_path / "waits.py").write_text(WAITS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    works = [
-        Work("waits", (("waits", str(tmp_path / "state")),)),
-        Work("next", (formatting(tmp_path, "next"),)),
+    jobs = [
+        Job("waits", (("waits", str(tmp_path / "state")),)),
+        Job("next", (formatting(tmp_path, "next"),)),
     ]
     with pytest.raises(KeyboardInterrupt):
-        Workers(1).run(works)
+        Workers(1).run(jobs)
     assert (tmp_path / "state").read_text() == "saved"
     assert not (tmp_path / "next").exists()
 
 
 def test_an_interruption_before_the_last_command_is_handed_out_reaches_the_first(tmp_path, monkeypatch):
     class Pool(ThreadPoolExecutor):
-        def submit(self, function, work):
-            if work.name == "next":
+        def submit(self, function, job):
+            if job.name == "next":
                 Event().wait(60)  # the interruption comes meanwhile
-            return super().submit(function, work)
+            return super().submit(function, job)
 
     monkeypatch.setattr("tasks.reproduce.execution.ThreadPoolExecutor", Pool)
     test_an_interruption_reaches_every_command_once_and_waits_for_it(tmp_path, monkeypatch)
 
 
 def test_jobs_of_submitit_do_the_same(tmp_path):
-    works = [
-        Work("good", (formatting(tmp_path, "good"),)),
-        Work("bad", (("json.tool", str(tmp_path / "nothing")), formatting(tmp_path, "after"))),
+    jobs = [
+        Job("good", (formatting(tmp_path, "good"),)),
+        Job("bad", (("json.tool", str(tmp_path / "nothing")), formatting(tmp_path, "after"))),
     ]
-    found = submit(works, tmp_path / "jobs", cluster="local", poll=0.05, timeout_min=1)
+    found = submit(jobs, tmp_path / "jobs", cluster="local", poll=0.05, timeout_min=1)
     assert found == ["bad"]
     assert (tmp_path / "good").exists()
     assert not (tmp_path / "after").exists()
@@ -101,15 +101,15 @@ def test_jobs_of_submitit_do_the_same(tmp_path):
 def test_a_work_that_was_interrupted_has_not_failed(tmp_path, monkeypatch):
     (tmp_path / "interrupted.py").write_text(f"raise SystemExit({EXIT_INTERRUPTED})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    works = [Work("interrupted", (("interrupted",),))]
-    assert works[0]() == EXIT_INTERRUPTED
-    assert Workers(1).run(works) == []
-    assert submit(works, tmp_path / "jobs", cluster="local", poll=0.05, timeout_min=1) == []
+    jobs = [Job("interrupted", (("interrupted",),))]
+    assert jobs[0]() == EXIT_INTERRUPTED
+    assert Workers(1).run(jobs) == []
+    assert submit(jobs, tmp_path / "jobs", cluster="local", poll=0.05, timeout_min=1) == []
 
 
 def test_a_job_whose_time_is_over_is_queued_again_as_it_is():
-    work = Work("long", (("json.tool",),))
-    assert work.checkpoint().function == work
+    job = Job("long", (("json.tool",),))
+    assert job.checkpoint().function == job
 
 
 def test_without_slurm_a_line_says_so(tmp_path, capsys, monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.syntax_eval.evaluation import Key, Tally, count_right, score_pairs
-from tasks.syntax_eval.pairs import Pair
+from tasks.syntax_eval.pairs import MinimalPair
 from tasks.syntax_eval.paper_table import KINDS, PAPER_ROWS, PUBLISHED_MODELS, rows_for
 from tasks.syntax_eval.report import lines_of, results_text
 from tasks.syntax_eval.scoring import word_log_probabilities
@@ -50,7 +50,7 @@ def test_pairs_and_triples_against_one_at_a_time():
         "the author laugh",
         "no author laughs",
     )
-    tallies = compare([trained], [Pair("x", good, bad), Pair("y", good, bad, intrusive, "g")])
+    tallies = compare([trained], [MinimalPair("x", good, bad), MinimalPair("y", good, bad, intrusive, "g")])
     expected = {
         Key("x", "", ""): (good, bad),
         Key("y", KINDS[0], "g"): (good, intrusive),
@@ -61,19 +61,21 @@ def test_pairs_and_triples_against_one_at_a_time():
         key: Tally(1, 1, 1, (by_hand(trained, *sentences),)) for key, sentences in expected.items()
     }
     # Only the first group that a construction is given counts.
-    twice = compare([trained], [Pair("x", good, bad, group="g"), Pair("x", good, bad, group="h")])
+    twice = compare(
+        [trained], [MinimalPair("x", good, bad, group="g"), MinimalPair("x", good, bad, group="h")]
+    )
     assert {key: tally.comparisons for key, tally in twice.items()} == {Key("x", "", "g"): 2}
     # The other way round, what was wrong is right.
-    (turned,) = compare([trained], [Pair("x", bad, good)]).values()
+    (turned,) = compare([trained], [MinimalPair("x", bad, good)]).values()
     assert turned.right[0] == 1 - tallies[Key("x", "", "")].right[0]
 
 
 def test_coverage_and_what_cannot_be_compared():
     pairs = [
-        Pair("c", "the author laughs", "the author laugh"),
-        Pair("c", "the poet laughs", "the poet laugh"),
-        Pair("c", "the author swims", "the author swim"),
-        Pair("c", "the author", "the author"),
+        MinimalPair("c", "the author laughs", "the author laugh"),
+        MinimalPair("c", "the poet laughs", "the poet laugh"),
+        MinimalPair("c", "the author swims", "the author swim"),
+        MinimalPair("c", "the author", "the author"),
     ]
     trained = tiny_model()
     key = Key("c", "", "")
@@ -93,7 +95,7 @@ def test_a_tie_is_wrong():
     trained = tiny_model(hidden_size=6)
     for parameter in trained.model.parameters():
         torch.nn.init.zeros_(parameter)
-    pairs = [Pair("c", "the author", "author the"), Pair("c", "the", "the author")]
+    pairs = [MinimalPair("c", "the author", "author the"), MinimalPair("c", "the", "the author")]
     # The same number of words, so the same probability; a shorter sentence is more probable.
     assert compare([trained], pairs)[Key("c", "", "")] == Tally(2, 2, 2, (1,))
 
@@ -102,7 +104,7 @@ def test_a_diverged_model():
     trained = tiny_model()
     torch.nn.init.constant_(trained.model.embedding.weight, torch.nan)
     with pytest.raises(UserError, match="not finite"):
-        compare([trained], [Pair("c", "the", "author")])
+        compare([trained], [MinimalPair("c", "the", "author")])
 
 
 def test_every_known_case_is_in_exactly_one_row_for_each_comparison():

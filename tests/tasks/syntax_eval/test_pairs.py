@@ -7,7 +7,7 @@ import pytest
 
 from tasks.runs.errors import UserError
 from tasks.syntax_eval.normalize import normalize
-from tasks.syntax_eval.pairs import Pair, read_pairs, spread
+from tasks.syntax_eval.pairs import MinimalPair, read_pairs, spread
 from tests.tasks.syntax_eval.tiny import pair, write_lines
 
 
@@ -59,10 +59,10 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         file.write(json.dumps({"good": "x", "bad": "y"}))
     (tmp_path / "notes.txt").write_text("not read")
     assert read_pairs(tmp_path) == [
-        Pair("agreement", "They laugh.", "They laughs.", None, "verbs"),
-        Pair("a", "x", "y"),
-        Pair("simple_agrmt", "the author laughs", "the author laugh"),
-        Pair("npi", "no author laughs", "the author laughs", "an author laughs"),
+        MinimalPair("agreement", "They laugh.", "They laughs.", None, "verbs"),
+        MinimalPair("a", "x", "y"),
+        MinimalPair("simple_agrmt", "the author laughs", "the author laugh"),
+        MinimalPair("npi", "no author laughs", "the author laughs", "an author laughs"),
     ]
     assert read_pairs(tmp_path / "a.jsonl.gz") == read_pairs(tmp_path)[:2]
 
@@ -131,7 +131,7 @@ def test_not_text_and_not_compressed(tmp_path):
 
 
 def test_limit_spreads_within_each_construction():
-    pairs = [Pair("ab"[i % 2], (str(i),), ("x",)) for i in range(20)]
+    pairs = [MinimalPair("ab"[i % 2], (str(i),), ("x",)) for i in range(20)]
     chosen = [one.good[0] for one in spread(pairs, 2)]
     assert chosen == ["0", "1", "18", "19"]
     assert spread(pairs, 0) == pairs
