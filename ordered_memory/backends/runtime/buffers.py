@@ -57,9 +57,10 @@ def _give_back(buffer: mmap.mmap) -> None:
 
 
 def _take(size: int) -> mmap.mmap:
-    """The smallest buffer that fits, or a new one in place of the smallest that does not."""
-    waiting = sorted(_free, key=len)
-    for buffer in (*(one for one in waiting if len(one) >= size), *waiting[:1]):
+    """Take the smallest buffer that fits. If there is none, remove the smallest one and make a new one."""
+    unused = sorted(_free, key=len)
+    fitting = [buffer for buffer in unused if len(buffer) >= size]
+    for buffer in (*fitting, *unused[:1]):
         try:
             _free.remove(buffer)
         except ValueError:  # another thread has taken it
