@@ -18,6 +18,6 @@ def register_named_tuples(package: str, *classes: type[Any]) -> None:
     add_safe_globals(list(classes))
     # Private, but the only way to name the type of a program's output in a file. A module may be reloaded.
     register = getattr(_pytree, "_register_namedtuple", None)
-    for kind in classes:
-        if register is not None and kind not in _pytree.SUPPORTED_NODES:
-            register(kind, serialized_type_name=f"{package}.{kind.__qualname__}")
+    for named_tuple in classes:
+        if register is not None and named_tuple not in _pytree.SUPPORTED_NODES:
+            register(named_tuple, serialized_type_name=f"{package}.{named_tuple.__qualname__}")
