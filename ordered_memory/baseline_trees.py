@@ -63,15 +63,11 @@ def balanced(n: int) -> Tree:
         (((0, 1), 2), (3, 4))
     """
 
-    def balanced_subtree(first: int, size: int) -> Tree:
-        left = (size + 1) // 2
-        return (
-            (balanced_subtree(first, left), balanced_subtree(first + left, size - left))
-            if size > 1
-            else first
-        )
+    def subtree(first: int, size: int) -> Tree:
+        half = (size + 1) // 2
+        return (subtree(first, half), subtree(first + half, size - half)) if size > 1 else first
 
-    return balanced_subtree(0, len(_leaf_range(n)))
+    return subtree(0, len(_leaf_range(n)))
 
 
 def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
