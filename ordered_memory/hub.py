@@ -86,9 +86,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     """Mixin that adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a module.
 
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
-    in safetensors format and match the model exactly, and a damaged directory raises a ValueError. As there,
-    constructor arguments are saved if they are JSON values and have names of their own: a dtype, or what
-    `*args` receives, is not.
+    in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
+    constructor argument is saved only if it is a JSON value and has a name of its own. So a dtype, or a value
+    that `*args` receives, is not saved.
     """
 
     usage = ""
@@ -128,10 +128,10 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             return super().from_pretrained(name_or_path, **options)
         except _UNREADABLE as error:
             if isinstance(error, OSError) and not os.path.isdir(name_or_path):
-                raise  # of the Hub
+                raise  # the Hub's own error
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
             if len(download) < len(options) and cls._is_readable(name_or_path, **download):
-                raise  # of the options
+                raise  # the saved model is valid, so the given constructor arguments are wrong
             reason = " ".join(str(error).split())
             raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
 

@@ -79,7 +79,7 @@ def explain(layer: nn.Module, x: Any) -> str:
 
 def _eager(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
     """A context in which a model is called without being compiled, if it or a part of it is compiled."""
-    # `Module.compile` and `torch.compile`. Otherwise PyTorch's compiler need not be imported.
+    # Compiled by `Module.compile` or by `torch.compile`. `set_stance` imports PyTorch's compiler.
     compiled = (module._compiled_call_impl or hasattr(module, "_orig_mod") for module in model.modules())
     return torch.compiler.set_stance("force_eager") if any(compiled) else contextlib.nullcontext()
 

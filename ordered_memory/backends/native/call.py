@@ -139,9 +139,7 @@ class NativeImplementation(Implementation):
             f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)
         }
         for name, final in struct_fields.items():
-            if (
-                final is not None
-            ):  # remains for sequences without tokens, whose final state is the initial one
+            if final is not None:  # sequences without tokens keep this gradient; others overwrite it
                 gradients[f"{name}0"].copy_(final)
         struct_fields |= {"d_output": d_output, "d_attention": d_attention}
         struct_fields |= {"output": output, "attention": attention, "first_active": first_active}

@@ -17,7 +17,7 @@ LIMIT = 4 << 30
 """Maximum total size of unused buffers, in bytes of address space. Only written pages take memory."""
 
 MIN_SIZE = 1 << 20
-"""Size in bytes below which memory does not come from the pool: malloc itself keeps it when it is freed."""
+"""Size in bytes below which the pool is not used, because malloc itself reuses small blocks."""
 
 # There is no lock, because one might be held when the process forks. Every operation on the list is atomic.
 _free: list[mmap.mmap] = []

@@ -47,7 +47,7 @@ PROCESSORS = {
     ],
     "aarch64": [Processor("armv8-a", ["-march=armv8-a"])],
 }
-"""Kinds of processor by `platform.machine()`, fastest first. None uses AMX, which only MKL does."""
+"""Kinds of processor by `platform.machine()`, fastest first. None needs AMX, which only MKL uses."""
 
 
 def command() -> list[str]:
@@ -74,7 +74,7 @@ def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]
 
 
 def read_sources(source: Path) -> list[str]:
-    """Read what a library is compiled from: the headers of this directory, the C files of its own.
+    """Read the sources of a library: the headers of this directory, and the C files next to `source`.
 
     Args:
         source: the C file.

@@ -113,7 +113,7 @@ class Score:
         return key | {"score": self.score_gradient}
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
-        """The features of keys and queries. May overwrite both; the keys become what `backward` needs."""
+        """Compute the features. May overwrite both arguments; then `key` holds what `backward` needs."""
         raise NotImplementedError
 
     def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:

@@ -130,8 +130,8 @@ class _Recurrence(torch.autograd.Function):
         output = torch.zeros_like(inputs)
         operands = _operands(weights, settings.operand, transposed=True)
         _launch(forward_kernel, settings, dropout, tape, inputs, queries, lengths, output, operands)
-        # With `keep` there are the states of all steps, and sequence b ends after lengths[b]; else only the
-        # last.
+        # With `keep` the tape has the states of all steps, and the final state of sequence b is at index
+        # lengths[b]. Otherwise it has the last state only.
         last = lengths.long() if settings.keep else torch.zeros_like(lengths, dtype=torch.long)
         rows = torch.arange(len(lengths), device=lengths.device)
         state = [history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)]
@@ -216,7 +216,10 @@ def _tile_rows(settings: _Settings, width: int) -> int:
 def _new_tape(
     settings: _Settings, steps: int, memory: Tensor, candidate: Tensor, occupancy: Tensor, drop_keys: bool
 ) -> Tape:
-    """Buffers for all steps, or for one without `keep`; zeros where the weight gradients read padding."""
+    """Allocate buffers for all steps, or for one step without `keep`.
+
+    Buffers start as zeros if the weight gradients also read their padding.
+    """
     pairs = (steps if settings.keep else 1, *memory.shape[:2])
     width, operand = memory.shape[-1], settings.operand
 
