@@ -35,10 +35,10 @@ def show(model: ListOpsModel, size: int) -> None:
     for arguments in range(4, 16):
         digits = generator.integers(0, 10, (size, arguments))
         data = Dataset.from_texts(f"[MED {' '.join(map(str, row))} ]" for row in digits)
-        found = evaluate(model, data, batch_size=256, num_slots=None, device="cpu").predicted
-        wrong = np.sign(np.asarray(found) - data.labels)
+        predictions = evaluate(model, data, batch_size=256, num_slots=None, device="cpu").predicted
+        wrong = np.sign(np.asarray(predictions) - data.labels)
         ordered, middle = np.sort(digits, axis=1), (arguments - 1) / 2
-        agreement = {shift: (digit_at(ordered, middle + shift) == found).mean() for shift in SHIFTS}
+        agreement = {shift: (digit_at(ordered, middle + shift) == predictions).mean() for shift in SHIFTS}
         best = max(SHIFTS, key=lambda shift: (agreement[shift], -abs(shift)))
         rank = f"{best:+.1f} ranks" if best else "the median"
         print(

@@ -49,7 +49,7 @@ def main(directory: str | None = None, size: str = "20") -> None:
     data, model = LOGIC.load_splits(config).test, pretrained("logic")
     gold: list[Tree] = []
     valid: dict[str, list[bool]] = {name: [] for name in READINGS}
-    found: dict[str, list[Tree]] = {name: [] for name in READINGS}
+    predicted: dict[str, list[Tree]] = {name: [] for name in READINGS}
     for index in random.Random(1).sample(range(len(data.labels)), int(size)):
         attention = predict_example(model, data, index, num_slots=24).attention or []
         for sentence, p in zip(data.sentences(index), attention, strict=True):
@@ -58,11 +58,13 @@ def main(directory: str | None = None, size: str = "20") -> None:
                 allowed = valid_spans(sentence.tree, sentence.words)
                 for name, reading in READINGS.items():
                     tree = reading(p.argmax(-1).tolist(), sentence.positions, p.shape[1])
-                    found[name].append(tree)
+                    predicted[name].append(tree)
                     valid[name].append(set(spans(tree)) <= allowed)
     print(f"{f'{len(gold)} formulas':26}valid trees  F1, corpus  F1, sentence")
-    for name, trees in found.items():
-        scores = [span_f1(trees, gold, **one._asdict()).f1 for one in (CORPUS_LEVEL, SENTENCE_LEVEL)]
+    for name, trees in predicted.items():
+        scores = [
+            span_f1(trees, gold, **convention._asdict()).f1 for convention in (CORPUS_LEVEL, SENTENCE_LEVEL)
+        ]
         print(f"{name:26}{sum(valid[name]) / len(gold):11.3f}{scores[0]:12.3f}{scores[1]:14.3f}")
 
 

@@ -107,7 +107,7 @@ class ONLSTMCell(nn.Module):
         elif not batched:
             hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
         check_state(hx, expected, tokens)
-        dtype = self.weight_ih.dtype  # of all that is no product, also under autocast
+        dtype = self.weight_ih.dtype  # of everything but matrix products, also under autocast
         gates = F.linear(tokens, self.weight_ih, getattr(self, "bias_ih", None)).to(dtype)
         gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
         hidden, cell, _ = step(gates, hx[1].to(dtype), self.chunk_size)

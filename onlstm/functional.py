@@ -162,28 +162,28 @@ def run_recurrence(
         >>> result.output.shape, result.cell.shape
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
-    # Products have autocast's dtype; all else keeps that of the state.
+    # Under autocast, matrix products have the autocast dtype, and everything else that of the state.
     gates = F.linear(tokens, weights.input, weights.bias).to(cell.dtype)
     outputs: list[Tensor] = []
     distances: list[tuple[Tensor, Tensor]] = []
     ended: list[tuple[Tensor, Tensor]] = []
     sizes = _sizes(batch_sizes, tokens.shape[0], hidden.shape[0])
-    for part, rows in zip(gates.split(sizes), sizes, strict=True):
+    for step_gates, rows in zip(gates.split(sizes), sizes, strict=True):
         if rows < hidden.shape[0]:
             ended.append((hidden[rows:], cell[rows:]))
             hidden, cell = hidden[:rows], cell[:rows]
-        hidden, cell, master = step(part + hidden @ weights.recurrent.T, cell, chunk_size)
+        hidden, cell, master = step(step_gates + hidden @ weights.recurrent.T, cell, chunk_size)
         outputs.append(hidden)
         distances.append(master.distances())
     ended.append((hidden, cell))
     last_hidden, last_cell = (torch.cat(parts) for parts in zip(*reversed(ended), strict=True))
-    forget, write = (torch.cat(parts) for parts in zip(*distances, strict=True))
-    return RecurrenceOutput(torch.cat(outputs), last_hidden, last_cell, forget, write)
+    forget_distance, input_distance = (torch.cat(parts) for parts in zip(*distances, strict=True))
+    return RecurrenceOutput(torch.cat(outputs), last_hidden, last_cell, forget_distance, input_distance)
 
 
-def _sizes(batch_sizes: Sequence[int] | Tensor, tokens: int, sequences: int) -> list[int]:
-    """`batch_sizes` as ints. If all lengths are equal, no values are read: tracing does not have them."""
+def _sizes(batch_sizes: Sequence[int] | Tensor, num_tokens: int, num_sequences: int) -> list[int]:
+    """`batch_sizes` as ints. If all lengths are equal, no tensor values are read, so that tracing works."""
     if not isinstance(batch_sizes, Tensor):
         return list(batch_sizes)
     steps = batch_sizes.shape[0]
-    return [sequences] * steps if tokens == steps * sequences else batch_sizes.tolist()
+    return [num_sequences] * steps if num_tokens == steps * num_sequences else batch_sizes.tolist()

@@ -140,8 +140,8 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         embedded: Tensor = self.embedding(tokens)
         if not self.training or self.embedding_dropout == 0:
             return embedded
-        words = draw_mask((self.embedding.num_embeddings, 1), self.embedding_dropout, embedded)
-        return embedded * words[tokens]
+        word_mask = draw_mask((self.embedding.num_embeddings, 1), self.embedding_dropout, embedded)
+        return embedded * word_mask[tokens]
 
     def _locked(self, x: Tensor, probability: float) -> Tensor:
         """Apply locked dropout: one mask for all time steps."""
@@ -220,11 +220,11 @@ class LanguageModel(LanguageModelBase):
             chunk_size=chunk_size,
         )
         check_name("backend", backend, ["auto", *BACKENDS])
-        last = embedding_size if tied else hidden_size
+        last_size = embedding_size if tied else hidden_size
         super().__init__(
             vocabulary_size,
             embedding_size,
-            last,
+            last_size,
             tied=tied,
             embedding_dropout=embedding_dropout,
             vocabulary=vocabulary,
@@ -233,7 +233,7 @@ class LanguageModel(LanguageModelBase):
         self.input_dropout = input_dropout
         self.hidden_dropout = hidden_dropout
         self.output_dropout = output_dropout
-        sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last]
+        sizes = [embedding_size, *[hidden_size] * (num_layers - 1), last_size]
         if recurrent == "onlstm" and tied and embedding_size % chunk_size:
             raise ValueError(
                 f"embedding_size={embedding_size}, the units of the last layer, must be divisible by "
@@ -304,19 +304,23 @@ class LanguageModel(LanguageModelBase):
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have {len(self.layers)} layers, got {len(state)}")
         x = self._locked(self._embed(tokens), self.input_dropout)
-        raw, new_state, found = x, [], []
-        for number, layer in enumerate(self.layers):
-            before = None if state is None else state[number]
+        raw, new_state, all_distances = x, [], []
+        for index, layer in enumerate(self.layers):
+            layer_state = None if state is None else state[index]
             if isinstance(layer, ONLSTM):
-                raw, after, of_layer = layer(x, before, distances=True)
-                found.append(of_layer)
+                raw, next_state, layer_distances = layer(x, layer_state, distances=True)
+                all_distances.append(layer_distances)
             else:
                 assert isinstance(layer, nn.LSTM)
-                raw, after = self._run_lstm(layer, x, before)
-            new_state.append(after)
-            is_last = number == len(self.layers) - 1
+                raw, next_state = self._run_lstm(layer, x, layer_state)
+            new_state.append(next_state)
+            is_last = index == len(self.layers) - 1
             x = self._locked(raw, self.output_dropout if is_last else self.hidden_dropout)
-        stacked = Distances(*(torch.cat(kind) for kind in zip(*found, strict=True))) if distances else None
+        stacked = (
+            Distances(*(torch.cat(tensors) for tensors in zip(*all_distances, strict=True)))
+            if distances
+            else None
+        )
         return LanguageModelOutput(self._logits(x), new_state, raw, x, stacked)
 
     def syntactic_distances(self, tokens: Tensor) -> Tensor:
@@ -338,8 +342,8 @@ class LanguageModel(LanguageModelBase):
     def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Run an nn.LSTM with DropConnect, which the module itself does not support."""
         if not self.training or self.weight_dropout == 0:
-            output, after = lstm(x, state)
-            return output, after
+            output, new_state = lstm(x, state)
+            return output, new_state
         if state is None:
             zeros = x.new_zeros(1, x.shape[1], lstm.hidden_size)
             state = zeros, zeros

@@ -147,8 +147,8 @@ class ONLSTM(nn.Module):
         self.backend = backend
         for suffix in self._suffixes():
             features = input_size if suffix.startswith("_l0") else hidden_size * (2 if bidirectional else 1)
-            for name, empty in gate_parameters(features, hidden_size, chunk_size, bias, device, dtype):
-                self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
+            for name, parameter in gate_parameters(features, hidden_size, chunk_size, bias, device, dtype):
+                self.register_parameter(f"{name}{suffix}", nn.Parameter(parameter))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -214,10 +214,10 @@ class ONLSTM(nn.Module):
             if hx is not None:
                 self._check_state(hx, batch_size, packed.data)
             hx = _reorder(hx, packed.sorted_indices)
-            output, state, found = self._run(packed.data, packed.batch_sizes, batch_size, hx)
+            output, state, all_distances = self._run(packed.data, packed.batch_sizes, batch_size, hx)
             result = PackedSequence(output, *packed[1:])
             state = _reorder(state, packed.unsorted_indices)
-            return (result, state, found) if distances else (result, state)
+            return (result, state, all_distances) if distances else (result, state)
         input = check_sequences("input", input)
         if input.dim() not in (2, 3):
             raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
@@ -228,24 +228,25 @@ class ONLSTM(nn.Module):
                 f"{axes}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
             )
         if not batched:
-            steps = input.unsqueeze(1)
+            time_major = input.unsqueeze(1)
             hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
         else:
-            steps = input.transpose(0, 1) if self.batch_first else input
-        self._check_input(steps, 3)
-        length, batch_size = steps.shape[:2]
+            time_major = input.transpose(0, 1) if self.batch_first else input
+        self._check_input(time_major, 3)
+        length, batch_size = time_major.shape[:2]
         if length == 0:
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
         batch_sizes = torch.full((length,), batch_size, dtype=torch.int64, device="cpu")
-        output, state, found = self._run(steps.flatten(0, 1), batch_sizes, batch_size, hx)
+        output, state, all_distances = self._run(time_major.flatten(0, 1), batch_sizes, batch_size, hx)
         output = output.unflatten(0, (length, batch_size))
-        found = Distances(*(one.unflatten(1, (length, batch_size)) for one in found))
+        all_distances = Distances(*(tensor.unflatten(1, (length, batch_size)) for tensor in all_distances))
         if not batched:
             output, state = output.squeeze(1), (state[0].squeeze(1), state[1].squeeze(1))
-            found = Distances(*(one.squeeze(2) for one in found))
+            all_distances = Distances(*(tensor.squeeze(2) for tensor in all_distances))
         elif self.batch_first:
-            output, found = output.transpose(0, 1), Distances(*(one.transpose(1, 2) for one in found))
-        return (output, state, found) if distances else (output, state)
+            output = output.transpose(0, 1)
+            all_distances = Distances(*(tensor.transpose(1, 2) for tensor in all_distances))
+        return (output, state, all_distances) if distances else (output, state)
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, ONLSTM)
@@ -269,27 +270,29 @@ class ONLSTM(nn.Module):
         self._check_state(hx, batch_size, tokens)
         dtype = self.weight_ih_l0.dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
-        reverse = _reversal(batch_sizes, tokens) if self.bidirectional else None
+        reversal = _reversal(batch_sizes, tokens) if self.bidirectional else None
         results = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(directions):
                 index = layer * directions + direction
                 suffix = f"_l{layer}{'_reverse' if direction else ''}"
-                read = tokens if direction == 0 or reverse is None else tokens[reverse]
-                output, h, c, *found = self._run_direction(
-                    suffix, read, batch_sizes, hidden[index], cell[index]
+                direction_tokens = tokens if direction == 0 or reversal is None else tokens[reversal]
+                output, h, c, *direction_distances = self._run_direction(
+                    suffix, direction_tokens, batch_sizes, hidden[index], cell[index]
                 )
-                if direction == 1 and reverse is not None:  # the permutation is its own inverse
-                    output, *found = (one[reverse] for one in (output, *found))
-                results.append((h, c, *found))
+                if direction == 1 and reversal is not None:  # the permutation is its own inverse
+                    output, *direction_distances = (
+                        tensor[reversal] for tensor in (output, *direction_distances)
+                    )
+                results.append((h, c, *direction_distances))
                 outputs.append(output)
             tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        h_n, c_n, *found = (torch.stack(tensors) for tensors in zip(*results, strict=True))
+        h_n, c_n, *all_distances = (torch.stack(tensors) for tensors in zip(*results, strict=True))
         output, h_n, c_n = (_to_autocast_dtype(tensor) for tensor in (tokens, h_n, c_n))
-        return output, (h_n, c_n), Distances(*(one.to(dtype) for one in found))
+        return output, (h_n, c_n), Distances(*(tensor.to(dtype) for tensor in all_distances))
 
     def _run_direction(
         self, suffix: str, tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor

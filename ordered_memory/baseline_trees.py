@@ -63,11 +63,11 @@ def balanced(n: int) -> Tree:
         (((0, 1), 2), (3, 4))
     """
 
-    def over(first: int, size: int) -> Tree:
-        left = (size + 1) // 2
-        return (over(first, left), over(first + left, size - left)) if size > 1 else first
+    def subtree(first: int, size: int) -> Tree:
+        half = (size + 1) // 2
+        return (subtree(first, half), subtree(first + half, size - half)) if size > 1 else first
 
-    return over(0, len(_leaf_range(n)))
+    return subtree(0, len(_leaf_range(n)))
 
 
 def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
@@ -101,19 +101,19 @@ def _random_tree(n: int, rng: np.random.Generator) -> Tree:
         links[2 * k - side] = 2 * k
         links[2 * k - 1 + side] = links[replaced]
         links[replaced] = 2 * k - 1
-    done: list[Tree] = []
-    todo: list[int | None] = [links[0]]
-    count = 0
-    while todo:
-        node = todo.pop()
+    subtrees: list[Tree] = []
+    pending: list[int | None] = [links[0]]
+    num_leaves = 0
+    while pending:
+        node = pending.pop()
         if node is None:
-            reduce_topmost(done)
+            reduce_topmost(subtrees)
         elif node % 2:
-            todo += [None, links[node + 1], links[node]]
+            pending += [None, links[node + 1], links[node]]
         else:
-            done.append(count)
-            count += 1
-    return done[0]
+            subtrees.append(num_leaves)
+            num_leaves += 1
+    return subtrees[0]
 
 
 def _leaf_range(n: int) -> range:

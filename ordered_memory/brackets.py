@@ -32,10 +32,10 @@ def to_brackets(tree: Tree, tokens: Sequence[str]) -> str:
         '( ( a b ) c )'
     """
     check_tokens(tree, tokens)
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if not isinstance(token, str) or not WORD.fullmatch(token):
             raise ValueError(
-                f"expected words without parentheses and white space, got tokens[{place}] = "
+                f"expected words without parentheses and white space, got tokens[{position}] = "
                 f"{reprlib.repr(token)}"
             )
     pieces: list[str] = []
@@ -95,21 +95,21 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     open_nodes: list[list[Tree]] = [[]]
     opened_at: list[int] = []
     after_opening = False
-    for place, token in enumerate(TOKEN.findall(text)):
+    for position, token in enumerate(TOKEN.findall(text)):
         is_label = labels is True and after_opening and token not in ("(", ")")
         after_opening = token == "("
         if len(open_nodes) == 1 and open_nodes[0]:
-            raise ValueError(f"expected one tree, got {token!r} at token {place}, after its end")
+            raise ValueError(f"expected one tree, got {token!r} at token {position}, after its end")
         if token == "(":
             open_nodes.append([])
-            opened_at.append(place)
+            opened_at.append(position)
         elif token == ")":
             if len(open_nodes) == 1:
                 raise ValueError(
-                    f"expected matching parentheses, got ')' at token {place}, which closes nothing"
+                    f"expected matching parentheses, got ')' at token {position}, which closes nothing"
                 )
             if not open_nodes[-1]:
-                raise ValueError(f"expected words, got an empty constituent that ends at token {place}")
+                raise ValueError(f"expected words, got an empty constituent that ends at token {position}")
             node = tuple(open_nodes.pop())
             opened_at.pop()
             open_nodes[-1].append(node[0] if labels and len(node) == 1 else node)

@@ -234,10 +234,13 @@ def check_cell(cell: nn.Module) -> None:
     Raises:
         TypeError: the class overrides `forward` but not `compose`.
     """
-    kind = type(cell)
-    known = [one.compose for one in CELLS.values()]
-    if getattr(kind, "forward", None) is not _Cell.forward and getattr(kind, "compose", None) in known:
+    cls = type(cell)
+    builtin_compose = [builtin.compose for builtin in CELLS.values()]
+    if (
+        getattr(cls, "forward", None) is not _Cell.forward
+        and getattr(cls, "compose", None) in builtin_compose
+    ):
         raise TypeError(
-            f"the layer does not call the forward of a cell: override compose in {kind.__name__}, and, if "
+            f"the layer does not call the forward of a cell: override compose in {cls.__name__}, and, if "
             "needed, prepare"
         )

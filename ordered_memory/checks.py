@@ -135,9 +135,9 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     Returns:
         The dtype; None if autocast is not enabled.
     """
-    kind = device.type
-    if kind != "meta" and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
+    device_type = device.type
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
     return None
 
 
@@ -158,8 +158,8 @@ def is_transformed(*tensors: Tensor | None) -> bool:
 def _active_transforms() -> tuple[bool, bool]:
     """Whether transforms of `torch.func` are active, and whether forward-mode derivatives are.
 
-    A constant of a captured graph: the compiler enters the transforms while it traces, and compiles again
-    where others are active.
+    In a captured graph the result is a constant. This is correct, because the compiler traces with the
+    transforms active, and compiles again if other transforms are active.
     """
     return bool(torch._C._are_functorch_transforms_active()), forward_ad._current_level >= 0
 
@@ -197,7 +197,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
     if lengths is None:
         return None
     steps, batch_size = inputs.shape[:2]
-    values = _one_per_sequence(lengths, batch_size)
+    values = _to_length_tensor(lengths, batch_size)
     if values.device.type != "cpu":
         raise ValueError(
             f"lengths must be on the CPU, got shape {tuple(values.shape)}, dtype {values.dtype}, "
@@ -210,7 +210,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
         torch._assert_async(fits, "lengths must lie in 1..T")  # the value of T in the message would fix T
         return values.to(inputs.device)
     _check_range(values.tolist(), steps)
-    if not is_jit_tracing() and bool((values == steps).all()):  # a trace is for other lengths, too
+    if not is_jit_tracing() and bool((values == steps).all()):  # a trace must also support other lengths
         return None
     return values.to(inputs.device)
 
@@ -231,13 +231,13 @@ def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, lo
         raise ValueError(f"expected sequences of at least one token, got T = {longest}")
     if lengths is None:
         return [longest] * batch_size
-    sizes: list[int] = _one_per_sequence(lengths, batch_size).tolist()
+    sizes: list[int] = _to_length_tensor(lengths, batch_size).tolist()
     _check_range(sizes, longest)
     return sizes
 
 
-def _one_per_sequence(lengths: Tensor | Sequence[int], batch_size: int) -> Tensor:
-    """The lengths as (B,) int64, if they are one integer for each sequence. Their range is not looked at."""
+def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int) -> Tensor:
+    """Convert lengths to a (B,) int64 tensor, if they are one integer per sequence. Does not check ranges."""
     try:
         values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(_as_ints(lengths), device="cpu")
     except (TypeError, ValueError, RuntimeError):
@@ -255,10 +255,10 @@ def _one_per_sequence(lengths: Tensor | Sequence[int], batch_size: int) -> Tenso
 
 
 def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
-    """The entries of a list, tuple or array of integers as ints; anything else as it is.
+    """Convert a list, tuple or array of integers to a list of ints; return anything else unchanged.
 
-    PyTorch takes neither every array of integers (read-only, reversed, of another byte order) nor every NumPy
-    integer, and takes booleans beside integers for integers. `torch.compile` traces none of this.
+    `torch.as_tensor` rejects some arrays of integers (read-only, reversed, or of another byte order) and some
+    NumPy integers, and it converts booleans among integers. `torch.compile` cannot trace this conversion.
     """
     if torch.compiler.is_compiling():
         return lengths
@@ -266,10 +266,12 @@ def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
         ints: list[int] = lengths.tolist()
         return ints
     if isinstance(lengths, (list, tuple)):
-        for one in lengths:
-            if isinstance(one, (bool, np.bool_)) or (isinstance(one, Tensor) and one.dtype is torch.bool):
+        for length in lengths:
+            if isinstance(length, (bool, np.bool_)) or (
+                isinstance(length, Tensor) and length.dtype is torch.bool
+            ):
                 raise TypeError("a boolean is not a length")
-        return [operator.index(one) for one in lengths]
+        return [operator.index(length) for length in lengths]
     return lengths
 
 

@@ -53,9 +53,9 @@ def span_scores(distances: Tensor, temperature: float = 1.0) -> Tensor:
     check_temperature(temperature)
     d = as_float64("distances", distances) / temperature
     size = d.shape[1]
-    above = torch.ones(size, size, dtype=torch.bool, device=d.device).triu(1)
-    sums = d[:, None, :].expand(-1, size, -1).masked_fill(~above, -torch.inf).logcumsumexp(-1)
-    return torch.where(above, -sums, 0.0)
+    upper_triangle = torch.ones(size, size, dtype=torch.bool, device=d.device).triu(1)
+    log_sums = d[:, None, :].expand(-1, size, -1).masked_fill(~upper_triangle, -torch.inf).logcumsumexp(-1)
+    return torch.where(upper_triangle, -log_sums, 0.0)
 
 
 def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[Tree]:
@@ -88,7 +88,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     # It also makes tensors on the default device.
     with torch.inference_mode(False), torch.enable_grad(), scores.device:
         ends = torch.tensor(sizes, device=scores.device)
-        potentials = _within(scores, ends)
+        potentials = _zero_outside(scores, ends)
         if not bool(potentials.isfinite().all()):
             raise ValueError("expected scores to be finite, got NaN or infinity")
         charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
@@ -110,15 +110,15 @@ def most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]
         A tree for each sentence.
     """
     order = sorted(range(len(distances)), key=lambda i: len(distances[i]), reverse=True)
-    found: dict[int, Tree] = {}
+    tree_by_index: dict[int, Tree] = {}
     while order:
         longest = len(distances[order[0]])
-        fitting = max(1, min(SENTENCES_PER_CKY, CELLS_PER_CKY // longest**3))
-        chosen, order = order[:fitting], order[fitting:]
-        padded = pad_sequence([distances[i] for i in chosen], batch_first=True)
-        trees = cky(span_scores(padded, temperature), [len(distances[i]) for i in chosen])
-        found.update(zip(chosen, trees, strict=True))
-    return [found[i] for i in range(len(distances))]
+        batch_size = max(1, min(SENTENCES_PER_CKY, CELLS_PER_CKY // longest**3))
+        batch, order = order[:batch_size], order[batch_size:]
+        padded = pad_sequence([distances[i] for i in batch], batch_first=True)
+        trees = cky(span_scores(padded, temperature), [len(distances[i]) for i in batch])
+        tree_by_index.update(zip(batch, trees, strict=True))
+    return [tree_by_index[i] for i in range(len(distances))]
 
 
 def check_temperature(temperature: float) -> None:
@@ -149,8 +149,8 @@ def as_float64(name: str, values: Tensor) -> Tensor:
     return (values.cpu() if values.device.type in WITHOUT_FLOAT64 else values).to(torch.float64)
 
 
-def _within(scores: Tensor, ends: Tensor) -> Tensor:
-    """A copy of the scores, zero outside the spans of each sentence."""
+def _zero_outside(scores: Tensor, ends: Tensor) -> Tensor:
+    """A copy of the scores with zeros below the diagonal and beyond the end of each sentence."""
     inside = torch.arange(scores.shape[1], device=scores.device) < ends[:, None]
     spans_inside = (inside[:, :, None] & inside[:, None, :]).triu()
     return scores.where(spans_inside, 0)

@@ -64,8 +64,8 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
     words = list(tokens)
     if labels is not None:
         for node in positions.subtrees():
-            of_node = node.leaves()
-            node.set_label(labels.get((of_node[0], of_node[-1]), "·"))
+            node_leaves = node.leaves()
+            node.set_label(labels.get((node_leaves[0], node_leaves[-1]), "·"))
         if isinstance(tree, tuple):  # in a one-word tree the nltk node above the word already has the label
             words = [f"{labels.get((i, i), '│')}\n{word}" for i, word in enumerate(tokens)]
     # nltk breaks lines wider than 16 characters, and would join a word and its label.
@@ -99,8 +99,8 @@ def tree_svg(
     check_tokens(tree, tokens)
     children = _children(tree)
     height_of: dict[Span, int] = {}
-    for span, parts_of_span in children.items():  # children before parents
-        height_of[span] = 1 + max(height_of.get(part, 0) for part in parts_of_span)
+    for span, child_spans in children.items():  # children before parents
+        height_of[span] = 1 + max(height_of.get(child, 0) for child in child_spans)
     levels = max(height_of.values(), default=0)
     widths = [LEAF_WIDTH + CHARACTER_WIDTH * max(0, len(token) - 4) for token in tokens]
     edges = list(accumulate(widths, initial=MARGIN))
@@ -108,36 +108,36 @@ def tree_svg(
     baseline = bottom + (16 if sentiment is None else 20)
     width, height = edges[-1] + MARGIN, baseline + 8
 
-    def place(span: Span) -> tuple[float, float]:
+    def coordinates(span: Span) -> tuple[float, float]:
         first, last = ((edges[position] + edges[position + 1]) / 2 for position in span)
         return (first + last) / 2, bottom - LEVEL_HEIGHT * height_of.get(span, 0)
 
-    marked = set(highlight)
+    highlighted = set(highlight)
     branches: list[str] = []
-    parts: list[str] = []
-    for span, parts_of_span in children.items():
-        x, y = place(span)
-        kind = f'branch wrong" stroke="{MARKED}' if span in marked else "branch"
-        for child in parts_of_span:
-            child_x, child_y = place(child)
-            branches.append(f'<path class="{kind}" d="M{x:.1f} {y:.1f}H{child_x:.1f}V{child_y:.1f}"/>')
+    elements: list[str] = []
+    for span, child_spans in children.items():
+        x, y = coordinates(span)
+        css_class = f'branch wrong" stroke="{MARKED}' if span in highlighted else "branch"
+        for child in child_spans:
+            child_x, child_y = coordinates(child)
+            branches.append(f'<path class="{css_class}" d="M{x:.1f} {y:.1f}H{child_x:.1f}V{child_y:.1f}"/>')
     words = {}
     for i, token in enumerate(tokens):
-        x, _ = place((i, i))
+        x, _ = coordinates((i, i))
         words[i, i] = f'<text class="leaf" x="{x:.1f}" y="{baseline:.1f}">{html.escape(token)}</text>'
     if sentiment is None:
-        parts += words.values()
+        elements += words.values()
     else:
         for span in [*words, *children]:
             title = " ".join(tokens[span[0] : span[1] + 1])
-            parts.append(_node(span, sentiment, place(span), title, words.get(span, "")))
+            elements.append(_node(span, sentiment, coordinates(span), title, words.get(span, "")))
     label = html.escape(f"Tree over {' '.join(tokens)}", quote=True)
     return valid_xml(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
         f'<g fill="none" stroke="gray" stroke-width="1.4">{"".join(branches)}</g>'
         f'<g fill="currentColor" font-family="monospace" font-size="12" text-anchor="middle">'
-        f"{''.join(parts)}</g></svg>"
+        f"{''.join(elements)}</g></svg>"
     )
 
 
@@ -248,15 +248,15 @@ def distances_figure(
     ratios = [ratio for height in heights for ratio in (height, 1.0)]
     rows = figure.subplots(2 * len(names), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
     for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
-        above, below = rows[2 * number], rows[2 * number + 1]
-        _draw_tree(above, tree)
-        above.axis("off")
-        above.set_title(name, fontsize=9, loc="left")
-        below.bar(range(len(words)), values[number], width=0.7, color=BAR)
-        below.set_ylabel("distance", fontsize=8)
-        below.tick_params(labelsize=8, labelbottom=True)
-        below.spines[["top", "right"]].set_visible(False)
-        below.set_xticks(
+        tree_axes, bar_axes = rows[2 * number], rows[2 * number + 1]
+        _draw_tree(tree_axes, tree)
+        tree_axes.axis("off")
+        tree_axes.set_title(name, fontsize=9, loc="left")
+        bar_axes.bar(range(len(words)), values[number], width=0.7, color=BAR)
+        bar_axes.set_ylabel("distance", fontsize=8)
+        bar_axes.tick_params(labelsize=8, labelbottom=True)
+        bar_axes.spines[["top", "right"]].set_visible(False)
+        bar_axes.set_xticks(
             range(len(words)),
             list(words),
             rotation=35,
@@ -286,31 +286,31 @@ def _children(tree: Tree) -> dict[Span, list[Span]]:
     """The spans of the children of every constituent, children before parents."""
     inner = spans(tree)
     children: dict[Span, list[Span]] = {}
-    waiting: dict[int, Span] = {leaf: (leaf, leaf) for leaf in leaves(tree)}
+    span_starting_at: dict[int, Span] = {leaf: (leaf, leaf) for leaf in leaves(tree)}
     for first, last in inner:
-        parts = []
+        child_spans = []
         position = first
         while position <= last:
-            part = waiting.pop(position)
-            parts.append(part)
-            position = part[1] + 1
-        children[first, last] = parts
-        waiting[first] = (first, last)
+            child = span_starting_at.pop(position)
+            child_spans.append(child)
+            position = child[1] + 1
+        children[first, last] = child_spans
+        span_starting_at[first] = (first, last)
     return children
 
 
 def _node(
-    span: Span, sentiment: Mapping[Span, float], place: tuple[float, float], title: str, word: str
+    span: Span, sentiment: Mapping[Span, float], center: tuple[float, float], title: str, word: str
 ) -> str:
     """The circle of a node, larger for a stronger sentiment, with the word below it if the node is a leaf."""
     value = sentiment.get(span)
     if value is None or not -1 <= value <= 1:
         raise ValueError(f"expected sentiment of {span} ({title!r}) to be from -1 to 1, got {value}")
-    kind, color = ("negative", NEGATIVE) if value < 0 else ("positive", POSITIVE)
+    polarity, color = ("negative", NEGATIVE) if value < 0 else ("positive", POSITIVE)
     return (
-        f'<g class="node {kind}" style="--strength:{100 * abs(value):.0f}%">'
+        f'<g class="node {polarity}" style="--strength:{100 * abs(value):.0f}%">'
         f"<title>{value:+z.2f}: {html.escape(title)}</title>"
-        f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{3 + 3 * abs(value):.1f}" fill="{color}"/>'
+        f'<circle cx="{center[0]:.1f}" cy="{center[1]:.1f}" r="{3 + 3 * abs(value):.1f}" fill="{color}"/>'
         f"{word}</g>"
     )
 

@@ -19,7 +19,7 @@ def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tenso
         >>> draw_mask((2, 3), 1.0, torch.zeros(1)).sum()
         tensor(0.)
     """
-    mask = like.new_empty(shape)  # under vmap, a mask for each entry of its axis
+    mask = like.new_empty(shape)  # under vmap, one mask for each element of the mapped axis
     if probability >= 1:
         return mask.zero_()
     return mask.bernoulli_(1 - probability).div_(1 - probability)

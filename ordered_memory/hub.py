@@ -86,9 +86,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     """Mixin that adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a module.
 
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
-    in safetensors format and match the model exactly, and a damaged directory raises a ValueError. As there,
-    constructor arguments are saved if they are JSON values and have names of their own: a dtype, or what
-    `*args` receives, is not.
+    in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
+    constructor argument is saved only if it is a JSON value and has a name of its own. So a dtype, or a value
+    that `*args` receives, is not saved.
     """
 
     usage = ""
@@ -118,37 +118,43 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             Exception: if only the given constructor arguments are wrong, the constructor's error, or a
                 RuntimeError if the saved weights do not fit them.
         """
-        where = os.fspath(pretrained_model_name_or_path)
+        name_or_path = os.fspath(pretrained_model_name_or_path)
         cls._check_names(options)
-        if os.path.isfile(where):
-            raise ValueError(f"{where}: expected a directory, as `save_pretrained` writes it, got a file")
+        if os.path.isfile(name_or_path):
+            raise ValueError(
+                f"{name_or_path}: expected a directory, as `save_pretrained` writes it, got a file"
+            )
         try:
-            return super().from_pretrained(where, **options)
+            return super().from_pretrained(name_or_path, **options)
         except _UNREADABLE as error:
-            if isinstance(error, OSError) and not os.path.isdir(where):
-                raise  # of the Hub
+            if isinstance(error, OSError) and not os.path.isdir(name_or_path):
+                raise  # the Hub's own error
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
-            if len(download) < len(options) and cls._is_readable(where, **download):
-                raise  # of the options
+            if len(download) < len(options) and cls._is_readable(name_or_path, **download):
+                raise  # the saved model is valid, so the given constructor arguments are wrong
             reason = " ".join(str(error).split())
-            raise ValueError(f"{where}: not a saved {cls.__name__} ({reason})") from error
+            raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
 
     @classmethod
     def _check_names(cls, options: Collection[str]) -> None:
         """Check that options are arguments of the constructor or of the download."""
-        arguments = inspect.signature(cls).parameters.values()
-        if any(one.kind is one.VAR_KEYWORD for one in arguments):
+        parameters = inspect.signature(cls).parameters.values()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return
-        known = [one.name for one in arguments if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        names = [
+            parameter.name
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
         for name in options:
-            if name not in known and name not in DOWNLOAD:
-                raise TypeError(f"{cls.__name__} has no argument {name}, only {', '.join(known)}")
+            if name not in names and name not in DOWNLOAD:
+                raise TypeError(f"{cls.__name__} has no argument {name}, only {', '.join(names)}")
 
     @classmethod
-    def _is_readable(cls, where: str, **download: Any) -> bool:
+    def _is_readable(cls, name_or_path: str, **download: Any) -> bool:
         """Whether the saved model can be loaded with the saved arguments."""
         try:
-            super().from_pretrained(where, **download)
+            super().from_pretrained(name_or_path, **download)
         except _UNREADABLE:
             return False
         return True

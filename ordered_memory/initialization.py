@@ -6,10 +6,10 @@ from torch import nn
 
 
 def reset_children(module: nn.Module) -> None:
-    """Call `reset_parameters` of the submodules, or of theirs where they have none.
+    """Call `reset_parameters` of every submodule or, if a submodule has no such method, of its submodules.
 
     Args:
-        module: its own parameters are left as they are.
+        module: module whose submodules are reset; its own parameters do not change.
     """
     for child in module.children():
         if hasattr(child, "reset_parameters"):

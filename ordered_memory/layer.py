@@ -190,7 +190,7 @@ class OrderedMemory(nn.Module):
         num_slots = self.num_slots if num_slots is None else num_slots
         check_positive(num_slots=num_slots)
         is_tuple = isinstance(state, (tuple, list)) and len(state) == 3
-        if state is not None and not (is_tuple and all(isinstance(one, Tensor) for one in state)):
+        if state is not None and not (is_tuple and all(isinstance(tensor, Tensor) for tensor in state)):
             raise TypeError(
                 "state must be three tensors, such as an OrderedMemoryState, or None, got "
                 f"{type(state).__name__}"
@@ -237,10 +237,12 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         inputs = x.transpose(0, 1) if self.batch_first else x
         self._check_inputs(inputs)
-        checked = check_lengths(lengths, inputs)
+        checked_lengths = check_lengths(lengths, inputs)
         states = self._check_state(state, inputs, num_slots)
         results = [
-            self.directions[i](inputs, states[i], checked, num_slots, self.backend, self.recompute_every)
+            self.directions[i](
+                inputs, states[i], checked_lengths, num_slots, self.backend, self.recompute_every
+            )
             for i in range(len(self.directions))
         ]
         return self._assemble(results)
@@ -263,15 +265,15 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         if x.data.dim() != 2:
             raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
-        time = 1 if self.batch_first else 0
+        time_axis = 1 if self.batch_first else 0
         position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
         padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, position, x.data).view(shape)
         if x.unsorted_indices is not None:
             padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
-        result = self._forward_padded(padded.transpose(0, time), state, lengths, num_slots)
+        result = self._forward_padded(padded.transpose(0, time_axis), state, lengths, num_slots)
         assert isinstance(result.output, Tensor)
-        output = result.output.transpose(0, time)
+        output = result.output.transpose(0, time_axis)
         if x.sorted_indices is not None:
             output = output.index_select(1, x.sorted_indices)
         packed = output.flatten(0, 1).index_select(0, position)
@@ -281,18 +283,18 @@ class OrderedMemory(nn.Module):
     def _forward_unbatched(
         self, x: Tensor, state: OrderedMemoryState | None, num_slots: int
     ) -> OrderedMemoryOutput:
-        batch = 1 if self.bidirectional else 0
+        batch_axis = 1 if self.bidirectional else 0
         if state is not None:
             leading = (2,) if self.bidirectional else ()
             check_state(OrderedMemoryState(*state), leading, num_slots, self.slot_size, x)
-            state = OrderedMemoryState(*(tensor.unsqueeze(batch) for tensor in state))
-        time = 0 if self.batch_first else 1
-        result = self._forward_padded(x.unsqueeze(time), state, None, num_slots)
+            state = OrderedMemoryState(*(tensor.unsqueeze(batch_axis) for tensor in state))
+        time_axis = 0 if self.batch_first else 1
+        result = self._forward_padded(x.unsqueeze(time_axis), state, None, num_slots)
         assert isinstance(result.output, Tensor)
         return OrderedMemoryOutput(
-            result.output.squeeze(time),
-            OrderedMemoryState(*(tensor.squeeze(batch) for tensor in result.state)),
-            result.attention.squeeze(time + batch),
+            result.output.squeeze(time_axis),
+            OrderedMemoryState(*(tensor.squeeze(batch_axis) for tensor in result.state)),
+            result.attention.squeeze(time_axis + batch_axis),
         )
 
     def _check_inputs(self, inputs: Tensor) -> None:

@@ -109,7 +109,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
         0.5
     """
     convention = Convention(level, whole_sentence)
-    return _score(_read(predicted, "predicted"), _read(gold, "gold"), convention)
+    return _score(_read_trees(predicted, "predicted"), _read_trees(gold, "gold"), convention)
 
 
 def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
@@ -157,12 +157,14 @@ def compare(
         >>> scores["model"].f1, scores["left-branching"].f1
         (1.0, 0.0)
     """
-    wanted = _read(gold, "gold")
-    found = {"model": _read(predicted, "predicted")}
-    for name, trees in baselines([tree.size for tree in wanted], seed).items():
-        found[name] = _read(trees, name)
+    gold_spans = _read_trees(gold, "gold")
+    predicted_spans = {"model": _read_trees(predicted, "predicted")}
+    for name, trees in baselines([sentence.size for sentence in gold_spans], seed).items():
+        predicted_spans[name] = _read_trees(trees, name)
     return {
-        convention: {name: _score(trees, wanted, convention) for name, trees in found.items()}
+        convention: {
+            name: _score(tree_spans, gold_spans, convention) for name, tree_spans in predicted_spans.items()
+        }
         for convention in conventions
     }
 
@@ -205,7 +207,7 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
 
 
 def fraction_text(value: float, digits: int = 4, *, whole: float = 1.0) -> str:
-    """Format a fraction so that only the whole itself reads as the whole.
+    """Format a fraction, with more digits if rounding would turn a smaller value into `whole`.
 
     Args:
         value: in [0, whole].
@@ -232,17 +234,17 @@ class _Spans(NamedTuple):
     spans: frozenset[Span]
 
 
-def _read(trees: Sequence[Tree], argument: str) -> list[_Spans]:
+def _read_trees(trees: Sequence[Tree], argument: str) -> list[_Spans]:
     return [_read_tree(tree, f"{argument}[{i}]") for i, tree in enumerate(trees)]
 
 
 def _read_tree(tree: Tree, name: str) -> _Spans:
-    found = spans(tree, name)
+    tree_spans = spans(tree, name)
     # The whole tree comes last; a tree without spans is a single leaf.
-    first, last = found[-1] if found else leaves(tree) * 2
+    first, last = tree_spans[-1] if tree_spans else leaves(tree) * 2
     if first != 0:
         raise ValueError(f"expected {name} to have the leaves 0, 1, …, got {first} as the first")
-    return _Spans(last + 1, frozenset(found))
+    return _Spans(last + 1, frozenset(tree_spans))
 
 
 def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Convention) -> SpanF1:
@@ -252,31 +254,35 @@ def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Conv
         raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")
     if not gold:
         raise ValueError("expected one sentence or more, got none")
-    counts = [_count(i, *pair, whole_sentence) for i, pair in enumerate(zip(predicted, gold, strict=True))]
-    matched, found, wanted = (sum(column) for column in zip(*counts, strict=True))
+    counts = [
+        _count_spans(i, *pair, whole_sentence) for i, pair in enumerate(zip(predicted, gold, strict=True))
+    ]
+    num_matched, num_predicted, num_gold = (sum(column) for column in zip(*counts, strict=True))
     if level == "corpus":
-        precision, recall, f1 = _ratios(matched, found, wanted)
+        precision, recall, f1 = _precision_recall_f1(num_matched, num_predicted, num_gold)
     else:
-        each = [_ratios(*count) for count in counts]
-        precision, recall, f1 = (sum(column) / len(each) for column in zip(*each, strict=True))
-    return SpanF1(precision, recall, f1, len(gold), level, whole_sentence, matched, found, wanted)
+        ratios = [_precision_recall_f1(*count) for count in counts]
+        precision, recall, f1 = (sum(column) / len(ratios) for column in zip(*ratios, strict=True))
+    return SpanF1(
+        precision, recall, f1, len(gold), level, whole_sentence, num_matched, num_predicted, num_gold
+    )
 
 
-def _count(index: int, predicted: _Spans, gold: _Spans, whole_sentence: bool) -> tuple[int, int, int]:
+def _count_spans(index: int, predicted: _Spans, gold: _Spans, whole_sentence: bool) -> tuple[int, int, int]:
     """The numbers of matched, predicted and gold spans of one sentence."""
     if predicted.size != gold.size:
         raise ValueError(
             f"expected trees over the same leaves, got {predicted.size} leaves in predicted[{index}] and "
             f"{gold.size} in gold[{index}]"
         )
-    whole = set() if whole_sentence else {(0, gold.size - 1)}
-    found, wanted = predicted.spans - whole, gold.spans - whole
-    return len(found & wanted), len(found), len(wanted)
+    excluded = set() if whole_sentence else {(0, gold.size - 1)}
+    predicted_spans, gold_spans = predicted.spans - excluded, gold.spans - excluded
+    return len(predicted_spans & gold_spans), len(predicted_spans), len(gold_spans)
 
 
-def _ratios(matched: int, found: int, wanted: int) -> tuple[float, float, float]:
-    precision = matched / found if found else 1.0
-    recall = matched / wanted if wanted else 1.0
+def _precision_recall_f1(num_matched: int, num_predicted: int, num_gold: int) -> tuple[float, float, float]:
+    precision = num_matched / num_predicted if num_predicted else 1.0
+    recall = num_matched / num_gold if num_gold else 1.0
     # From the counts, so that F1 is exactly symmetric in the two trees.
-    f1 = 2 * matched / (found + wanted) if found + wanted else 1.0
+    f1 = 2 * num_matched / (num_predicted + num_gold) if num_predicted + num_gold else 1.0
     return precision, recall, f1

@@ -96,10 +96,10 @@ def read_output(
         if attention.dim() == 4:
             attention = attention[DIRECTIONS.index(direction)]
         batch = attention if batch_first else attention.transpose(0, 1)
-        sizes = _sizes(tokens, lengths, *batch.shape[:2])
+        sizes = _checked_lengths(tokens, lengths, *batch.shape[:2])
         return [
-            read_attention(attention_of_one[:size], tokens_of_one, direction=direction)
-            for attention_of_one, tokens_of_one, size in zip(batch, tokens, sizes, strict=True)
+            read_attention(sequence_attention[:size], sequence_tokens, direction=direction)
+            for sequence_attention, sequence_tokens, size in zip(batch, tokens, sizes, strict=True)
         ]
     distances = getattr(output[2], "forget", None) if isinstance(output, tuple) and len(output) > 2 else None
     if not isinstance(output, tuple) or not isinstance(distances, Tensor):
@@ -117,10 +117,10 @@ def read_output(
     elif direction == "backward":
         raise ValueError("expected direction to be forward, as the layer reads in no other, got 'backward'")
     layers = distances if batch_first else distances.transpose(1, 2)
-    sizes = _sizes(tokens, lengths, *layers.shape[1:])
+    sizes = _checked_lengths(tokens, lengths, *layers.shape[1:])
     return [
-        read_distances(layers[:, i, :size], tokens_of_one, direction=direction)
-        for i, (tokens_of_one, size) in enumerate(zip(tokens, sizes, strict=True))
+        read_distances(layers[:, i, :size], sequence_tokens, direction=direction)
+        for i, (sequence_tokens, size) in enumerate(zip(tokens, sizes, strict=True))
     ]
 
 
@@ -294,29 +294,30 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
     check_tokens(tree, positions, "words")
     trace["words"] = positions
     trace["true_nodes"] = nodes_of(tree, size, positions)
-    number = {position: i for i, position in enumerate(positions)}
-    true = set(spans(tree))
-    induced = [trace["nodes"]] if "nodes" in trace else []
-    induced += [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
-    for nodes in induced:
+    word_index = {position: i for i, position in enumerate(positions)}
+    true_spans = set(spans(tree))
+    induced_trees = [trace["nodes"]] if "nodes" in trace else []
+    induced_trees += [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
+    for nodes in induced_trees:
         for node in nodes:
-            inside = [number[t] for t in range(node["first"], node["last"] + 1) if t in number]
-            node["in_true_tree"] = (inside[0], inside[-1]) in true if len(inside) > 1 else None
+            covered = [word_index[t] for t in range(node["first"], node["last"] + 1) if t in word_index]
+            node["in_true_tree"] = (covered[0], covered[-1]) in true_spans if len(covered) > 1 else None
 
 
 def _rounded(values: Tensor, digits: int = DIGITS) -> list[list[float]]:
     """Rows of rounded numbers; whole numbers as integers, which are shorter in JSON."""
     rows: list[list[float]] = values.tolist()
     return [
-        [int(one) if (one := round(value, digits)).is_integer() else one for value in row] for row in rows
+        [int(number) if (number := round(value, digits)).is_integer() else number for value in row]
+        for row in rows
     ]
 
 
-def _sizes(
+def _checked_lengths(
     tokens: Sequence[Sequence[str]], lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int
 ) -> list[int]:
     sizes = sequence_lengths(lengths, batch_size, longest)
-    given = [len(tokens_of_one) for tokens_of_one in tokens]
-    if given != sizes:
-        raise ValueError(f"expected tokens of {batch_size} sequences of lengths {sizes}, got {given}")
+    token_counts = [len(sequence_tokens) for sequence_tokens in tokens]
+    if token_counts != sizes:
+        raise ValueError(f"expected tokens of {batch_size} sequences of lengths {sizes}, got {token_counts}")
     return sizes

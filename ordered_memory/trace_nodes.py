@@ -35,11 +35,11 @@ def nodes_of(tree: Tree, num_tokens: int | None = None, words: Sequence[int] | N
         token = position if words is None else words[position]
         return token, token, token
 
-    def join(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-        if len(parts) == 1:
-            return parts[0]
-        first, last = parts[0][1], parts[-1][2]
-        nodes.append({"first": first, "last": last, "children": [number for number, _, _ in parts]})
+    def join(children: list[tuple[int, int, int]]) -> tuple[int, int, int]:
+        if len(children) == 1:
+            return children[0]
+        first, last = children[0][1], children[-1][2]
+        nodes.append({"first": first, "last": last, "children": [child_id for child_id, _, _ in children]})
         return size + len(nodes) - 1, first, last
 
     fold(tree, leaf, join)
@@ -88,23 +88,23 @@ def shift_and_reduce(
     steps: list[Step] = []
     nodes: list[Node] = []
     stack: list[tuple[int, int]] = []  # from the top: id and slot of each subtree
-    spans_of = {token: (token, token) for token in order}
-    for time, count in enumerate(counts):
+    span_of = {token: (token, token) for token in order}
+    for step, count in enumerate(counts):
         joined: list[int] = []
         while len(stack) > 1 and (count is None or len(joined) < count):
-            (upper, slot), (lower, below) = stack[:2]
+            (upper, slot), (lower, lower_slot) = stack[:2]
             children = [lower, upper] if direction == "forward" else [upper, lower]
-            first, last = spans_of[children[0]][0], spans_of[children[1]][1]
-            number, slot = size + len(nodes), below if count is None else min(slot + 1, num_slots)
-            nodes.append({"first": first, "last": last, "children": children, "step": time, "slot": slot})
-            spans_of[number] = (first, last)
-            joined.append(number)
-            stack[:2] = [(number, slot)]
+            first, last = span_of[children[0]][0], span_of[children[1]][1]
+            node_id, slot = size + len(nodes), lower_slot if count is None else min(slot + 1, num_slots)
+            nodes.append({"first": first, "last": last, "children": children, "step": step, "slot": slot})
+            span_of[node_id] = (first, last)
+            joined.append(node_id)
+            stack[:2] = [(node_id, slot)]
         token, attended = None, None
         if count is not None:
-            token = order[time]
-            if time:
-                attended = pointers[time] + 1
+            token = order[step]
+            if step:
+                attended = pointers[step] + 1
                 stack[0] = (stack[0][0], attended)
                 if joined:
                     nodes[-1]["slot"] = attended

@@ -70,7 +70,7 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
         >>> reductions([0, 2, 1, 2], num_slots=3)
         [0, 0, 0, 2]
     """
-    values = _one_per_token(pointers, "pointers")
+    values = _to_numbers(pointers, "pointers")
     if not values:
         raise ValueError("expected pointers to have an entry for each token, got none")
     slots = [operator.index(pointer) + 1 for pointer in values[1:]]  # a small integer type would overflow
@@ -132,21 +132,21 @@ def from_attention(
     sizes = sequence_lengths(lengths, batch_size, steps)
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
     undefined = batch.isnan().any(-1).tolist()
-    trees, order = [], 1 if direction == "forward" else -1
+    trees, stride = [], 1 if direction == "forward" else -1
     for i, size in enumerate(sizes):
         # The first token that is read finds an empty memory, so its attention is zero.
         first = 1 if direction == "forward" else 0
-        inside = attended[i][first : first + size - 1]
-        if not all(inside):
+        attended_inside = attended[i][first : first + size - 1]
+        if not all(attended_inside):
             raise ValueError(
-                f"expected attention inside every sequence, got zeros at token {first + inside.index(False)} "
-                f"of sequence {i}, whose length is {size}: check lengths, batch_first (here {batch_first}) "
-                f"and direction (here {direction})"
+                "expected attention inside every sequence, got zeros at token "
+                f"{first + attended_inside.index(False)} of sequence {i}, whose length is {size}: check "
+                f"lengths, batch_first (here {batch_first}) and direction (here {direction})"
             )
         if any(undefined[i][:size]):
             token = undefined[i].index(True)
             raise ValueError(f"expected attention to be numbers, got NaN at token {token} of sequence {i}")
-        trees.append(shift_reduce(pointers[i][:size][::order], num_slots))
+        trees.append(shift_reduce(pointers[i][:size][::stride], num_slots))
     return trees if direction == "forward" else [_mirror(tree) for tree in trees]
 
 
@@ -195,8 +195,8 @@ def from_distances(
     _check_distances(batch, sizes, temperature if decoding == "cky" else None, direction)
     forward = direction == "forward"
     rows = [batch[i, :size] if forward else batch[i, :size].flip(0) for i, size in enumerate(sizes)]
-    rounded = distances.dtype in (torch.bfloat16, torch.float16)
-    if rounded and any(len(row.unique()) < len(row) for row in rows):
+    low_precision = distances.dtype in (torch.bfloat16, torch.float16)
+    if low_precision and any(len(row.unique()) < len(row) for row in rows):
         warnings.warn(
             f"some distances are equal after rounding to {distances.dtype}, so that other trees may be "
             "recovered: compute them with a model in float32",
@@ -267,39 +267,39 @@ def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
         >>> greedy([3.0, 1.0, 2.0], "prpn"), greedy([3.0, 1.0, 2.0], "unbiased")
         ((0, (1, 2)), ((0, 1), 2))
     """
-    d = np.array([float(distance) for distance in _one_per_token(distances, "distances")])
+    d = np.array([float(distance) for distance in _to_numbers(distances, "distances")])
     check_name("variant", variant, VARIANTS)
     if not d.size or np.isnan(d).any():
         raise ValueError(
             f"expected distances to be one number for each token, got {reprlib.repr(d.tolist())}"
         )
     split = _split_prpn if variant == "prpn" else _split_unbiased
-    done: list[Tree] = []
-    todo: list[Span | None] = [(0, d.size)]
-    while todo:
-        part = todo.pop()
-        if part is None:
-            reduce_topmost(done)
-        elif part[1] - part[0] == 1:
-            done.append(part[0])
+    subtrees: list[Tree] = []
+    pending: list[Span | None] = [(0, d.size)]
+    while pending:
+        span = pending.pop()
+        if span is None:
+            reduce_topmost(subtrees)
+        elif span[1] - span[0] == 1:
+            subtrees.append(span[0])
         else:
-            todo += split(d, *part)
-    return done[0]
+            pending += split(d, *span)
+    return subtrees[0]
 
 
 def _check_distances(
     batch: Tensor, sizes: Sequence[int], temperature: float | None, direction: ReadingDirection
 ) -> None:
     """Check the distances within the sequences of a batch, (B, T). The temperature is that of "cky"."""
-    places = torch.arange(batch.shape[1], device=batch.device)
+    positions = torch.arange(batch.shape[1], device=batch.device)
     ends = torch.tensor(sizes, dtype=torch.int64, device=batch.device)[:, None]
-    undefined = batch.isnan() & (places < ends)
+    undefined = batch.isnan() & (positions < ends)
     if bool(undefined.any()):
         sequence, token = undefined.nonzero()[0].tolist()
         raise ValueError(f"expected distances to be numbers, got NaN at token {token} of sequence {sequence}")
     if temperature is None:
         return
-    compared = (places < ends) & (places != (0 if direction == "forward" else ends - 1))
+    compared = (positions < ends) & (positions != (0 if direction == "forward" else ends - 1))
     infinite = ~(batch / temperature).isfinite() & compared
     if bool(infinite.any()):
         sequence, token = infinite.nonzero()[0].tolist()
@@ -316,14 +316,14 @@ def _mirror(tree: Tree) -> Tree:
     def leaf(position: int) -> Tree:
         return last - position
 
-    def join(parts: list[Tree]) -> Tree:
-        return tuple(reversed(parts))
+    def join(children: list[Tree]) -> Tree:
+        return tuple(reversed(children))
 
     return fold(tree, leaf, join)
 
 
-def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
-    """The values as Python numbers. (`float` of an entry that requires gradients gives a warning.)"""
+def _to_numbers(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
+    """Convert one value per token to Python numbers. (`float` warns if an entry requires gradients.)"""
     if not isinstance(values, Tensor):
         return list(values)
     if values.dim() != 1:
@@ -335,15 +335,15 @@ def _one_per_token(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
 
 
 def _split_prpn(d: np.ndarray, start: int, end: int) -> list[Span | None]:
-    """Tasks for a stack, the first one last: left part, (token, right part). None joins two results."""
+    """What `greedy` processes next, the last entry first: spans, and None to join the last two subtrees."""
     i = start + int(d[start:end].argmax())
-    work: list[Span | None] = [(i, i + 1)]
+    pending: list[Span | None] = [(i, i + 1)]
     if i + 1 < end:
-        work = [None, (i + 1, end), *work]
-    return [None, *work, (start, i)] if i > start else work
+        pending = [None, (i + 1, end), *pending]
+    return [None, *pending, (start, i)] if i > start else pending
 
 
 def _split_unbiased(d: np.ndarray, start: int, end: int) -> list[Span | None]:
-    """Tasks for a stack, the first one last: left part, right part. None joins two results."""
+    """What `greedy` processes next, the last entry first: spans, and None to join the last two subtrees."""
     i = start + 1 + int(d[start + 1 : end].argmax())
     return [None, (i, end), (start, i)]

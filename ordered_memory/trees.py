@@ -47,9 +47,9 @@ def leaves(tree: Tree) -> list[int]:
         >>> leaves((0, (1, 2)))
         [0, 1, 2]
     """
-    found: list[int] = []
-    fold(tree, found.append, lambda values: None)
-    return found
+    positions: list[int] = []
+    fold(tree, positions.append, lambda values: None)
+    return positions
 
 
 def spans(tree: Tree, name: str = "tree") -> list[Span]:
@@ -66,16 +66,16 @@ def spans(tree: Tree, name: str = "tree") -> list[Span]:
         >>> spans(((0, 1), (2, 3)))
         [(0, 1), (2, 3), (0, 3)]
     """
-    found: dict[Span, None] = {}
+    unique_spans: dict[Span, None] = {}
 
     def join(children: list[Span]) -> Span:
         span = (children[0][0], children[-1][1])
         if span[0] < span[1]:
-            found[span] = None
+            unique_spans[span] = None
         return span
 
     fold(tree, lambda leaf: (leaf, leaf), join, name)
-    return list(found)
+    return list(unique_spans)
 
 
 def depth(tree: Tree) -> int:
@@ -115,20 +115,20 @@ def fold(
     """
     previous: int | None = None
 
-    def checked_leaf(node: Any, where: Callable[[], str]) -> Value:
+    def checked_leaf(node: Any, location: Callable[[], str]) -> Value:
         nonlocal previous
-        position = _position(node, where)
+        position = _position(node, location)
         if position < 0:
-            raise ValueError(f"expected leaf positions from 0, got {where()} = {position}")
+            raise ValueError(f"expected leaf positions from 0, got {location()} = {position}")
         if previous is not None and position != previous + 1:
-            raise ValueError(f"expected consecutive leaves, got {where()} = {position} after {previous}")
+            raise ValueError(f"expected consecutive leaves, got {location()} = {position} after {previous}")
         previous = position
         return leaf(position)
 
     return _fold(tree, checked_leaf, join, lambda node: isinstance(node, tuple), name)
 
 
-def _position(node: Any, where: Callable[[], str], expected: str = "an integer or a tuple") -> int:
+def _position(node: Any, location: Callable[[], str], expected: str = "an integer or a tuple") -> int:
     """A leaf as an int. Booleans are not positions, although they are integers in Python."""
     if type(node) is int:
         return node
@@ -137,13 +137,15 @@ def _position(node: Any, where: Callable[[], str], expected: str = "an integer o
             return operator.index(node)
     except TypeError:
         pass
-    kind = type(node)
+    node_type = type(node)
     hint = ""
     if isinstance(node, str):
         hint = "; from_brackets reads text"
-    elif kind.__module__.partition(".")[0] == "nltk":
+    elif node_type.__module__.partition(".")[0] == "nltk":
         hint = "; from_nltk converts nltk.Tree"
-    raise TypeError(f"expected {where()} to be {expected}, got {kind.__name__} {reprlib.repr(node)}{hint}")
+    raise TypeError(
+        f"expected {location()} to be {expected}, got {node_type.__name__} {reprlib.repr(node)}{hint}"
+    )
 
 
 def _fold(
@@ -153,22 +155,22 @@ def _fold(
     is_inner: Callable[[Any], bool],
     name: str,
 ) -> Value:
-    """`fold` for nodes of any type; `leaf` also gets a function that says where the leaf is."""
-    open_nodes: list[tuple[int, Iterator[Any], list[Value]]] = []  # identity, children left, values so far
+    """`fold` for nodes of any type. `leaf` also gets a function that describes the leaf's location."""
+    open_nodes: list[tuple[int, Iterator[Any], list[Value]]] = []  # id, remaining children, values so far
     open_ids: set[int] = set()
 
-    def where() -> str:
+    def location() -> str:
         indices = [f"[{len(values)}]" for _, _, values in open_nodes]
         return name + "".join(indices if len(indices) <= LONGEST_PATH else [*indices[:LONGEST_PATH], "…"])
 
     def enter(node: Any) -> None:
         if id(node) in open_ids:
-            raise ValueError(f"expected a tree, got {where()}, which contains itself")
+            raise ValueError(f"expected a tree, got {location()}, which contains itself")
         open_ids.add(id(node))
         open_nodes.append((id(node), iter(node), []))
 
     if not is_inner(tree):
-        return leaf(tree, where)
+        return leaf(tree, location)
     enter(tree)
     while True:
         identity, children, values = open_nodes[-1]
@@ -176,12 +178,12 @@ def _fold(
             if is_inner(child):
                 enter(child)
                 break
-            values.append(leaf(child, where))
+            values.append(leaf(child, location))
         else:
             open_nodes.pop()
             open_ids.remove(identity)
             if not values:
-                raise ValueError(f"expected one child or more, got none: {where()} has no children")
+                raise ValueError(f"expected one child or more, got none: {location()} has no children")
             value = join(values)
             if not open_nodes:
                 return value
@@ -208,23 +210,23 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
         >>> keep_leaves(((0, 1), ((2, 3), 4)), [0, 2, 4])
         (0, (1, 2))
     """
-    positions = {_position(one, lambda: "what is kept", "integers") for one in kept}
-    numbers = {position: number for number, position in enumerate(sorted(positions))}
-    if not numbers:
+    positions = {_position(position, lambda: "what is kept", "integers") for position in kept}
+    new_positions = {position: new_position for new_position, position in enumerate(sorted(positions))}
+    if not new_positions:
         raise ValueError("expected one leaf or more to keep, got none")
 
-    def join(parts: list[Tree | None]) -> Tree | None:
-        left = tuple(part for part in parts if part is not None)
-        return (left[0] if len(left) == 1 else left) if left else None
+    def join(children: list[Tree | None]) -> Tree | None:
+        remaining = tuple(child for child in children if child is not None)
+        return (remaining[0] if len(remaining) == 1 else remaining) if remaining else None
 
-    found: set[int] = set()
+    tree_leaves: set[int] = set()
 
     def leaf(position: int) -> Tree | None:
-        found.add(position)
-        return numbers.get(position)
+        tree_leaves.add(position)
+        return new_positions.get(position)
 
     result = fold(tree, leaf, join)
-    missing = numbers.keys() - found
+    missing = new_positions.keys() - tree_leaves
     if missing or result is None:
         raise ValueError(f"expected kept to be leaves of the tree, got {sorted(missing)}, which are not")
     return result
@@ -247,12 +249,12 @@ def to_nltk(tree: Tree, tokens: Sequence[Any], label: str = "") -> nltk.Tree:
         >>> str(to_nltk(((0, 1), 2), ["a", "b", "c"], "X"))
         '(X (X a b) c)'
     """
-    make = _nltk().Tree
+    nltk_tree = _import_nltk().Tree
     check_tokens(tree, tokens)
     return fold(
         tree if isinstance(tree, tuple) else (tree,),
         lambda leaf: tokens[leaf],
-        lambda children: make(label, children),
+        lambda children: nltk_tree(label, children),
     )
 
 
@@ -272,19 +274,19 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
         >>> from_nltk(nltk.Tree.fromstring("(S (NP (D the) (N cat)) (V sat))"))
         (((0, 1), 2), ['the', 'cat', 'sat'])
     """
-    kind = _nltk().Tree
-    if not isinstance(tree, kind):
+    nltk_tree = _import_nltk().Tree
+    if not isinstance(tree, nltk_tree):
         raise TypeError(f"expected tree to be an nltk.Tree, got {type(tree).__name__} {reprlib.repr(tree)}")
     tokens: list[str] = []
 
-    def leaf(word: Any, where: Callable[[], str]) -> Tree:
+    def leaf(word: Any, location: Callable[[], str]) -> Tree:
         tokens.append(str(word))
         return len(tokens) - 1
 
     def join(children: list[Tree]) -> Tree:
         return children[0] if len(children) == 1 else tuple(children)
 
-    return _fold(tree, leaf, join, lambda node: isinstance(node, kind), "tree"), tokens
+    return _fold(tree, leaf, join, lambda node: isinstance(node, nltk_tree), "tree"), tokens
 
 
 def to_chart(tree: Tree, length: int | None = None) -> Tensor:
@@ -310,9 +312,9 @@ def to_chart(tree: Tree, length: int | None = None) -> Tensor:
         raise ValueError(f"expected length to be at least {size}, the leaves of the tree, got {length}")
     chart = torch.zeros(length, length, dtype=torch.bool)
     chart.diagonal()[:size] = True
-    found = spans(tree)
-    if found:
-        chart[tuple(torch.tensor(found).T)] = True
+    constituents = spans(tree)
+    if constituents:
+        chart[tuple(torch.tensor(constituents).T)] = True
     return chart
 
 
@@ -339,28 +341,28 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
     size = len(chart) if length is None else length
     if not 1 <= size <= len(chart):
         raise ValueError(f"expected length in 1..{len(chart)}, the side of the chart, got {size}")
-    marked = chart[:size, :size].triu(1).nonzero().tolist()
-    if size > 1 and [0, size - 1] not in marked:
+    constituents = chart[:size, :size].triu(1).nonzero().tolist()
+    if size > 1 and [0, size - 1] not in constituents:
         raise ValueError(f"expected a constituent over all {size} leaves, got none in the chart")
-    opening = iter(sorted(((i, j) for i, j in marked), key=lambda span: (span[0], -span[1])))
-    following = next(opening, None)
-    unfinished: list[tuple[Span, list[Tree]]] = []
+    upcoming = iter(sorted(((i, j) for i, j in constituents), key=lambda span: (span[0], -span[1])))
+    next_span = next(upcoming, None)
+    open_constituents: list[tuple[Span, list[Tree]]] = []
     tree: Tree = 0
     for leaf in range(size):
-        while following is not None and following[0] == leaf:
-            if unfinished and following[1] > unfinished[-1][0][1]:
+        while next_span is not None and next_span[0] == leaf:
+            if open_constituents and next_span[1] > open_constituents[-1][0][1]:
                 raise ValueError(
-                    f"expected a tree, got constituents {unfinished[-1][0]} and {following} that cross"
+                    f"expected a tree, got constituents {open_constituents[-1][0]} and {next_span} that cross"
                 )
-            unfinished.append((following, []))
-            following = next(opening, None)
+            open_constituents.append((next_span, []))
+            next_span = next(upcoming, None)
         tree = leaf
-        while unfinished:
-            span, children = unfinished[-1]
+        while open_constituents:
+            span, children = open_constituents[-1]
             children.append(tree)
             if span[1] != leaf:
                 break
-            unfinished.pop()
+            open_constituents.pop()
             tree = tuple(children)
     return tree
 
@@ -386,15 +388,15 @@ def check_tokens(tree: Tree, tokens: Sequence[Any], name: str = "tokens") -> Non
         TypeError: not a tree.
         ValueError: not a tree, or the tree has other leaves.
     """
-    found = leaves(tree)
-    if found != list(range(len(tokens))):
+    positions = leaves(tree)
+    if positions != list(range(len(tokens))):
         raise ValueError(
             f"expected a tree with the leaves 0..{len(tokens) - 1} of {len(tokens)} {name}, got the leaves "
-            f"{found[0]}..{found[-1]}"
+            f"{positions[0]}..{positions[-1]}"
         )
 
 
-def _nltk() -> Any:
+def _import_nltk() -> Any:
     try:
         import nltk
     except ModuleNotFoundError:

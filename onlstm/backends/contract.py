@@ -144,10 +144,12 @@ def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None
         For each step two ranges of packed tokens; the second is None at the first step.
     """
     steps: list[tuple[slice, slice | None]] = []
-    start = before = 0
+    start = previous_start = 0
     for rows in batch_sizes:
-        steps.append((slice(start, start + rows), slice(before, before + rows) if steps else None))
-        before, start = start, start + rows
+        steps.append(
+            (slice(start, start + rows), slice(previous_start, previous_start + rows) if steps else None)
+        )
+        previous_start, start = start, start + rows
     return steps
 
 
@@ -157,7 +159,7 @@ def gradients(
     d_gates: Tensor,
     d_hidden: Tensor,
     d_cell: Tensor,
-    wanted: list[bool],
+    needs_input_grad: list[bool],
     rounded: Tensor | None = None,
     multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
 ) -> list[Tensor]:
@@ -168,7 +170,7 @@ def gradients(
         output: h of every token, (P, H).
         d_gates: gradient of the pre-activations, (P, G).
         d_hidden, d_cell: gradients of the initial state, (B, H).
-        wanted: for each of `Implementation.differentiable`, whether its gradient is needed.
+        needs_input_grad: for each of `Implementation.differentiable`, whether its gradient is needed.
         rounded: `d_gates` in the dtype of the operands of matrix products; None for `d_gates` itself.
         multiply: computes the product of two matrices of that dtype.
     Returns:
@@ -176,21 +178,23 @@ def gradients(
     """
     operand = d_gates if rounded is None else rounded
 
-    def times(left: Tensor, right: Tensor) -> Tensor:
+    def product(left: Tensor, right: Tensor) -> Tensor:
         return multiply(left, right.to(left.dtype)).to(d_gates.dtype)
 
-    found: tuple[Callable[[], Tensor], ...] = (
-        lambda: times(operand, inputs.weight_ih),
-        lambda: times(operand.t(), inputs.tokens),
-        lambda: times(operand.t(), _previous_hidden(inputs, output)),
+    gradient_functions: tuple[Callable[[], Tensor], ...] = (
+        lambda: product(operand, inputs.weight_ih),
+        lambda: product(operand.t(), inputs.tokens),
+        lambda: product(operand.t(), _previous_hidden(inputs, output)),
         lambda: d_gates.sum(0),
         lambda: d_hidden,
         lambda: d_cell,
     )
-    return [gradient() for gradient, needed in zip(found, wanted, strict=True) if needed]
+    return [
+        gradient() for gradient, needed in zip(gradient_functions, needs_input_grad, strict=True) if needed
+    ]
 
 
 def _previous_hidden(inputs: Inputs, output: Tensor) -> Tensor:
     """h_{t-1} of every token, (P, H)."""
     steps = previous_steps(inputs.batch_sizes.tolist())
-    return torch.cat([inputs.hidden[steps[0][0]], *(output[before] for _, before in steps[1:])])
+    return torch.cat([inputs.hidden[steps[0][0]], *(output[previous] for _, previous in steps[1:])])

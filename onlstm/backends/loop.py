@@ -84,12 +84,13 @@ class Loop(Implementation):
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
         gates = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
         saved = Saved(*(gates.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
-        output, transposed = torch.empty_like(saved.cells), inputs.weight_hh.t()
+        output, weight_hh_t = torch.empty_like(saved.cells), inputs.weight_hh.t()
         for step in previous_steps(sizes):
-            here = step[0]
-            units = torch.addmm(gates[here], _before(hidden, output, step), transposed)
-            self.forward_step(units, _before(cell, saved.cells, step), saved.rows(here), output[here])
-        last_hidden, last_cell = _last(hidden, output, sizes), _last(cell, saved.cells, sizes)
+            current = step[0]
+            units = torch.addmm(gates[current], _previous_state(hidden, output, step), weight_hh_t)
+            old_cell = _previous_state(cell, saved.cells, step)
+            self.forward_step(units, old_cell, saved.rows(current), output[current])
+        last_hidden, last_cell = _final_state(hidden, output, sizes), _final_state(cell, saved.cells, sizes)
         result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates(saved.softmax).distances())
         return result, list(saved) if keep else []
 
@@ -99,9 +100,9 @@ class Loop(Implementation):
         results: Sequence[Tensor],
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
-        wanted: list[bool],
+        needs_input_grad: list[bool],
     ) -> list[Tensor]:
-        tokens, cell = Saved(*saved), inputs.cell.contiguous()
+        activations, cell = Saved(*saved), inputs.cell.contiguous()
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )
@@ -110,18 +111,20 @@ class Loop(Implementation):
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else d.clone()
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
-        d_gates = tokens.units.new_empty(len(tokens.units), len(inputs.weight_hh))
+        d_gates = activations.units.new_empty(len(activations.units), len(inputs.weight_hh))
         for step in reversed(previous_steps(inputs.batch_sizes.tolist())):
-            here, rows = step[0], step[0].stop - step[0].start
+            current, rows = step[0], step[0].stop - step[0].start
             from_output, from_forget, from_input = (
-                None if d is None else d[here] for d in (d_output, d_forget_distance, d_input_distance)
+                None if d is None else d[current] for d in (d_output, d_forget_distance, d_input_distance)
             )
             step_gradients = StepGradients(
-                d_hidden[:rows], from_output, d_cell[:rows], from_forget, from_input, d_gates[here]
+                d_hidden[:rows], from_output, d_cell[:rows], from_forget, from_input, d_gates[current]
             )
-            self.backward_step(tokens.rows(here), _before(cell, tokens.cells, step), step_gradients)
-            torch.mm(d_gates[here], inputs.weight_hh, out=d_hidden[:rows])
-        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted)
+            step_activations = activations.rows(current)
+            old_cell = _previous_state(cell, activations.cells, step)
+            self.backward_step(step_activations, old_cell, step_gradients)
+            torch.mm(d_gates[current], inputs.weight_hh, out=d_hidden[:rows])
+        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, needs_input_grad)
 
 
 def master_gates(softmax: Tensor) -> MasterGates:
@@ -136,15 +139,15 @@ def master_gates(softmax: Tensor) -> MasterGates:
     return MasterGates(sums[:, 0], 1 - sums[:, 1])
 
 
-def _before(initial: Tensor, packed: Tensor, step: tuple[slice, slice | None]) -> Tensor:
+def _previous_state(initial: Tensor, packed: Tensor, step: tuple[slice, slice | None]) -> Tensor:
     """The state, h or c, before a step, for the sequences of the step."""
-    here, earlier = step
-    return initial[: here.stop - here.start] if earlier is None else packed[earlier]
+    current, previous = step
+    return initial[: current.stop - current.start] if previous is None else packed[previous]
 
 
-def _last(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> Tensor:
+def _final_state(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> Tensor:
     """The state, h or c, of every sequence after its last token, (B, H)."""
     parts = [initial[batch_sizes[0] :]]
-    for (here, _), going_on in zip(previous_steps(batch_sizes), [*batch_sizes[1:], 0], strict=True):
-        parts.append(packed[here][going_on:])
+    for (current, _), num_continuing in zip(previous_steps(batch_sizes), [*batch_sizes[1:], 0], strict=True):
+        parts.append(packed[current][num_continuing:])
     return torch.cat(parts[::-1])

@@ -17,7 +17,7 @@ from ordered_memory.backends.operators import define
 why_not = contract.why_not
 
 
-def _forward_step(gates: Tensor, before: Tensor, saved: Saved, output: Tensor) -> None:
+def _forward_step(gates: Tensor, previous_cell: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` in plain PyTorch."""
     (units, softmax, cells), size = saved, output.shape[1]
     i_and_f, update, o = units[:, : 2 * size], units[:, 2 * size : 3 * size], units[:, 3 * size :]
@@ -26,11 +26,11 @@ def _forward_step(gates: Tensor, before: Tensor, saved: Saved, output: Tensor) -
     torch.sigmoid(gates[:, 3 * size : 4 * size], out=o)
     torch.softmax(gates[:, 4 * size :].view_as(softmax), dim=-1, out=softmax)
     forget, write = _effective_gates(saved)
-    torch.addcmul(write * update, forget, before, out=cells)
+    torch.addcmul(write * update, forget, previous_cell, out=cells)
     torch.mul(o, torch.tanh(cells), out=output)
 
 
-def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> None:
+def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients) -> None:
     """`loop.BackwardStep` in plain PyTorch."""
     (units, softmax, cells), d_gates = saved, gradients.gates
     size, chunks = cells.shape[1], (*softmax.shape[::2], -1)
@@ -42,7 +42,7 @@ def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> No
     d_gates[:, 3 * size : 4 * size] = d_h * tanh * o * (1 - o)
     d_gates[:, 2 * size : 3 * size] = d_c * write * (1 - update * update)
     torch.mul(d_c, forget, out=gradients.cell)
-    d_forget, d_write = d_c * before, d_c * update
+    d_forget, d_write = d_c * previous_cell, d_c * update
 
     master_forget, master_input = master_gates(softmax)
     overlap = (master_forget * master_input).unsqueeze(-1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 try:
     import triton
     import triton.language as tl
-except ImportError:  # the caller (`triton_steps.why_not`) says so; nothing below is called
+except ImportError:  # `triton_steps.why_not` reports this, and nothing below is called
     triton = tl = None
 
 jit = triton.jit if triton is not None else lambda function: function

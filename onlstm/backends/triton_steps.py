@@ -33,35 +33,35 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     if weights.recurrent.dtype not in (torch.float32, torch.float64):
         return f"its parameters must be float32 or float64, not {weights.recurrent.dtype}"
     rows, hidden_size = weights.recurrent.shape
-    masters = (rows - 4 * hidden_size) // 2
-    if masters > 0 and math.prod(_blocks(hidden_size, masters)) > LARGEST:
+    master_size = (rows - 4 * hidden_size) // 2
+    if master_size > 0 and math.prod(_blocks(hidden_size, master_size)) > LARGEST:
         return f"it takes at most {LARGEST} units, with M and C rounded up to powers of two"
     return contract.why_not(tokens, weights, hidden, cell)
 
 
-def _forward_step(gates: Tensor, before: Tensor, saved: Saved, output: Tensor) -> None:
+def _forward_step(gates: Tensor, previous_cell: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` as one kernel."""
     sizes, options = _plan(saved)
-    _kernels().forward_kernel[(len(gates),)](gates, before, *saved, output, *sizes, **options)
+    _kernels().forward_kernel[(len(gates),)](gates, previous_cell, *saved, output, *sizes, **options)
 
 
-def _backward_step(saved: Saved, before: Tensor, gradients: StepGradients) -> None:
+def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients) -> None:
     """`loop.BackwardStep` as one kernel."""
     sizes, options = _plan(saved)
-    _kernels().backward_kernel[(len(before),)](*saved, before, *gradients, *sizes, **options)
+    _kernels().backward_kernel[(len(previous_cell),)](*saved, previous_cell, *gradients, *sizes, **options)
 
 
 def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:
     """The arguments H, M, C, BLOCK_MASTER and BLOCK_CHUNK of the kernels, and their launch options."""
-    hidden_size, masters = saved.cells.shape[1], saved.softmax.shape[2]
-    blocks = _blocks(hidden_size, masters)
+    hidden_size, master_size = saved.cells.shape[1], saved.softmax.shape[2]
+    blocks = _blocks(hidden_size, master_size)
     options = {"num_warps": min(16, max(1, math.prod(blocks) // 256))}
-    return (hidden_size, masters, hidden_size // masters, *blocks), options
+    return (hidden_size, master_size, hidden_size // master_size, *blocks), options
 
 
-def _blocks(hidden_size: int, masters: int) -> list[int]:
+def _blocks(hidden_size: int, master_size: int) -> list[int]:
     """M and C, rounded up to powers of two."""
-    return [1 << (size - 1).bit_length() for size in (masters, hidden_size // masters)]
+    return [1 << (size - 1).bit_length() for size in (master_size, hidden_size // master_size)]
 
 
 @cache

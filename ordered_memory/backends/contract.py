@@ -230,14 +230,16 @@ def _given_masks(
     batch_size, size = inputs.shape[1:]
     slots, units = (batch_size, num_slots, size), (batch_size, num_slots, 4 * size)
 
-    def stack(part: str, shape: tuple[int, ...], *names: str) -> Tensor | None:
-        """Masks concatenated, and 1 at steps that drop nothing; None if no step drops anything."""
-        found = [[getattr(getattr(step, part, None), name, None) for name in names] for step in masks]
-        if all(mask is None for step in found for mask in step):
+    def stack(field: str, shape: tuple[int, ...], *names: str) -> Tensor | None:
+        """The named masks, concatenated; ones for steps without masks, and None if no step has masks."""
+        step_masks = [[getattr(getattr(step, field, None), name, None) for name in names] for step in masks]
+        if all(mask is None for step in step_masks for mask in step):
             return None
         ones = inputs.new_ones(shape)
-        whole = [[ones if mask is None else mask.to(inputs).expand(shape) for mask in step] for step in found]
-        return torch.stack([torch.cat(step, -1) for step in whole])
+        filled = [
+            [ones if mask is None else mask.to(inputs).expand(shape) for mask in step] for step in step_masks
+        ]
+        return torch.stack([torch.cat(step, -1) for step in filled])
 
     return stack("score", (batch_size, size), "query"), Dropout(
         cell_input_mask=stack("cell", slots, "memory", "candidate"),

@@ -40,21 +40,27 @@ def why_not(
     if type(modules.cell) not in cells:
         return f"it does not know the cell {type(modules.cell).__name__}"
     dtype = None
-    for name, (module, kind, shape) in _parts(modules, inputs.shape[-1]).items():
-        if type(module) is not kind:
-            found = f"{type(module).__module__}.{type(module).__qualname__}"
-            return f"its {name} must be a torch.nn.{kind.__name__}, got {found}"
+    for name, (module, expected_type, shape) in _submodules(modules, inputs.shape[-1]).items():
+        if type(module) is not expected_type:
+            type_name = f"{type(module).__module__}.{type(module).__qualname__}"
+            return f"its {name} must be a torch.nn.{expected_type.__name__}, got {type_name}"
         if _has_hooks(module):
             return f"it does not call the hooks of {name}"
         if _is_patched(module):
             return f"it does not call the methods that were set on {name}"
         bias = None if name == "cell.from_memory" else (shape[0],)
-        for parameter, wanted in (("weight", shape), ("bias", bias)):
-            weight = module._parameters.get(parameter)
-            if parameter in module._buffers or (weight is None) != (wanted is None):
-                return f"its {name} must be a {kind.__name__} with the parameters that it has by default"
-            if weight is not None and tuple(weight.shape) != wanted:
-                return f"the {parameter} of its {name} must have shape {wanted}, got {tuple(weight.shape)}"
+        for parameter_name, expected_shape in (("weight", shape), ("bias", bias)):
+            weight = module._parameters.get(parameter_name)
+            if parameter_name in module._buffers or (weight is None) != (expected_shape is None):
+                return (
+                    f"its {name} must be a {expected_type.__name__} with the parameters that it has by "
+                    "default"
+                )
+            if weight is not None and tuple(weight.shape) != expected_shape:
+                return (
+                    f"the {parameter_name} of its {name} must have shape {expected_shape}, "
+                    f"got {tuple(weight.shape)}"
+                )
             if weight is not None and weight.dtype != (dtype := dtype or weight.dtype):
                 return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
     if _has_hooks(modules.score) or _has_hooks(modules.cell):
@@ -62,25 +68,27 @@ def why_not(
     if _is_patched(modules.score) or _is_patched(modules.cell):
         return "it does not call the methods that were set on the score and the cell"
     if not torch.compiler.is_compiling() and any(
-        getattr(nn.modules.module, f"_global{kind}") for kind in _HOOKS
+        getattr(nn.modules.module, f"_global{hooks}") for hooks in _HOOKS
     ):
         return "it does not call the global hooks of modules"
     parameters = (
-        one for module in (modules.norm, modules.cell, modules.score) for one in module.parameters()
+        parameter
+        for module in (modules.norm, modules.cell, modules.score)
+        for parameter in module.parameters()
     )
     if is_transformed(inputs, *(state or ()), *parameters):
         return "it has no forward-mode derivative and no batching rule, use backend='reference'"
     return None
 
 
-def _parts(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]]:
+def _submodules(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]]:
     """The submodules whose weights are read, by name, with their types and the shapes of their weights.
 
     The query map is missing: `contract.prepare` calls it.
     """
     score, cell = modules.score, modules.cell
     gates = 4 * size if isinstance(cell, GatedRecursiveCell) else size
-    parts: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
+    submodules: dict[str, tuple[nn.Module, type[nn.Module], tuple[int, ...]]] = {
         "norm": (modules.norm, nn.LayerNorm, (size,)),
         "cell.from_memory": (cell.from_memory, nn.Linear, (gates, size)),
         "cell.from_candidate": (cell.from_candidate, nn.Linear, (gates, size)),
@@ -88,14 +96,14 @@ def _parts(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[nn.Mo
         "score.output": (score.output, nn.Linear, (1, size)),
     }
     if isinstance(cell, GatedRecursiveCell):
-        parts["cell.output"] = (cell.output, nn.Linear, (gates, gates))
+        submodules["cell.output"] = (cell.output, nn.Linear, (gates, gates))
     if isinstance(score, NormalizedScore):
-        parts["score.key_norm"] = (score.key_norm, nn.LayerNorm, (size,))
-    return parts
+        submodules["score.key_norm"] = (score.key_norm, nn.LayerNorm, (size,))
+    return submodules
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    return any(getattr(module, kind) for kind in _HOOKS)
+    return any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 def _is_patched(module: nn.Module) -> bool:

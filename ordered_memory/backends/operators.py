@@ -85,7 +85,7 @@ class Implementation(ABC):
         results: Sequence[Tensor],
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
-        wanted: list[bool],
+        needs_input_grad: list[bool],
     ) -> list[Tensor]:
         """Run the backward pass.
 
@@ -94,7 +94,7 @@ class Implementation(ABC):
             results: the results named in `results_for_backward`.
             saved: the tensors that `forward` saved.
             upstream: gradients with respect to the results; None is zero.
-            wanted: for each name in `differentiable`, whether its gradient is needed.
+            needs_input_grad: for each name in `differentiable`, whether its gradient is needed.
         Returns:
             The needed gradients, in the order of `differentiable`.
         """
@@ -125,15 +125,16 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         It returns the flattened results and the list of saved tensors.
     """
     forward_schema, backward_schema = _schemas(implementation)
-    names, results = list(_fields(implementation.inputs_type)), list(_fields(implementation.results_type))
-    differentiable = [names.index(field) for field in implementation.differentiable]
-    for_backward = [results.index(field) for field in implementation.results_for_backward]
+    input_names = list(_fields(implementation.inputs_type))
+    result_names = list(_fields(implementation.results_type))
+    differentiable = [input_names.index(field) for field in implementation.differentiable]
+    for_backward = [result_names.index(field) for field in implementation.results_for_backward]
 
     def forward(*arguments: Any) -> tuple[Any, ...]:
         inputs, keep = _build(implementation.inputs_type, iter(arguments)), arguments[-1]
         implementation.check(inputs)
-        found, saved = implementation.forward(inputs, keep)
-        return *flatten(found), saved
+        results, saved = implementation.forward(inputs, keep)
+        return *flatten(results), saved
 
     def fake_forward(*arguments: Any) -> tuple[Any, ...]:
         inputs, keep, like = _build(implementation.inputs_type, iter(arguments)), arguments[-1], arguments[0]
@@ -145,16 +146,18 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         return *flatten(implementation.new_results(inputs)), saved
 
     def backward(*arguments: Any) -> list[Tensor]:
-        given = iter(arguments)
-        upstream = [next(given) for _ in results]
-        needed, saved = [next(given) for _ in for_backward], next(given)
-        inputs, wanted = _build(implementation.inputs_type, given), next(given)
+        values = iter(arguments)
+        upstream = [next(values) for _ in result_names]
+        results, saved = [next(values) for _ in for_backward], next(values)
+        inputs, needs_input_grad = _build(implementation.inputs_type, values), next(values)
         implementation.check(inputs)
-        return implementation.backward(inputs, needed, saved, upstream, wanted)
+        return implementation.backward(inputs, results, saved, upstream, needs_input_grad)
 
     def fake_backward(*arguments: Any) -> list[Tensor]:
-        inputs, wanted = arguments[-1 - len(names) : -1], arguments[-1]
-        likes = [inputs[index] for index, needed in zip(differentiable, wanted, strict=True) if needed]
+        inputs, needs_input_grad = arguments[-1 - len(input_names) : -1], arguments[-1]
+        likes = [
+            inputs[index] for index, needed in zip(differentiable, needs_input_grad, strict=True) if needed
+        ]
         return [like.new_empty(like.shape) for like in likes]
 
     LIBRARIES.pop(name, None)  # unregisters the operators of an earlier import, if the module is reloaded
@@ -174,10 +177,10 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
 
 
 def _schemas(implementation: Implementation) -> tuple[str, str]:
-    """The schemas of the operator and of its backward operator."""
+    """The schemas of the operator and of its backward operator, where `wanted` is `needs_input_grad`."""
     results = _fields(implementation.results_type)
     inputs = ", ".join(
-        f"{_DECLARED[kind]} {field}" for field, kind in _fields(implementation.inputs_type).items()
+        f"{_DECLARED[hint]} {field}" for field, hint in _fields(implementation.inputs_type).items()
     )
     upstream = ", ".join(f"Tensor? d_{field}" for field in results)
     for_backward = ", ".join(f"Tensor result_{field}" for field in implementation.results_for_backward)
@@ -200,10 +203,10 @@ def _register_autograd(name: str, backward: Any, differentiable: list[int], for_
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         ctx.set_materialize_grads(False)
-        given, saved = inputs[:-1], output[-1]
+        arguments, saved = inputs[:-1], output[-1]
         ctx.kept = inputs[-1]
-        tensors = [value if isinstance(value, Tensor) else None for value in given]
-        ctx.numbers = [None if isinstance(value, Tensor) else value for value in given]
+        tensors = [value if isinstance(value, Tensor) else None for value in arguments]
+        ctx.numbers = [None if isinstance(value, Tensor) else value for value in arguments]
         ctx.save_for_backward(*(output[index] for index in for_backward), *tensors, *saved)
 
     def differentiate(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
@@ -214,12 +217,14 @@ def _register_autograd(name: str, backward: Any, differentiable: list[int], for_
             )
         saved = iter(ctx.saved_tensors)
         results = [next(saved) for _ in for_backward]
-        given = [number if (tensor := next(saved)) is None else tensor for number in ctx.numbers]
-        wanted = [ctx.needs_input_grad[index] for index in differentiable]
-        found = iter(backward(*upstream[:-1], *results, list(saved), *given, wanted))
-        gradients: list[Tensor | None] = [None] * (len(given) + 1)
-        for index, needed in zip(differentiable, wanted, strict=True):
-            gradients[index] = next(found) if needed else None
+        arguments = [number if (tensor := next(saved)) is None else tensor for number in ctx.numbers]
+        needs_input_grad = [ctx.needs_input_grad[index] for index in differentiable]
+        computed_gradients = iter(
+            backward(*upstream[:-1], *results, list(saved), *arguments, needs_input_grad)
+        )
+        gradients: list[Tensor | None] = [None] * (len(arguments) + 1)
+        for index, needed in zip(differentiable, needs_input_grad, strict=True):
+            gradients[index] = next(computed_gradients) if needed else None
         return tuple(gradients)
 
     def forbid_double_backward(ctx: Any, *upstream: Any) -> None:
@@ -243,21 +248,23 @@ def flatten(values: Sequence[Any]) -> list[Any]:
     Args:
         values: the named tuple.
     """
-    return [one for value in values for one in (flatten(value) if isinstance(value, tuple) else (value,))]
+    return [entry for value in values for entry in (flatten(value) if isinstance(value, tuple) else (value,))]
 
 
-def _fields(kind: type) -> dict[str, Any]:
+def _fields(named_tuple: type) -> dict[str, Any]:
     """Names and types of the entries of a flattened named tuple."""
-    found: dict[str, Any] = {}
-    for name, own in _hints(kind).items():
-        found |= _fields(own) if hasattr(own, "_fields") else {name: own}
-    return found
+    fields: dict[str, Any] = {}
+    for name, hint in _hints(named_tuple).items():
+        fields |= _fields(hint) if hasattr(hint, "_fields") else {name: hint}
+    return fields
 
 
-def _build(kind: type, values: Iterator[Any]) -> Any:
+def _build(named_tuple: type, values: Iterator[Any]) -> Any:
     """Build a named tuple from its flattened values: the inverse of `flatten`."""
-    hints = _hints(kind).values()
-    return kind(*(_build(own, values) if hasattr(own, "_fields") else next(values) for own in hints))
+    hints = _hints(named_tuple).values()
+    return named_tuple(
+        *(_build(hint, values) if hasattr(hint, "_fields") else next(values) for hint in hints)
+    )
 
 
 _hints = cache(get_type_hints)

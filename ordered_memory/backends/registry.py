@@ -59,8 +59,8 @@ def explain(layer: nn.Module, x: Any) -> str:
         reference: runs, selected by backend='reference'
     """
     layer = getattr(layer, "_orig_mod", layer)  # of a module from torch.compile
-    found: list[str] = []
-    token = _explanations.set(found)
+    explanations: list[str] = []
+    token = _explanations.set(explanations)
     devices = {parameter.device for parameter in layer.parameters() if parameter.is_cuda}
     try:
         with (
@@ -72,15 +72,15 @@ def explain(layer: nn.Module, x: Any) -> str:
             layer(x)
     finally:
         _explanations.reset(token)
-    if not found:
+    if not explanations:
         raise TypeError(f"layer: expected an OrderedMemory or ONLSTM, got {type(layer).__name__}")
-    return "\n\n".join(dict.fromkeys(found))
+    return "\n\n".join(dict.fromkeys(explanations))
 
 
 def _eager(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
     """A context in which a model is called without being compiled, if it or a part of it is compiled."""
-    # `Module.compile` and `torch.compile`. Otherwise PyTorch's compiler need not be imported.
-    compiled = (one._compiled_call_impl or hasattr(one, "_orig_mod") for one in model.modules())
+    # Compiled by `Module.compile` or by `torch.compile`. `set_stance` imports PyTorch's compiler.
+    compiled = (module._compiled_call_impl or hasattr(module, "_orig_mod") for module in model.modules())
     return torch.compiler.set_stance("force_eager") if any(compiled) else contextlib.nullcontext()
 
 
@@ -110,16 +110,16 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
 
 def _record_explanation(name: str, backends: Mapping[str, Backend[Any]], inputs: tuple[Any, ...]) -> None:
     """Log the reasons for a selection, and pass them to `explain` if it is running."""
-    found = _explanations.get()
-    if found is None and not logger.isEnabledFor(logging.DEBUG):
+    explanations = _explanations.get()
+    if explanations is None and not logger.isEnabledFor(logging.DEBUG):
         return
-    reasons = {one: backend.why_not(*inputs) for one, backend in backends.items()}
-    able = next(one for one, reason in reasons.items() if reason is None)
-    selected = able if name == "auto" else name
+    reasons = {backend_name: backend.why_not(*inputs) for backend_name, backend in backends.items()}
+    first_available = next(backend_name for backend_name, reason in reasons.items() if reason is None)
+    selected = first_available if name == "auto" else name
     lines = []
-    for one, reason in reasons.items():
-        line = f"{one}: runs" if reason is None else f"{one}: does not run: {reason}"
-        lines.append(f"{line}, selected by backend={name!r}" if one == selected else line)
+    for backend_name, reason in reasons.items():
+        line = f"{backend_name}: runs" if reason is None else f"{backend_name}: does not run: {reason}"
+        lines.append(f"{line}, selected by backend={name!r}" if backend_name == selected else line)
     logger.debug("%s", "; ".join(lines))
-    if found is not None:
-        found.append("\n".join(lines))
+    if explanations is not None:
+        explanations.append("\n".join(lines))

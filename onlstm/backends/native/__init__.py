@@ -73,18 +73,18 @@ class _Native(Implementation):
     def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         rows, size = inputs.weight_hh.shape
-        work, masters = sizes[0] * rows * size, size // inputs.chunk_size
-        parts = max(1, min(torch.get_num_threads(), masters, work // (2 * MIN_WORK_PER_THREAD)))
-        count, dtype = len(inputs.tokens), inputs.weight_hh.dtype
+        work, master_size = sizes[0] * rows * size, size // inputs.chunk_size
+        parts = max(1, min(torch.get_num_threads(), master_size, work // (2 * MIN_WORK_PER_THREAD)))
+        num_tokens, dtype = len(inputs.tokens), inputs.weight_hh.dtype
         saved = {
-            "gates": _buffer(count if keep else max(sizes[0], BLOCK), rows, dtype),
-            "softmax": _buffer(count if keep else 0, 2 * masters, dtype),
-            "cells": _buffer(count if keep else sizes[0], size, dtype),
+            "gates": _buffer(num_tokens if keep else max(sizes[0], BLOCK), rows, dtype),
+            "softmax": _buffer(num_tokens if keep else 0, 2 * master_size, dtype),
+            "cells": _buffer(num_tokens if keep else sizes[0], size, dtype),
         }
         result = self.new_results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
-        written = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
-        written |= {"forget_distance": result.forget_distance, "input_distance": result.input_distance}
-        _run("forward", inputs, parts, keep, **saved, **written)
+        written_fields = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
+        written_fields |= {"forget_distance": result.forget_distance, "input_distance": result.input_distance}
+        _run("forward", inputs, parts, keep, **saved, **written_fields)
         num_parts = torch.tensor(parts, dtype=torch.int64, device="cpu")
         return result, [*saved.values(), num_parts] if keep else []
 
@@ -94,7 +94,7 @@ class _Native(Implementation):
         results: Sequence[Tensor],
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
-        wanted: list[bool],
+        needs_input_grad: list[bool],
     ) -> list[Tensor]:
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
@@ -107,19 +107,27 @@ class _Native(Implementation):
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else _clone(d)
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
-        given = {"d_output": d_output, "d_forget_distance": d_forget_distance}
-        given |= {"d_input_distance": d_input_distance, "gates": gates, "softmax": softmax, "cells": cells}
-        written: dict[str, Tensor | None] = {
+        read_fields = {
+            "d_output": d_output,
+            "d_forget_distance": d_forget_distance,
+            "d_input_distance": d_input_distance,
+            "gates": gates,
+            "softmax": softmax,
+            "cells": cells,
+        }
+        written_fields: dict[str, Tensor | None] = {
             "d_gates": d_gates,
             "d_master_gates": d_master_gates,
             "d_hidden": d_hidden,
             "d_cell": d_cell,
             "bf16_d_gates": rounded if pairs else None,
         }
-        _run("backward", inputs, int(parts), True, **given, **written)
+        _run("backward", inputs, int(parts), True, **read_fields, **written_fields)
         if rounded is not None and not pairs:
             rounded.copy_(d_gates)
-        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, wanted, rounded, multiply)
+        return contract.gradients(
+            inputs, results[0], d_gates, d_hidden, d_cell, needs_input_grad, rounded, multiply
+        )
 
 
 def _library(inputs: Inputs) -> Library:
@@ -135,17 +143,17 @@ def _multiplies_pairs(inputs: Inputs) -> bool:
     return inputs.bfloat16 and even and _library(inputs).multiplies_pairs
 
 
-def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor | None) -> None:
-    """Call a C function: fill in the struct of `arguments.h`, where `more` has further fields by name."""
+def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: Tensor | None) -> None:
+    """Call a C function with the struct of `arguments.h`. `extra_fields` are further fields, by name."""
     rows, size = inputs.weight_hh.shape
-    steps, (sequences, _) = len(inputs.batch_sizes), inputs.hidden.shape
-    features, masters = inputs.tokens.shape[1], size // inputs.chunk_size
+    steps, (batch_size, _) = len(inputs.batch_sizes), inputs.hidden.shape
+    features, master_size = inputs.tokens.shape[1], size // inputs.chunk_size
     library = _library(inputs)
     if inputs.bfloat16 and library.dtype == torch.float32 and not library.multiplies_bfloat16:
         warn_float32_products()
     pairs = _multiplies_pairs(inputs)
-    sizes = (steps, sequences, features, size, masters, inputs.chunk_size, rows, parts, int(keep), int(pairs))
-    struct: Any = library.struct("Pass")(*sizes)
+    sizes = (steps, batch_size, features, size, master_size, inputs.chunk_size, rows)
+    struct: Any = library.struct("Pass")(*sizes, parts, int(keep), int(pairs))
     tensors: dict[str, Tensor | None] = {
         "batch_sizes": inputs.batch_sizes,
         "first_token": inputs.batch_sizes.cumsum(0) - inputs.batch_sizes,
@@ -156,17 +164,19 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **more: Tensor |
         "hidden0": inputs.hidden,
         "cell0": inputs.cell,
         "barrier": torch.zeros(2, dtype=torch.int64, device="cpu"),
-        **more,
+        **extra_fields,
     }
     if pairs and function == "forward":
         operands = {name: _paired(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")}
         tensors |= {**operands, "bf16_hidden": inputs.hidden.to(torch.bfloat16)}
     elif pairs:
         tensors |= {"weight_hh": _paired(inputs.weight_hh.t())}
-    struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
+    struct.point(
+        **{name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
+    )
     library.code.workspace_size.restype = ctypes.c_int64
-    size = library.code.workspace_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(workspace=_buffer(1, size, inputs.weight_hh.dtype))
+    workspace_size = library.code.workspace_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
+    struct.point(workspace=_buffer(1, workspace_size, inputs.weight_hh.dtype))
     run_team(library, function, struct, parts)
 
 

@@ -88,7 +88,7 @@ class NativeImplementation(Implementation):
 
     def new_results(self, inputs: Inputs) -> RecurrenceOutput:
         x, state = inputs.arguments.inputs, inputs.arguments.state
-        final = OrderedMemoryState(*(t.clone(memory_format=torch.contiguous_format) for t in state))
+        final = OrderedMemoryState(*(tensor.clone(memory_format=torch.contiguous_format) for tensor in state))
         attention = x.new_zeros(*x.shape[:2], state.memory.shape[1])
         return RecurrenceOutput(x.new_zeros(x.shape), final, attention)
 
@@ -107,7 +107,7 @@ class NativeImplementation(Implementation):
         results = self.new_results(inputs)
         (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
         first_active = torch.zeros(active_shape, dtype=dtype, device="cpu")
-        tape = [_tape(length) for (length,), _ in tape_shapes] if keep else []
+        tape = [_allocate_tape(size) for (size,), _ in tape_shapes] if keep else []
         output, final, attention = results
         _run(
             "forward",
@@ -126,29 +126,33 @@ class NativeImplementation(Implementation):
         results: Sequence[Tensor],
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
-        wanted: list[bool],
+        needs_input_grad: list[bool],
     ) -> list[Tensor]:
         arguments, (output, attention), (first_active, *tape) = inputs.arguments, results, saved
         d_output, *d_final, d_attention = upstream
-        sequences = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial(arguments)}
+        sequences = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial_state(arguments)}
         gradients = {
             f"d_{name}": torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
             for name, tensor in sequences.items()
         }
-        given = {f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)}
-        for name, final in given.items():
-            if final is not None:  # the gradient for sequences without a token; overwritten for the others
-                gradients[f"{name}0"].copy_(final)
-        given |= {"d_output": d_output, "d_attention": d_attention}
-        given |= {"output": output, "attention": attention, "first_active": first_active}
-        by_share = {
-            f"d_{name}": weight.new_zeros(inputs.shares, *weight.shape)
-            for name, weight in _present(arguments.weights).items()
+        struct_fields = {
+            f"d_{name}": final for name, final in zip(OrderedMemoryState._fields, d_final, strict=True)
         }
-        _run("backward", inputs, tape, **given, **gradients, **by_share)
-        sums = {name: parts.sum(0) if inputs.shares > 1 else parts[0] for name, parts in by_share.items()}
+        for name, final in struct_fields.items():
+            if final is not None:  # sequences without tokens keep this gradient; others overwrite it
+                gradients[f"{name}0"].copy_(final)
+        struct_fields |= {"d_output": d_output, "d_attention": d_attention}
+        struct_fields |= {"output": output, "attention": attention, "first_active": first_active}
+        share_gradients = {
+            f"d_{name}": weight.new_zeros(inputs.shares, *weight.shape)
+            for name, weight in _weights_by_name(arguments.weights).items()
+        }
+        _run("backward", inputs, tape, **struct_fields, **gradients, **share_gradients)
+        sums = {
+            name: parts.sum(0) if inputs.shares > 1 else parts[0] for name, parts in share_gradients.items()
+        }
         weight_gradients = [sums.get(f"d_{name}") for name in Weights._fields]
-        computed = zip((*gradients.values(), *weight_gradients), wanted, strict=True)
+        computed = zip((*gradients.values(), *weight_gradients), needs_input_grad, strict=True)
         return [gradient for gradient, needed in computed if needed and gradient is not None]
 
 
@@ -179,23 +183,23 @@ def _check(arguments: Arguments) -> None:
         "feature_mask": (steps, *slots),
         "seed": (),
     }
-    given = {"queries": arguments.queries, "lengths": arguments.lengths, **arguments.state._asdict()}
-    given |= arguments.weights._asdict() | arguments.dropout._asdict()
-    for name, tensor in given.items():
+    tensors = {"queries": arguments.queries, "lengths": arguments.lengths, **arguments.state._asdict()}
+    tensors |= arguments.weights._asdict() | arguments.dropout._asdict()
+    for name, tensor in tensors.items():
         shape = expected.get(name, (size,))
         if isinstance(tensor, Tensor) and tuple(tensor.shape) != shape:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
-def _tape(size: int) -> Tensor:
+def _allocate_tape(size: int) -> Tensor:
     """A buffer of which only the start will be written. The rest of a small buffer is always zero."""
     if size <= SMALL:
         return torch.zeros(size, dtype=torch.uint8, device="cpu")
     return buffers.empty(size)
 
 
-def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **more: Tensor | None) -> None:
-    """Call a C function: fill in the struct of `arguments.h`, where `more` has further fields by name."""
+def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fields: Tensor | None) -> None:
+    """Call a C function with the struct of `arguments.h`. `extra_fields` are further fields, by name."""
     arguments, shares = operator_inputs
     inputs, dropout = arguments.inputs, arguments.dropout
     library = compiled(inputs.dtype)
@@ -208,21 +212,23 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **more: Ten
     products = bfloat16_products_of(arguments)
     struct.bf16_pairs = products == "pairs"
     struct.bf16_gemm = library.bf16_gemm if products == "blas" else None
-    lengths, order = _by_length(arguments.lengths, struct.T, struct.B)
+    lengths, order = _sort_by_length(arguments.lengths, struct.T, struct.B)
     struct.nonempty, struct.shares, struct.keep = len(order), shares, bool(tape)
     tensors: dict[str, Tensor | None] = {
         "order": order,
         "lengths": lengths,
         "inputs": inputs,
         "queries": arguments.queries,
-        **_initial(arguments),
-        **_present(arguments.weights),
+        **_initial_state(arguments),
+        **_weights_by_name(arguments.weights),
         **(_bfloat16_weights(arguments.weights) if products else {}),
         **{name: getattr(dropout, name) for name in (*GIVEN_MASKS, "seed")},
         "tape": torch.tensor([tensor.data_ptr() for tensor in tape], dtype=torch.int64, device="cpu"),
-        **more,
+        **extra_fields,
     }
-    struct.point(**{name: None if t is None else t.contiguous() for name, t in tensors.items()})
+    struct.point(
+        **{name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
+    )
     workspace_size = library.code.workspace_size
     workspace_size.restype = ctypes.c_int64
     backward = function == "backward"
@@ -232,12 +238,12 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **more: Ten
     run_team(library, function, struct, shares)
 
 
-def _initial(arguments: Arguments) -> dict[str, Tensor]:
+def _initial_state(arguments: Arguments) -> dict[str, Tensor]:
     """The initial state by its names in arguments.h."""
     return {f"{name}0": tensor for name, tensor in arguments.state._asdict().items()}
 
 
-def _by_length(lengths: Tensor | None, steps: int, batch_size: int) -> tuple[Tensor, Tensor]:
+def _sort_by_length(lengths: Tensor | None, steps: int, batch_size: int) -> tuple[Tensor, Tensor]:
     """The lengths and indices of the sequences that have a token, longest first."""
     if lengths is None:
         return torch.full((batch_size,), steps, device="cpu"), torch.arange(batch_size, device="cpu")
@@ -246,7 +252,7 @@ def _by_length(lengths: Tensor | None, steps: int, batch_size: int) -> tuple[Ten
     return ordered[:count], order[:count]
 
 
-def _present(weights: Weights) -> dict[str, Tensor]:
+def _weights_by_name(weights: Weights) -> dict[str, Tensor]:
     """The weights that the modules have, by name."""
     return {name: weight for name, weight in weights._asdict().items() if weight is not None}
 

@@ -17,7 +17,7 @@ LIMIT = 4 << 30
 """Maximum total size of unused buffers, in bytes of address space. Only written pages take memory."""
 
 MIN_SIZE = 1 << 20
-"""Size in bytes below which memory does not come from the pool: malloc itself keeps it when it is freed."""
+"""Size in bytes below which the pool is not used, because malloc itself reuses small blocks."""
 
 # There is no lock, because one might be held when the process forks. Every operation on the list is atomic.
 _free: list[mmap.mmap] = []
@@ -57,9 +57,10 @@ def _give_back(buffer: mmap.mmap) -> None:
 
 
 def _take(size: int) -> mmap.mmap:
-    """The smallest buffer that fits, or a new one in place of the smallest that does not."""
-    waiting = sorted(_free, key=len)
-    for buffer in (*(one for one in waiting if len(one) >= size), *waiting[:1]):
+    """Take the smallest buffer that fits. If there is none, remove the smallest one and make a new one."""
+    unused = sorted(_free, key=len)
+    fitting = [buffer for buffer in unused if len(buffer) >= size]
+    for buffer in (*fitting, *unused[:1]):
         try:
             _free.remove(buffer)
         except ValueError:  # another thread has taken it

@@ -44,15 +44,15 @@ class Library:
         blas = pytorch_library()
         self.set_blas_threads = getattr(blas, "MKL_Set_Num_Threads_Local", None)
         flags = set(processor.features().split())
-        bf16 = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
-        self.bf16_gemm = ctypes.cast(bf16, ctypes.c_void_p) if bf16 and "amx_bf16" in flags else None
+        gemm = getattr(blas, "gemm_bf16bf16f32_", None) if dtype == torch.float32 else None
+        self.bf16_gemm = ctypes.cast(gemm, ctypes.c_void_p) if gemm and "amx_bf16" in flags else None
         self.dtype = dtype
         self._text = "\n".join(compiler.read_sources(source))
         self._structs: dict[str, type[Arguments]] = {}
         self.code = _load_code(source, dtype)
         self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
-        of_processor = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
-        self.multiplies_bfloat16 = self.multiplies_pairs or of_processor
+        processor_multiplies = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
+        self.multiplies_bfloat16 = self.multiplies_pairs or processor_multiplies
 
     def struct(self, name: str) -> type[Arguments]:
         """The ctypes type of a struct that the C file declares with EXPORT_SIZE.
@@ -123,8 +123,8 @@ def _open(file: Path) -> ctypes.CDLL:
 def _compiled(source: Path, dtype: torch.dtype) -> Path:
     """The path of the compiled file, which is compiled unless the cache has one that may be loaded."""
     flags = compiler.flags_for(source, dtype == torch.float64, ["-march=native"])
-    made_of = [*compiler.command(), *flags, *platform.libc_ver(), processor.features()]
-    key = compiler.digest(source, *made_of)
+    key_parts = [*compiler.command(), *flags, *platform.libc_ver(), processor.features()]
+    key = compiler.digest(source, *key_parts)
     target = _cache_directory() / f"{source.parents[2].name}-{key[:24]}.so"
     if not _may_be_loaded(target, key):
         _compile(flags, target, key)

@@ -38,14 +38,14 @@ class Arguments(ctypes.Structure):
             setattr(self, name, None if tensor is None else self._address(name, tensor))
 
     def _address(self, name: str, tensor: Tensor) -> int:
-        plain = tensor.is_cpu and tensor.layout is torch.strided
+        dense_on_cpu = tensor.is_cpu and tensor.layout is torch.strided
         expected = self.pointees[name]
-        if plain and tensor.dtype is expected and tensor.is_contiguous() and not tensor.is_neg():
+        if dense_on_cpu and tensor.dtype is expected and tensor.is_contiguous() and not tensor.is_neg():
             return tensor.data_ptr()
         raise ValueError(
             f"{name}: expected a contiguous {expected} tensor on the CPU, got "
             f"{tensor.dtype}, {tensor.layout}, {tensor.device}, strides {list(tensor.stride())}"
-            if plain
+            if dense_on_cpu
             else f"{name}: expected a dense tensor on the CPU, got {tensor.layout} on {tensor.device}"
         )
 
@@ -62,21 +62,25 @@ def parse(text: str, name: str, scalar: torch.dtype) -> type[Arguments]:
         ValueError: there is no such struct, or it has a field of another type.
     """
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
-    found = re.search(rf"typedef\s+struct\s*\{{([^{{}}]*)\}}\s*{name}\s*;", text)
-    if found is None:
+    typedef = re.search(rf"typedef\s+struct\s*\{{([^{{}}]*)\}}\s*{name}\s*;", text)
+    if typedef is None:
         raise ValueError(f"expected a typedef of struct {name}, found none")
     functions = set(re.findall(r"typedef[^;{}]*?\(\*(\w+)\)\s*\(", text))
     numbers = _NUMBERS | {"scalar_t": _NUMBERS["float" if scalar == torch.float32 else "double"]}
     fields: list[tuple[str, Any]] = []
     pointees: dict[str, torch.dtype] = {}
-    for declaration in filter(None, map(str.strip, found[1].split(";"))):
-        match = re.fullmatch(r"(?:const\s+)?(\w+)\b(.*)", declaration, re.DOTALL)
-        for declarator in match[2].split(",") if match else []:
-            part = re.fullmatch(r"\s*(\*?)\s*(\w+)\s*", declarator)
-            if match is None or part is None or not (part[1] or match[1] in numbers or match[1] in functions):
+    for declaration in filter(None, map(str.strip, typedef[1].split(";"))):
+        type_match = re.fullmatch(r"(?:const\s+)?(\w+)\b(.*)", declaration, re.DOTALL)
+        for declarator in type_match[2].split(",") if type_match else []:
+            name_match = re.fullmatch(r"\s*(\*?)\s*(\w+)\s*", declarator)
+            if (
+                type_match is None
+                or name_match is None
+                or not (name_match[1] or type_match[1] in numbers or type_match[1] in functions)
+            ):
                 raise ValueError(f"struct {name}: cannot read {declaration!r}")
-            pointer = bool(part[1]) or match[1] in functions
-            fields.append((part[2], ctypes.c_void_p if pointer else numbers[match[1]][0]))
-            if part[1] and match[1] in numbers:
-                pointees[part[2]] = numbers[match[1]][1]
+            pointer = bool(name_match[1]) or type_match[1] in functions
+            fields.append((name_match[2], ctypes.c_void_p if pointer else numbers[type_match[1]][0]))
+            if name_match[1] and type_match[1] in numbers:
+                pointees[name_match[2]] = numbers[type_match[1]][1]
     return type(name, (Arguments,), {"_fields_": fields, "pointees": pointees})

@@ -47,7 +47,7 @@ PROCESSORS = {
     ],
     "aarch64": [Processor("armv8-a", ["-march=armv8-a"])],
 }
-"""Kinds of processor by `platform.machine()`, fastest first. None uses AMX, which only MKL does."""
+"""Kinds of processor by `platform.machine()`, fastest first. None needs AMX, which only MKL uses."""
 
 
 def command() -> list[str]:
@@ -74,7 +74,7 @@ def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]
 
 
 def read_sources(source: Path) -> list[str]:
-    """Read what a library is compiled from: the headers of this directory, the C files of its own.
+    """Read the sources of a library: the headers of this directory, and the C files next to `source`.
 
     Args:
         source: the C file.
@@ -106,7 +106,7 @@ def run(flags: Iterable[str], target: Path) -> None:
     """
     compiler = command()
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [*compiler, *flags, "-o", str(target)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -114,8 +114,10 @@ def run(flags: Iterable[str], target: Path) -> None:
         )
     except OSError as error:
         raise RuntimeError(f"there is no C compiler (cc, or what CC names): {error}") from None
-    if done.returncode != 0:
-        raise RuntimeError(f"{compiler[0]} failed with status {done.returncode}: {done.stderr.strip()[:500]}")
+    if completed.returncode != 0:
+        raise RuntimeError(
+            f"{compiler[0]} failed with status {completed.returncode}: {completed.stderr.strip()[:500]}"
+        )
 
 
 def compile_ahead(source: Path) -> list[str]:
@@ -130,16 +132,16 @@ def compile_ahead(source: Path) -> list[str]:
         earlier.unlink()
 
     def attempt(processor: Processor, double: bool) -> str | None:
-        target = _ahead(source, double, processor)
+        target = _ahead_path(source, double, processor)
         try:
             run(flags_for(source, double, processor.flags), target)
         except (RuntimeError, ValueError) as error:
             return f"{target.name}: {error}"
         return None
 
-    kinds = [(processor, double) for processor in _processors() for double in (False, True)]
+    builds = [(processor, double) for processor in _processors() for double in (False, True)]
     with ThreadPoolExecutor() as pool:
-        return [failure for failure in pool.map(lambda kind: attempt(*kind), kinds) if failure is not None]
+        return [failure for failure in pool.map(lambda build: attempt(*build), builds) if failure is not None]
 
 
 def compiled_ahead(source: Path, double: bool, features: Collection[str]) -> list[Path]:
@@ -150,16 +152,16 @@ def compiled_ahead(source: Path, double: bool, features: Collection[str]) -> lis
         double: whether scalar_t is double; otherwise it is float.
         features: features of the processor, by their names in /proc/cpuinfo.
     """
-    able = (one for one in _processors() if one.features.issubset(features))
-    return [file for one in able if (file := _ahead(source, double, one)).is_file()]
+    supported = (processor for processor in _processors() if processor.features.issubset(features))
+    return [file for processor in supported if (file := _ahead_path(source, double, processor)).is_file()]
 
 
 def _processors() -> list[Processor]:
     return PROCESSORS.get(platform.machine(), []) if platform.system() == "Linux" else []
 
 
-def _ahead(source: Path, double: bool, processor: Processor) -> Path:
+def _ahead_path(source: Path, double: bool, processor: Processor) -> Path:
     """The path of a library in a wheel."""
-    made_of = digest(source, *FLAGS, *processor.flags, str(double))
-    real = "float64" if double else "float32"
-    return source.with_name(f"{source.stem}-{processor.name}-{real}-{made_of[:16]}.so")
+    source_digest = digest(source, *FLAGS, *processor.flags, str(double))
+    dtype_name = "float64" if double else "float32"
+    return source.with_name(f"{source.stem}-{processor.name}-{dtype_name}-{source_digest[:16]}.so")

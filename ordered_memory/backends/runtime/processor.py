@@ -13,15 +13,15 @@ logger = logging.getLogger(__name__)
 
 
 ARM = ("Features", "CPU implementer", "CPU part")
-"""What names an ARM processor in /proc/cpuinfo. Kinds of cores may differ, and each line is of one core."""
+"""The lines of /proc/cpuinfo that identify an ARM processor. There are several, as its cores may differ."""
 
 
 @cache
 def features() -> str:
     """The features of the processor, separated by spaces, on ARM with its maker and its part number.
 
-    They are the key of code that was compiled for this processor alone. Where they are not known, as on other
-    systems than Linux, this is the processor's name.
+    They are part of the key of cached code, which is compiled for this processor alone. If they are unknown,
+    as on systems other than Linux, the result is the name of the processor.
     """
     lines = _lines()
     x86 = [line for line in lines if line.startswith("flags")][:1]

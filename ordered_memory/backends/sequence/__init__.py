@@ -72,11 +72,13 @@ def run_recurrence(
 
 def _run(arguments: Arguments, active_only: bool) -> RecurrenceOutput:
     inputs, state = arguments.inputs, arguments.state
-    order, batch_sizes, token = _packing(inputs, arguments.lengths)
+    order, batch_sizes, token_index = _pack_order(inputs, arguments.lengths)
     if not batch_sizes:
         attention = inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1])
         return RecurrenceOutput(torch.zeros_like(inputs), state, attention)
-    tokens, queries = (t.flatten(0, 1).index_select(0, token) for t in (inputs, arguments.queries))
+    tokens, queries = (
+        tensor.flatten(0, 1).index_select(0, token_index) for tensor in (inputs, arguments.queries)
+    )
     plan = RecurrencePlan(
         batch_sizes=batch_sizes,
         threshold=arguments.threshold,
@@ -85,15 +87,15 @@ def _run(arguments: Arguments, active_only: bool) -> RecurrenceOutput:
         masks=SlotMasks(arguments.dropout, order),
         active_only=active_only,
     )
-    ordered = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
+    ordered_state = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
     if arguments.needs_grad():
-        result = Packed(*Recurrence.apply(plan, tokens, queries, *ordered, *arguments.weights))  # type: ignore[no-untyped-call]
+        result = Packed(*Recurrence.apply(plan, tokens, queries, *ordered_state, *arguments.weights))  # type: ignore[no-untyped-call]
     else:
-        result = run(plan, tokens, queries, ordered, arguments.weights)
-    return _unpack(result, order, token, inputs)
+        result = run(plan, tokens, queries, ordered_state, arguments.weights)
+    return _unpack(result, order, token_index, inputs)
 
 
-def _packing(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int], Tensor]:
+def _pack_order(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int], Tensor]:
     """How to pack sequences, as in PackedSequence.
 
     Returns:
@@ -107,17 +109,19 @@ def _packing(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[int],
     order = lengths.argsort(descending=True, stable=True)
     batch_sizes = (lengths > torch.arange(steps, device="cpu").unsqueeze(1)).sum(1).tolist()
     batch_sizes = [rows for rows in batch_sizes if rows]
-    token = torch.cat([t * batch_size + order[:rows] for t, rows in enumerate(batch_sizes)] or [order[:0]])
-    return order.to(inputs.device), batch_sizes, token.to(inputs.device)
+    token_index = torch.cat(
+        [t * batch_size + order[:rows] for t, rows in enumerate(batch_sizes)] or [order[:0]]
+    )
+    return order.to(inputs.device), batch_sizes, token_index.to(inputs.device)
 
 
-def _unpack(result: Packed[Tensor], order: Tensor, token: Tensor, inputs: Tensor) -> RecurrenceOutput:
+def _unpack(result: Packed[Tensor], order: Tensor, token_index: Tensor, inputs: Tensor) -> RecurrenceOutput:
     """Convert results to the layout of the definition: padded, sequences in the order of the batch."""
     steps, batch_size = inputs.shape[:2]
 
     def padded(packed: Tensor) -> Tensor:
         zeros = packed.new_zeros(steps * batch_size, packed.shape[1])
-        return zeros.index_copy(0, token, packed).view(steps, batch_size, -1)
+        return zeros.index_copy(0, token_index, packed).view(steps, batch_size, -1)
 
     rank = torch.empty_like(order)
     rank[order] = torch.arange(batch_size, device=order.device)

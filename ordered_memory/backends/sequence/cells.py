@@ -189,8 +189,8 @@ class Gated(Cell):
         self.w_out_gradient.add(self.gates_gradient, self.hidden)
 
     def gradients(self) -> dict[str, Tensor]:
-        own = {"w_out": self.w_out_gradient.result(), "b_out": self.b_out_gradient}
-        return super().gradients() | own
+        output_map_gradients = {"w_out": self.w_out_gradient.result(), "b_out": self.b_out_gradient}
+        return super().gradients() | output_map_gradients
 
 
 class TreeRNN(Cell):

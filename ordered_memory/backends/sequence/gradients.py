@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 ENOUGH_ROWS = 1024
-"""Number of rows from which a product of gradients and inputs hardly gets faster."""
+"""Number of rows above which a product of gradients and inputs hardly gets faster per row."""
 
 
 class WeightGradient:

@@ -76,5 +76,5 @@ class Kernels:
     def gradients(self) -> list[Tensor | None]:
         """The gradients of `Weights`, in the order of its fields."""
         norm, norm_bias = self.norm_gradients
-        found = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
-        return [found.get(name) for name in Weights._fields]
+        gradients = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
+        return [gradients.get(name) for name in Weights._fields]

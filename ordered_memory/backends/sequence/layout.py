@@ -127,8 +127,9 @@ def active_layout(num_active: Tensor, num_slots: int) -> Layout:
     rows_with = torch.bincount(num_active, minlength=num_slots + 1)  # [i]: rows with exactly i active slots
     at_least = rows_with.flip(0).cumsum(0)  # [i]: rows with at least N - i active slots
     counts = at_least.tolist()  # N + 1; the last is R
-    sizes = at_least.unsqueeze(1) > torch.arange(len(num_active), device=num_active.device)
-    region, rank = sizes.nonzero(as_tuple=True)
+    # [i, r]: whether region i has an entry of the row with rank r
+    occupied = at_least.unsqueeze(1) > torch.arange(len(num_active), device=num_active.device)
+    region, rank = occupied.nonzero(as_tuple=True)
     return _layout(counts[:-1], at_least, order, num_slots - num_active, order[rank], region - 1)
 
 

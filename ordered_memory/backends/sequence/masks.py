@@ -100,11 +100,11 @@ class SlotMasks:
         Returns:
             (pairs, size).
         """
-        given = getattr(self.dropout, site)
-        if given is not None:
-            return RowMasks(given[t, self.order[row], slot])
-        of_cell = site in ("cell_input_mask", "hidden_mask")
-        level = self.dropout.cell_level if of_cell else self.dropout.score_level
+        given_mask = getattr(self.dropout, site)
+        if given_mask is not None:
+            return RowMasks(given_mask[t, self.order[row], slot])
+        is_cell_mask = site in ("cell_input_mask", "hidden_mask")
+        level = self.dropout.cell_level if is_cell_mask else self.dropout.score_level
         if level == DROP_NOTHING or size == 0:
             return RowMasks()
         return RowMasks(self._noise(len(row), size), level)

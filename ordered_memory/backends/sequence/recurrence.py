@@ -109,7 +109,7 @@ class Recurrence(torch.autograd.Function):
             saved.append(tensor)
             return _Index(len(saved) - 1)
 
-        ctx.plan, ctx.steps = plan, [_replace(Tensor, save, step) for step in steps]
+        ctx.plan, ctx.steps = plan, [_map_nested(Tensor, save, step) for step in steps]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(tokens, queries, *others, *saved)
         return result
@@ -122,10 +122,16 @@ class Recurrence(torch.autograd.Function):
             *upstream: gradients with respect to the results; None is zero.
         """
         forbid_double_backward()
-        tokens, queries, *rest = ctx.saved_tensors
-        last = 3 + len(Weights._fields)
-        state, weights, saved = OrderedMemoryState(*rest[:3]), Weights(*rest[3:last]), rest[last:]
-        steps: list[Step] = [_replace(_Index, lambda index: saved[index.value], step) for step in ctx.steps]
+        tokens, queries, *others = ctx.saved_tensors
+        weights_end = 3 + len(Weights._fields)
+        state, weights, saved = (
+            OrderedMemoryState(*others[:3]),
+            Weights(*others[3:weights_end]),
+            others[weights_end:],
+        )
+        steps: list[Step] = [
+            _map_nested(_Index, lambda index: saved[index.value], step) for step in ctx.steps
+        ]
         with torch.autocast(tokens.device.type, enabled=False):
             return None, *_run_backward(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
 
@@ -137,13 +143,13 @@ class _Index:
         self.value = value
 
 
-def _replace(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply a function to every object of a type in a nested named tuple."""
-    if isinstance(value, kind):
+def _map_nested(target_type: type, function: Callable[[Any], Any], value: Any) -> Any:
+    """Replace every object of a type in a nested named tuple by the result of a function."""
+    if isinstance(value, target_type):
         return function(value)
     if not isinstance(value, tuple):
         return value
-    parts = [_replace(kind, function, part) for part in value]
+    parts = [_map_nested(target_type, function, part) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
@@ -163,21 +169,21 @@ def _run_backward(
     output_of, attention_of = (
         [None] * len(steps) if packed is None else packed.split(plan.batch_sizes) for packed in upstream[:2]
     )
-    start = _initial_step_state(state)
+    initial = _initial_step_state(state)
     gradients = Gradients.zeros(steps[-1].carried)
     for t in reversed(range(len(steps))):
-        previous = steps[t - 1].carried if t > 0 else start
-        before = Gradients.zeros(previous)
-        _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, before)
+        previous = steps[t - 1].carried if t > 0 else initial
+        previous_gradients = Gradients.zeros(previous)
+        _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, previous_gradients)
         output = output_of[t]
         if output is not None:
             halves(gradients.entries).index_add_(0, 2 * steps[t].carried.layout.roots + 1, output)
         x_gradient, query_gradient = backward_step(
-            x_of[t], query_of[t], steps[t], previous, kernels, gradients, attention_of[t], before
+            x_of[t], query_of[t], steps[t], previous, kernels, gradients, attention_of[t], previous_gradients
         )
         token_gradients.append(x_gradient)
         query_gradients.append(query_gradient)
-        gradients = before
+        gradients = previous_gradients
     num_rows, num_slots, size = state.memory.shape
     by_slot = gradients.entries.view(num_slots + 1, num_rows, 2, size).transpose(0, 1)
     state_gradient = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
@@ -205,12 +211,12 @@ def _initial_step_state(state: OrderedMemoryState) -> StepState:
 def _ended(t: int, plan: RecurrencePlan, step: Step) -> tuple[slice, Tensor, Tensor] | None:
     """The rows whose last token is read at step t; and the row and the slot of all their slots, (rows, N)."""
     rows, num_slots = step.attention.shape
-    still = plan.batch_sizes[t + 1] if t + 1 < len(plan.batch_sizes) else 0
-    if still == rows:
+    num_running = plan.batch_sizes[t + 1] if t + 1 < len(plan.batch_sizes) else 0
+    if num_running == rows:
         return None
     device = step.attention.device
-    row = torch.arange(still, rows, device=device).unsqueeze(1).expand(-1, num_slots)
-    return slice(still, rows), row, torch.arange(num_slots, device=device).expand_as(row)
+    row = torch.arange(num_running, rows, device=device).unsqueeze(1).expand(-1, num_slots)
+    return slice(num_running, rows), row, torch.arange(num_slots, device=device).expand_as(row)
 
 
 def _write_final(
@@ -225,15 +231,15 @@ def _write_final(
     if ended is None:
         return
     rows, row, slot = ended
-    entries, old = halves(step.carried.entries), halves(previous.entries)
-    memory = old[2 * previous.layout.entry(row, slot) + 1]
+    current_halves, old_halves = halves(step.carried.entries), halves(previous.entries)
+    memory = old_halves[2 * previous.layout.entry(row, slot) + 1]
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        memory = torch.where(empty, old[2 * previous.layout.pair(row, slot)[0]], memory)
+        memory = torch.where(empty, old_halves[2 * previous.layout.pair(row, slot)[0]], memory)
     pair, active = step.carried.layout.pair(row, slot)
-    memory = torch.where(active.unsqueeze(-1), entries[2 * pair], memory)
+    memory = torch.where(active.unsqueeze(-1), current_halves[2 * pair], memory)
     result.memory[rows] = memory
-    result.candidate[rows] = entries[2 * step.carried.layout.entry(row, slot) + 1]
+    result.candidate[rows] = current_halves[2 * step.carried.layout.entry(row, slot) + 1]
     result.occupancy[rows] = step.carried.occupancy[rows]
 
 
@@ -244,7 +250,7 @@ def _read_final_gradient(
     previous: StepState,
     upstream: Packed[Tensor | None],
     gradients: Gradients,
-    before: Gradients,
+    previous_gradients: Gradients,
 ) -> None:
     """The backward pass of `_write_final`: accumulates the gradients of this step and of the previous one."""
     ended = _ended(t, plan, step)
@@ -254,19 +260,21 @@ def _read_final_gradient(
     if upstream.occupancy is not None:
         gradients.occupancy[rows] += upstream.occupancy[rows]
     if upstream.candidate is not None:
-        _add(gradients, 2 * step.carried.layout.entry(row, slot) + 1, upstream.candidate[rows])
+        _add_to_halves(gradients, 2 * step.carried.layout.entry(row, slot) + 1, upstream.candidate[rows])
     if upstream.memory is None:
         return
     memory = upstream.memory[rows]
     pair, active = step.carried.layout.pair(row, slot)
-    _add(gradients, 2 * pair, memory.masked_fill(~active.unsqueeze(-1), 0))
+    _add_to_halves(gradients, 2 * pair, memory.masked_fill(~active.unsqueeze(-1), 0))
     memory = memory.masked_fill(active.unsqueeze(-1), 0)
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        _add(before, 2 * previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0))
+        _add_to_halves(
+            previous_gradients, 2 * previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0)
+        )
         memory = memory.masked_fill(empty, 0)
-    _add(before, 2 * previous.layout.entry(row, slot) + 1, memory)
+    _add_to_halves(previous_gradients, 2 * previous.layout.entry(row, slot) + 1, memory)
 
 
-def _add(into: Gradients, half: Tensor, values: Tensor) -> None:
-    halves(into.entries).index_add_(0, half.flatten(), values.flatten(0, 1))
+def _add_to_halves(gradients: Gradients, index: Tensor, values: Tensor) -> None:
+    halves(gradients.entries).index_add_(0, index.flatten(), values.flatten(0, 1))

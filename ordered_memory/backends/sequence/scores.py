@@ -60,7 +60,7 @@ class Score:
         """
         values, saved = candidate.new_empty(len(row)), candidate.new_empty(candidate.shape)
         for chunk in _chunks(len(row)):
-            candidate_masks, feature_masks = (part.rows(chunk) for part in masks)
+            candidate_masks, feature_masks = (mask.rows(chunk) for mask in masks)
             key = saved[chunk]
             torch.addmm(self.key_bias, candidate_masks.apply(candidate[chunk]), self.key_t, out=key)
             features = self._features(key, query.index_select(0, row[chunk]))
@@ -91,7 +91,7 @@ class Score:
         key_gradient = torch.empty_like(saved)
         masked = candidate if masks[0].values is None else torch.empty_like(saved)
         for chunk in _chunks(len(row)):
-            candidate_masks, feature_masks = (part.rows(chunk) for part in masks)
+            candidate_masks, feature_masks = (mask.rows(chunk) for mask in masks)
             recomputed = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
             self.score_gradient.addmv_(feature_masks.apply(recomputed.features).t(), gradient[chunk])
             feature_gradient = feature_masks.apply(torch.outer(gradient[chunk], self.score))
@@ -113,7 +113,7 @@ class Score:
         return key | {"score": self.score_gradient}
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
-        """The features of keys and queries. May overwrite both; the keys become what `backward` needs."""
+        """Compute the features. May overwrite both arguments; then `key` holds what `backward` needs."""
         raise NotImplementedError
 
     def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:

@@ -116,13 +116,13 @@ def forward_step(
         layout = dense_layout(len(x), num_slots, x.device)
 
     row, slot = layout.pair_row, layout.pair_slot
-    flat = row * num_slots + slot
+    flat_index = row * num_slots + slot
     old_candidate = 2 * previous.layout.entry(row, slot) + 1
-    old_memory, known = previous.layout.pair(row, slot)
+    old_memory, was_active = previous.layout.pair(row, slot)
     # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
-    old_memory = torch.where(known, 2 * old_memory, old_candidate)
-    forward_of_pairs = forward.take(flat)
-    backward_of_pairs = backward.take(flat).masked_fill_(~known, 1.0)
+    old_memory = torch.where(was_active, 2 * old_memory, old_candidate)
+    forward_of_pairs = forward.take(flat_index)
+    backward_of_pairs = backward.take(flat_index).masked_fill_(~was_active, 1.0)
 
     entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
     halves(entries).index_copy_(0, 2 * layout.entry_of_x + 1, x)
@@ -162,7 +162,7 @@ def backward_step(
     kernels: Kernels,
     gradients: Gradients,
     attention_gradient: Tensor | None,
-    before: Gradients,
+    previous_gradients: Gradients,
 ) -> tuple[Tensor, Tensor]:
     """The backward pass of `forward_step`.
 
@@ -174,36 +174,36 @@ def backward_step(
         kernels: score, cell and LayerNorm, which accumulate the gradients of the weights.
         gradients: gradients of the state after the step; overwritten.
         attention_gradient: upstream gradient of p, (R, N); None is zero.
-        before: gradients of the state before the step; accumulated in place.
+        previous_gradients: gradients of the state before the step; accumulated in place.
     Returns:
         The gradients of x̃ and of the queries, (R, D) each.
     """
     layout = step.carried.layout
     num_slots = step.attention.shape[1]
-    flat = layout.pair_row * num_slots + layout.pair_slot
+    flat_index = layout.pair_row * num_slots + layout.pair_slot
 
     forward_gradient, x_gradient = _compose_backward(x, step, kernels, gradients)
     memory_gradient = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
-    old = halves(previous.entries)
-    change = old.index_select(0, step.old_candidate) - old.index_select(0, step.old_memory)
-    backward_gradient = torch.linalg.vecdot(memory_gradient, change)
+    old_halves = halves(previous.entries)
+    difference = old_halves.index_select(0, step.old_candidate) - old_halves.index_select(0, step.old_memory)
+    backward_gradient = torch.linalg.vecdot(memory_gradient, difference)
     to_candidate = memory_gradient * step.backward.unsqueeze(1)
-    halves(before.entries).index_add_(0, step.old_candidate, to_candidate)
-    halves(before.entries).index_add_(0, step.old_memory, memory_gradient - to_candidate)
+    halves(previous_gradients.entries).index_add_(0, step.old_candidate, to_candidate)
+    halves(previous_gradients.entries).index_add_(0, step.old_memory, memory_gradient - to_candidate)
 
     # p_j is a term of →π_i for all i ≥ j, and of ←π_i for all i ≤ j.
-    d_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat, forward_gradient)
-    d_backward = torch.zeros_like(d_forward).index_add_(0, flat, backward_gradient)
+    d_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat_index, forward_gradient)
+    d_backward = torch.zeros_like(d_forward).index_add_(0, flat_index, backward_gradient)
     d_attention = backward_mask(d_forward.view_as(step.attention))
     d_attention += forward_mask(d_backward.view_as(step.attention))
     if attention_gradient is not None:
         d_attention += attention_gradient
 
     # p_i = m_i exp(a_i) / Σ_j m_j exp(a_j)
-    centred = d_attention - torch.linalg.vecdot(step.attention, d_attention).unsqueeze(1)
-    score_gradient = step.attention * centred
-    before.occupancy[: len(x), 1:] += score_gradient / step.mask.masked_fill(step.mask == 0, 1.0)
-    return x_gradient, _score_backward(score_gradient, query, step, previous, kernels, before)
+    centered = d_attention - torch.linalg.vecdot(step.attention, d_attention).unsqueeze(1)
+    score_gradient = step.attention * centered
+    previous_gradients.occupancy[: len(x), 1:] += score_gradient / step.mask.masked_fill(step.mask == 0, 1.0)
+    return x_gradient, _score_backward(score_gradient, query, step, previous, kernels, previous_gradients)
 
 
 def halves(entries: Tensor) -> Tensor:
@@ -233,7 +233,12 @@ def _score(
 
 
 def _score_backward(
-    gradient: Tensor, query: Tensor, step: Step, previous: StepState, kernels: Kernels, before: Gradients
+    gradient: Tensor,
+    query: Tensor,
+    step: Step,
+    previous: StepState,
+    kernels: Kernels,
+    previous_gradients: Gradients,
 ) -> Tensor:
     """The backward pass of `_score`. Returns the gradient of the queries, (R, D)."""
     candidate, row, slot = _attended(previous)
@@ -247,7 +252,7 @@ def _score_backward(
         candidate,
         step.score_masks,
         step.scored,
-        candidate_gradient=before.entries.chunk(2, 1)[1][previous.layout.num_above :],
+        candidate_gradient=previous_gradients.entries.chunk(2, 1)[1][previous.layout.num_above :],
     )[:rows]
 
 

@@ -128,10 +128,10 @@ class _Recurrence(torch.autograd.Function):
         weights = Weights(*tensors[10:])
         tape = _new_tape(settings, len(inputs), memory, candidate, occupancy, dropout.key is not None)
         output = torch.zeros_like(inputs)
-        by_input = _operands(weights, settings.operand, transposed=True)
-        _launch(forward_kernel, settings, dropout, tape, inputs, queries, lengths, output, by_input)
-        # With `keep` there are the states of all steps, and sequence b ends after lengths[b]; else only the
-        # last.
+        operands = _operands(weights, settings.operand, transposed=True)
+        _launch(forward_kernel, settings, dropout, tape, inputs, queries, lengths, output, operands)
+        # With `keep` the tape has the states of all steps, and the final state of sequence b is at index
+        # lengths[b]. Otherwise it has the last state only.
         last = lengths.long() if settings.keep else torch.zeros_like(lengths, dtype=torch.long)
         rows = torch.arange(len(lengths), device=lengths.device)
         state = [history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)]
@@ -141,7 +141,7 @@ class _Recurrence(torch.autograd.Function):
         return output, *state, tape.attention.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
         forbid_double_backward()
@@ -149,17 +149,17 @@ class _Recurrence(torch.autograd.Function):
         lengths, inputs, queries = saved[0], saved[6], saved[7]
         dropout = DropoutMasks(*saved[1:6])
         weights, tape = Weights(*saved[8:19]), Tape(*saved[19:])
-        by_output = _operands(weights, settings.operand, transposed=False)
-        new = _new_gradients(settings.operand, inputs, tape.attention, gradients)
-        _launch(backward_kernel, settings, dropout, tape, inputs, queries, lengths, new, by_output)
-        weight_gradients = _weight_gradients(tape, new, settings.normalized)
+        operands = _operands(weights, settings.operand, transposed=False)
+        gradients = _new_gradients(settings.operand, inputs, tape.attention, upstream)
+        _launch(backward_kernel, settings, dropout, tape, inputs, queries, lengths, gradients, operands)
+        weight_gradients = _weight_gradients(tape, gradients, settings.normalized)
         return (
             *[None] * 7,
-            new.inputs,
-            new.queries,
-            new.memory,
-            new.candidate,
-            new.occupancy,
+            gradients.inputs,
+            gradients.queries,
+            gradients.memory,
+            gradients.candidate,
+            gradients.occupancy,
             *weight_gradients,
         )
 
@@ -216,7 +216,10 @@ def _tile_rows(settings: _Settings, width: int) -> int:
 def _new_tape(
     settings: _Settings, steps: int, memory: Tensor, candidate: Tensor, occupancy: Tensor, drop_keys: bool
 ) -> Tape:
-    """Buffers for all steps, or for one without `keep`; zeros where the weight gradients read padding."""
+    """Allocate buffers for all steps, or for one step without `keep`.
+
+    Buffers start as zeros if the weight gradients also read their padding.
+    """
     pairs = (steps if settings.keep else 1, *memory.shape[:2])
     width, operand = memory.shape[-1], settings.operand
 
@@ -239,17 +242,17 @@ def _new_tape(
 
 
 def _new_gradients(
-    operand: torch.dtype, inputs: Tensor, attention: Tensor, gradients: Sequence[Tensor]
+    operand: torch.dtype, inputs: Tensor, attention: Tensor, upstream: Sequence[Tensor]
 ) -> Gradients:
     """Allocate the buffers of the backward pass, some of them filled with the upstream gradients."""
     pairs, width = attention.shape, inputs.shape[-1]
     # The kernel overwrites the gradients of the state.
     memory, candidate, occupancy = (
-        gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:4]
+        gradient.clone(memory_format=torch.contiguous_format) for gradient in upstream[1:4]
     )
     return Gradients(
-        output=gradients[0].contiguous(),
-        attention=gradients[4].contiguous(),
+        output=upstream[0].contiguous(),
+        attention=upstream[4].contiguous(),
         memory=memory,
         candidate=candidate,
         occupancy=occupancy,
@@ -262,7 +265,7 @@ def _new_gradients(
     )
 
 
-def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights:
+def _weight_gradients(tape: Tape, gradients: Gradients, normalized: bool) -> Weights:
     """The gradients of the weights, for each matrix one product over all pairs."""
     key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
 
@@ -270,10 +273,10 @@ def _weight_gradients(tape: Tape, found: Gradients, normalized: bool) -> Weights
         outputs, inputs = outputs.flatten(0, -2), inputs.flatten(0, -2).to(outputs.dtype)
         return (outputs.t() @ inputs).float(), outputs.sum(0, dtype=torch.float32)
 
-    key, key_bias = matrix_and_bias(found.keys, key_inputs)
-    w_in, b_in = matrix_and_bias(found.hidden, tape.cell_inputs)
-    w_out, b_out = matrix_and_bias(found.gates, tape.hidden)
-    norm, norm_bias, score, *key_gradients = found.vectors.sum(0).unbind()
+    key, key_bias = matrix_and_bias(gradients.keys, key_inputs)
+    w_in, b_in = matrix_and_bias(gradients.hidden, tape.cell_inputs)
+    w_out, b_out = matrix_and_bias(gradients.gates, tape.hidden)
+    norm, norm_bias, score, *key_gradients = gradients.vectors.sum(0).unbind()
     key_norm, key_norm_bias = key_gradients if normalized else (None, None)
     return Weights(key, key_bias, score, w_in, b_in, w_out, b_out, norm, norm_bias, key_norm, key_norm_bias)
 
@@ -289,11 +292,11 @@ def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
     """The weights, padded with zeros from D to W."""
     assert weights.w_out is not None
     assert weights.b_out is not None
-    more = width - size
-    w_in = F.pad(weights.w_in.view(4 * size, 2, size), (0, more, 0, 0, 0, 4 * more))
-    w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * more, 0, more))
+    padding = width - size
+    w_in = F.pad(weights.w_in.view(4 * size, 2, size), (0, padding, 0, 0, 0, 4 * padding))
+    w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * padding, 0, padding))
     return Weights(
-        key=F.pad(weights.key, (0, more, 0, more)),
+        key=F.pad(weights.key, (0, padding, 0, padding)),
         key_bias=_pad(weights.key_bias, width),
         score=_pad(weights.score, width),
         w_in=w_in.view(4 * width, 2 * width),
@@ -325,19 +328,22 @@ def _masks(
     """
     widths = (width, width, width, width, 4 * width)
     if dropout.seed is None:
-        cell = dropout.cell_input_mask
-        memory, candidate = (None, None) if cell is None else cell.chunk(2, -1)
-        given = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
-        return [None if mask is None else _pad(mask, to) for mask, to in zip(given, widths, strict=True)]
+        cell_input_mask = dropout.cell_input_mask
+        memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)
+        masks = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
+        return [
+            None if mask is None else _pad(mask, mask_width)
+            for mask, mask_width in zip(masks, widths, strict=True)
+        ]
     generator = torch.Generator(device).manual_seed(int(dropout.seed))
 
     def draw(level: int, features: int) -> Tensor | None:
         """Draw a mask of zeros and ones; the factor 1 / (1 - probability) is part of the weights."""
-        kept = 0.5 - level / NOISE_LEVELS
-        if kept > 1:
+        keep_probability = 0.5 - level / NOISE_LEVELS
+        if keep_probability > 1:
             return None
         mask = torch.empty(*shape[:3], features, dtype=torch.uint8, device=device)
-        return mask.bernoulli_(kept, generator=generator)
+        return mask.bernoulli_(keep_probability, generator=generator)
 
     levels = [dropout.score_level] * 2 + [dropout.cell_level] * 3
     return [draw(level, features) for level, features in zip(levels, widths, strict=True)]

@@ -22,7 +22,7 @@ from __future__ import annotations
 try:
     import triton
     import triton.language as tl
-except ImportError:  # the caller (`triton.why_not`) says so; nothing below is called
+except ImportError:  # `triton.why_not` reports this, and nothing below is called
     triton = tl = None
 
 jit = triton.jit if triton is not None else lambda function: function
@@ -188,13 +188,13 @@ def _cell(memory, above, weights, tape, dropout, sizes, plan, pair, mask_row, va
 
 
 @jit
-def _linear(to, left, valid, matrix, bias, depth, plan, WIDTH: tl.constexpr):
+def _linear(out_ptrs, left, valid, matrix, bias, depth, plan, WIDTH: tl.constexpr):
     """Store left @ matrix + bias: `left` points to rows of `depth` entries, `matrix` has WIDTH columns."""
     BLOCK_N: tl.constexpr = plan.BLOCK_N if plan.BLOCK_N < WIDTH else WIDTH
     for start in range(0, WIDTH, BLOCK_N):
         column = start + tl.arange(0, BLOCK_N)[None, :]
         value = _matmul(left, valid, matrix + start, WIDTH, depth, plan, BLOCK_N)
-        tl.store(to + column, value + tl.load(bias + column), mask=valid)
+        tl.store(out_ptrs + column, value + tl.load(bias + column), mask=valid)
     tl.debug_barrier()
 
 

@@ -207,8 +207,12 @@ def _attend_backward(
             keys = _row_ptrs(gradients.keys, pair, sizes.slots, plan.WIDTH, plan)
             tl.store(keys + d, d_key, mask=valid)
             tl.debug_barrier()
-            to = _row_ptrs(gradients.candidate, first * sizes.slots + slot, sizes.slots, plan.WIDTH, plan)
-            _add_matmul(to, keys, valid, weights.key, 1, sizes.width, dropout.key, pair, sizes, plan)
+            d_candidate_ptrs = _row_ptrs(
+                gradients.candidate, first * sizes.slots + slot, sizes.slots, plan.WIDTH, plan
+            )
+            _add_matmul(
+                d_candidate_ptrs, keys, valid, weights.key, 1, sizes.width, dropout.key, pair, sizes, plan
+            )
 
 
 @jit
@@ -252,17 +256,17 @@ def _normalize_backward(gradient, normalized, rstd, size, plan):
 
 
 @jit
-def _add(to, value, valid):
-    tl.store(to, tl.load(to, mask=valid, other=0.0) + value, mask=valid)
+def _add(ptrs, value, valid):
+    tl.store(ptrs, tl.load(ptrs, mask=valid, other=0.0) + value, mask=valid)
 
 
 @jit
-def _add_matmul(to, left, valid, right, parts, depth, masks, pair, sizes, plan):
-    """Add a `_matmul`, times a dropout mask, to `to`. `right` is one of `parts` blocks of columns."""
+def _add_matmul(out_ptrs, left, valid, right, parts, depth, masks, pair, sizes, plan):
+    """Add a `_matmul`, times a dropout mask, to a block. `right` is one of `parts` blocks of columns."""
     BLOCK_N: tl.constexpr = plan.BLOCK_N if plan.BLOCK_N < plan.WIDTH else plan.WIDTH
     for start in range(0, plan.WIDTH, BLOCK_N):
         column = start + tl.arange(0, BLOCK_N)[None, :]
         value = _matmul(left, valid, right + start, parts * plan.WIDTH, depth, plan, BLOCK_N)
         if masks is not None:
             value *= _load_dropout(_row_ptrs(masks, pair, sizes.slots, plan.WIDTH, plan) + column, valid)
-        _add(to + column, value, valid)
+        _add(out_ptrs + column, value, valid)
