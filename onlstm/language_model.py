@@ -97,12 +97,12 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         embedding_dropout: float,
         vocabulary: Sequence[str] | None = None,
     ) -> None:
+        if isinstance(vocabulary, str):
+            raise TypeError(f"vocabulary must be a list of words, got the string {vocabulary!r}")
         if vocabulary is not None and len(vocabulary) != vocabulary_size:
             raise ValueError(
                 f"vocabulary must have vocabulary_size={vocabulary_size} words, got {len(vocabulary)}"
             )
-        if isinstance(vocabulary, str):
-            raise TypeError(f"vocabulary must be a list of words, got the string {vocabulary!r}")
         if vocabulary is not None and len(set(vocabulary)) < len(vocabulary):
             raise ValueError("the words of vocabulary must be distinct")
         super().__init__()

@@ -117,7 +117,9 @@ def describe(kernel, capability):
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as source:
         source.write(kernel.asm["ptx"])
         source.flush()
-        said = run(get_ptxas(capability), "-v", f"--gpu-name=sm_{capability}a", source.name, "-o", "/dev/null").stderr
+        said = run(
+            get_ptxas(capability), "-v", f"--gpu-name=sm_{capability}a", source.name, "-o", "/dev/null"
+        ).stderr
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(kernel.asm["cubin"])
         binary.flush()

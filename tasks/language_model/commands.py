@@ -20,7 +20,7 @@ from tasks.language_model.task import perplexity, word_losses
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
-from tasks.runs.files import check_different_files, check_writable_file, write_or_print
+from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
 
@@ -67,7 +67,6 @@ class GenerateConfig(ThreadsConfig):
         check_at_least(0, self, "seed")
         check_positive(self, "temperature")
         check_text(self.start, "--start")
-        check_different_files(self)
         check_writable_file("--output", self.output)
 
 

@@ -37,7 +37,6 @@ from tasks.reporting.traces import FilesConfig
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
 from tasks.runs.files import (
-    check_different_files,
     check_writable_file,
     write_atomically,
     write_or_print,
@@ -125,7 +124,6 @@ class TreesConfig(ModelConfig, ThreadsConfig):
 
     def check(self) -> None:
         super().check()
-        check_different_files(self)
         check_writable_file("--output", self.output)
 
 

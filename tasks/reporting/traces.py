@@ -9,7 +9,7 @@ from pathlib import Path
 from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trace import Answer, Trace, to_json
 from ordered_memory.viewer import viewer_page
-from tasks.runs.files import check_different_files, check_writable_file, write_atomically
+from tasks.runs.files import check_writable_file, write_atomically
 
 STANDARD_OUTPUT = Path("-")
 ATTENTION = (
@@ -33,8 +33,7 @@ class FilesConfig:
     """Write an HTML page to this file that shows the trace step by step."""
 
     def check_files(self) -> None:
-        """Raise a UserError if a file cannot be written, or both are the same."""
-        check_different_files(self)
+        """Raise a UserError if a file cannot be written."""
         if self.json != STANDARD_OUTPUT:
             check_writable_file("--json", self.json)
         check_writable_file("--html", self.html)

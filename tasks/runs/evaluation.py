@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.runs.files import atomic_path, check_different_files, check_writable_file, write_json
+from tasks.runs.files import atomic_path, check_writable_file, write_json
 from tasks.runs.threads import use_threads
 
 
@@ -39,10 +39,8 @@ class ResultsConfig(ThreadsConfig):
         """Set the number of threads and check that the output file can be written.
 
         Raises:
-            UserError: there are fewer cores than threads, the file cannot be written, or two options name the
-                same file.
+            UserError: there are fewer cores than threads, or the file cannot be written.
         """
-        check_different_files(self)
         super().set_up()
         check_writable_file("--json", self.json)
 

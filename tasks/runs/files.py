@@ -26,7 +26,7 @@ ZIP_ERRORS = (
     *(NotImplementedError, RuntimeError, MemoryError),
 )
 """What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
-OUTPUTS = frozenset(["json", "predictions", "html", "output", "plot"])
+OUTPUTS = frozenset(["json", "predictions", "html", "output", "plot", "heat_map"])
 """Names of options that name a file to write."""
 _OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
 """Paths that refer to open files. These are written in place: other processes may be writing to them, too."""
@@ -176,14 +176,18 @@ def check_writable_file(option: str, path: Path | None) -> None:
 def check_different_files(options: Any) -> None:
     """Check that an output file is not also named by another option, of an output or an input.
 
+    `tasks.runs.command_line.run` checks the options of every command.
+
     Args:
-        options: a dataclass; its fields with a path are compared.
+        options: a dataclass; its fields with paths are compared.
     Raises:
         UserError: two options name the same file.
     """
     option_by_path: dict[str, str] = {}
-    for name, path in vars(options).items():
-        if isinstance(path, Path) and not _written_in_place(path):
+    for name, value in vars(options).items():
+        for path in value if isinstance(value, tuple | list) else [value]:
+            if not isinstance(path, Path) or _written_in_place(path):
+                continue
             other_name = option_by_path.setdefault(os.path.realpath(path), name)
             if other_name != name and not OUTPUTS.isdisjoint((other_name, name)):
                 raise UserError(

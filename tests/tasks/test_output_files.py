@@ -1,0 +1,32 @@
+"""No command replaces a file that it reads."""
+
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+COMMANDS = [
+    ("listops", 'parse "[MAX 1 2 ]" --checkpoint {0} --heat-map {0}', "listops"),
+    ("listops", 'trace "[MAX 1 2 ]" --checkpoint {0} --html {0}', "listops"),
+    ("listops", "evaluate --checkpoint {0} --json {0}", "listops"),
+    ("logic", 'predict "a" "( not a )" --checkpoint {0} --heat-map {0}', "logic"),
+    ("sst", 'predict "a film" --checkpoint {0} --heat-map {0}', "sst"),
+    ("parsing", 'parse "the dog" --checkpoint {0} --plot {0}', "language_model"),
+    ("parsing", "evaluate --checkpoint {0} --output {0}", "language_model"),
+    ("parsing", "trees {0} --output {0}", "language_model"),
+    ("syntax_eval", "evaluate --count 2 --checkpoint {0} --json {0}", "language_model"),
+    ("syntax_eval", "evaluate --count 2 --checkpoint other {0} --predictions {0}", "language_model"),
+    ("language_model", "generate --checkpoint {0} --output {0}", "language_model"),
+    ("language_model", "evaluate --text {0} --json {0}", "language_model"),
+]
+
+
+@pytest.mark.parametrize(("task", "command", "run"), COMMANDS, ids=[" ".join(row[:2]) for row in COMMANDS])
+def test_an_output_is_no_input(task, command, run, small_runs, tmp_path, capsys):
+    path = tmp_path / "file"
+    content = Path(small_runs[run]).read_bytes()
+    path.write_bytes(content)
+    assert import_module(f"tasks.{task}.__main__").main(shlex.split(command.format(path))) == 2
+    assert f"must be different files, got {path} for both" in capsys.readouterr().err
+    assert path.read_bytes() == content
