@@ -181,15 +181,17 @@ class DistanceModel(Model):
         self.trained = load_with_distances(checkpoint)
 
     def check(self, texts: Texts) -> None:
-        split_sentence(texts[0], self.language.longest)
+        self._split(texts)
 
     def unknown_words(self, texts: Texts) -> set[str]:
         vocabulary = self.trained.vocabulary
-        return {word for word in spell(texts[0].split(), vocabulary) if word not in vocabulary}
+        return {word for word in spell(self._split(texts), vocabulary) if word not in vocabulary}
 
     def read(self, texts: Texts, num_slots: int | None) -> Reading:
-        words = split_sentence(texts[0], self.language.longest)
-        return Reading([trace_sentence(self.trained, words, layers_of(self.trained))])
+        return Reading([trace_sentence(self.trained, self._split(texts), layers_of(self.trained))])
+
+    def _split(self, texts: Texts) -> list[str]:
+        return split_sentence(texts[0], self.trained.vocabulary, self.language.longest)
 
 
 def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:

@@ -148,7 +148,7 @@ LANGUAGES = {
     ),
     "language_model": Language(
         boxes=("Sentence",),
-        hint="Words separated by spaces, without punctuation",
+        hint="A sentence",
         start=("the cat that the dogs follow sleeps",),
         longest=LONGEST_TRACED,
         draw=_draw_sentence,

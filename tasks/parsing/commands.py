@@ -27,6 +27,7 @@ from tasks.language_model.reading import (
     split_sentence,
     trace_sentence,
 )
+from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.options import TagsConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
@@ -95,7 +96,10 @@ class SentenceConfig(ModelConfig):
     """Input."""
 
     sentence: Annotated[str, tyro.conf.Positional]
-    """Words separated by spaces, without punctuation, such as "the cat does n't sleep"."""
+    """A sentence, such as "the cat doesn't sleep"."""
+    tokenization: Tokenization = "auto"
+    """How the sentence is split into words, as in tasks.syntax_eval; `auto`: as the text that the model was
+    trained on. `spaces`: at spaces."""
 
 
 @dataclass(kw_only=True)
@@ -113,7 +117,10 @@ class TreesConfig(ModelConfig, ThreadsConfig):
     """Parse a text: print the tree of each sentence in brackets, one per line."""
 
     text: Annotated[Path, tyro.conf.Positional]
-    """A file with one sentence per line, words separated by spaces, without punctuation."""
+    """A file with one sentence per line, words separated by spaces, without punctuation; or natural text,
+    with --tokenization auto."""
+    tokenization: Tokenization = "spaces"
+    """How lines are split into the words of the trees, as for parse."""
     layer: int | None = None
     """The layer whose distances are decoded, counted from 1; by default the middle one (2 of 3), as in the
     paper."""
@@ -289,7 +296,8 @@ def run_trees(config: TreesConfig) -> None:
     trained = load_with_distances(config.checkpoint)
     layers = layers_of(trained)
     (layer,) = _layers(layers[len(layers) // 2] if config.layer is None else config.layer, trained)
-    sentences = read_sentences(config.text)
+    tokenizer = Tokenizer(trained.vocabulary, config.tokenization, final_period=False)
+    sentences = [tokenizer(" ".join(words)) for words in read_sentences(config.text)]
     indices = [i for i, words in enumerate(sentences) if words]  # an empty line has no tree
     texts = [sentences[i] for i in indices]
     locations = [f"{config.text}, line {i + 1}" for i in indices]
@@ -320,8 +328,8 @@ def run_trace(config: TraceConfig) -> None:
 def _prepare(config: SentenceConfig, max_words: int) -> tuple[list[str], Trained, list[int]]:
     """Check the sentence, and load the model; return words, model and layers."""
     config.check()
-    words = split_sentence(config.sentence, max_words)
     trained = load_with_distances(config.checkpoint)
+    words = split_sentence(config.sentence, trained.vocabulary, max_words, config.tokenization)
     return words, trained, _layers(config.layer, trained)
 
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
+from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
@@ -32,14 +33,13 @@ from tasks.syntax_eval.report import (
     write_page,
 )
 from tasks.syntax_eval.scoring import word_log_probabilities
-from tasks.syntax_eval.tokenization import Tokenization, Tokenizer
 
 
 @dataclass(kw_only=True)
 class ReadingConfig:
     """How sentences are read."""
 
-    tokenization: Tokenization | Literal["auto"] = "auto"
+    tokenization: Tokenization = "auto"
     """How sentences are split into words. `mikolov`: as in Mikolov's Penn Treebank text, in lower case,
     without punctuation, N for numbers. `treebank`: by the conventions of the Penn Treebank, with capital
     letters and punctuation as in the vocabulary. `spaces`: at spaces. `auto`: for each model the one that
@@ -56,8 +56,7 @@ class ReadingConfig:
         Args:
             trained: the model.
         """
-        tokenization = None if self.tokenization == "auto" else self.tokenization
-        return Tokenizer(trained.vocabulary, tokenization, self.final_period)
+        return Tokenizer(trained.vocabulary, self.tokenization, self.final_period)
 
 
 @dataclass(kw_only=True)

@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tasks.language_model.model import Trained
+from tasks.language_model.tokenization import Tokenizer
 from tasks.runs.errors import UserError
 from tasks.syntax_eval.pairs import MinimalPair
 from tasks.syntax_eval.paper_table import KINDS
 from tasks.syntax_eval.scoring import log_probabilities
-from tasks.syntax_eval.tokenization import Tokenizer
 
 Unknown = Literal["skip", "score"]
 

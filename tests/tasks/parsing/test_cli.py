@@ -269,6 +269,23 @@ def test_the_trees_of_prpn_have_its_only_layer(directory, tmp_path, capsys):
     assert capsys.readouterr().out == "( the cat )\n"
 
 
+def test_natural_text_is_split_as_the_text_of_the_model(directory, tmp_path, capsys):
+    options = ["--checkpoint", str(directory / "prpn.safetensors")]
+    assert main(["parse", "The cat, he said, isn't 3 years old!", *options]) == 0
+    output = capsys.readouterr().out
+    assert "read as: the cat <unk> <unk> <unk> <unk> N <unk> <unk>" in output
+    assert main(["parse", "The cat, he", "--tokenization", "spaces", *options]) == 0
+    assert "read as: the <unk> <unk>\n" in capsys.readouterr().out
+    text = tmp_path / "text.txt"
+    text.write_text("The dog.\n\n!\nCats aren't dogs.\n")
+    assert main(["trees", str(text), *options]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "( The dog. )"
+    assert main(["trees", str(text), "--tokenization", "auto", *options]) == 0
+    first, *empty, last = capsys.readouterr().out.splitlines()
+    assert (first, empty) == ("( the dog )", ["", ""])
+    assert from_brackets(last)[1] == ["cats", "are", "n't", "dogs"]
+
+
 def test_trees_of_a_file_have_the_scores_of_the_model_that_wrote_them(directory, tmp_path, capsys):
     treebank, predicted = str(directory / "trees.mrg"), tmp_path / "trees.txt"
     results, rows = tmp_path / "results.json", tmp_path / "rows.jsonl"

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tasks.language_model.normalize import normalize
 from tasks.runs.errors import UserError
-from tasks.syntax_eval.normalize import normalize
 from tasks.syntax_eval.pairs import MinimalPair, read_pairs, spread
 from tests.tasks.syntax_eval.tiny import pair, write_lines
 

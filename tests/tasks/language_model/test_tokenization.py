@@ -2,8 +2,8 @@
 
 import pytest
 
+from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.syntax_eval.tokenization import Tokenizer
 
 CASED = ["The", "the", "author", "does", "n't", "laugh", "laughs", "Mr.", "N", ",", ".", "''", "``"]
 
@@ -33,7 +33,7 @@ def test_a_vocabulary_with_punctuation_is_split_as_the_treebank(text, expected):
 
 def test_what_a_vocabulary_lacks():
     assert split('The "author" laughs', ["the", ",", '"']) == 'the " author " laughs'
-    assert split("The author laughs", [*CASED], None, False) == "The author laughs"
+    assert split("The author laughs", CASED, "auto", False) == "The author laughs"
 
 
 @pytest.mark.parametrize(

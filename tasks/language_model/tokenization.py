@@ -1,8 +1,8 @@
 """Split sentences into the words of a model's vocabulary.
 
-The sentences of minimal pairs are natural text, such as "The author doesn't laugh.". Language models are
-trained on text whose words are separated already, in one of several ways. Each model reads a sentence in its
-own way.
+The sentences of minimal pairs, and those that users type, are natural text, such as "The author doesn't
+laugh.". Language models are trained on text whose words are separated already, in one of several ways. Each
+model reads a sentence in its own way.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Literal
 
 from nltk.tokenize import TreebankWordTokenizer
 
+from tasks.language_model.normalize import is_normalized, normalize
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.syntax_eval.normalize import is_normalized, normalize
 
-Tokenization = Literal["mikolov", "treebank", "spaces"]
+Tokenization = Literal["auto", "mikolov", "treebank", "spaces"]
 
-DESCRIPTIONS: dict[Tokenization, str] = {
+DESCRIPTIONS = {
     "mikolov": "normalized as in Mikolov's Penn Treebank text: lower case, no punctuation, N for numbers",
     "treebank": "split into words and punctuation as in the Penn Treebank",
     "spaces": "split at spaces",
@@ -39,11 +39,11 @@ class Tokenizer:
 
     Args:
         vocabulary: vocabulary of the model.
-        tokenization: how to split; by default the one for the vocabulary.
+        tokenization: how to split; "auto" is the one for the vocabulary.
         final_period: with "treebank", add a period to a sentence that has no final punctuation, if the
             vocabulary has it.
     Attributes:
-        tokenization: how sentences are split.
+        tokenization: how sentences are split, never "auto".
     Example:
         >>> vocabulary = Vocabulary(["<eos>", "<unk>", "the", "The", "author", "does", "n't", "laugh", "."])
         >>> Tokenizer(vocabulary)("The author doesn't laugh")
@@ -53,10 +53,10 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, tokenization: Tokenization | None = None, final_period: bool = True
+        self, vocabulary: Vocabulary, tokenization: Tokenization = "auto", final_period: bool = True
     ) -> None:
         self.vocabulary = vocabulary
-        self.tokenization: Tokenization = tokenization or _tokenization_of(vocabulary)
+        self.tokenization = _tokenization_of(vocabulary) if tokenization == "auto" else tokenization
         self.adds_period = final_period and self.tokenization == "treebank" and "." in vocabulary
 
     @property
