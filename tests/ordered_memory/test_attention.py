@@ -52,6 +52,11 @@ def test_the_threshold_decides_what_counts_as_empty():
     assert masked_attention(torch.zeros(3), occupancy, threshold=0.005)[0] > 0
 
 
+def test_an_occupancy_at_the_threshold_counts():
+    p = masked_attention(torch.zeros(2), torch.tensor([0.0, 0.25, 0.5]), threshold=0.25)
+    assert torch.equal(p, torch.tensor([1 / 3, 2 / 3]))
+
+
 def test_gradient_reaches_scores_and_occupancy():
     scores = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     occupancy = torch.rand(4, 4, dtype=torch.float64).clamp(min=0.1).requires_grad_()

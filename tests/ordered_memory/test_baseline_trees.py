@@ -27,6 +27,11 @@ def test_bad_arguments_are_named(call, message):
         call()
 
 
+def test_the_length_of_a_random_tree_is_an_integer():
+    with pytest.raises(TypeError, match="float"):
+        baseline_trees.random_trees([3, 2.5], seed=0)
+
+
 def test_depth_is_no_limit():
     assert trees.depth(baseline_trees.balanced(DEEP)) == 12
     assert len(trees.leaves(baseline_trees.random_trees([DEEP], seed=0)[0])) == DEEP

@@ -151,6 +151,12 @@ def test_infinite_distances_are_for_greedy_parsing_alone():
     assert recovery.from_distances(d[:, 1:], [2], decoding="cky", batch_first=True) == [(0, 1)]
 
 
+def test_the_warning_of_equal_distances_points_to_the_caller():
+    with pytest.warns(UserWarning, match="equal after rounding") as caught:
+        recovery.from_distances(torch.ones(3, 1, dtype=torch.bfloat16), decoding="prpn")
+    assert caught[0].filename == __file__
+
+
 # ---- Lengths
 
 

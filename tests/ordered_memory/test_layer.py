@@ -278,7 +278,9 @@ def test_the_layer_itself_breaks_no_graph(lengths):
         ({"num_slots": 0}, "num_slots must be an integer of at least 1, got 0"),
         ({"slot_size": -1}, "slot_size must be an integer of at least 1, got -1"),
         ({"input_size": 0}, "input_size must be"),
+        ({"num_slots": True}, "num_slots must be an integer of at least 1, got True"),
         ({"cell_dropout": 1.5}, "cell_dropout must lie in [0, 1], got 1.5"),
+        ({"cell_dropout": True}, "cell_dropout must lie in [0, 1], got True"),
         ({"attention_dropout": -0.1}, "attention_dropout must lie in [0, 1]"),
         ({"score": "dot"}, "score must be one of additive, normalized, got 'dot'"),
         ({"cell": "lstm"}, "cell must be one of gated, tree-rnn, got 'lstm'"),
@@ -288,6 +290,10 @@ def test_the_layer_itself_breaks_no_graph(lengths):
 def test_bad_constructor_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         OrderedMemory(**{"input_size": 4, "slot_size": 6, "num_slots": 5, **arguments})
+
+
+def test_a_fraction_may_be_any_real_number():
+    assert OrderedMemory(4, 6, 5, cell_dropout=np.float32(0.5)).cell_dropout == 0.5
 
 
 X = torch.zeros(2, 5, 4, dtype=F64)

@@ -8,7 +8,7 @@ from torch import nn
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
-from ordered_memory.backends import BACKENDS, explain, native
+from ordered_memory.backends import BACKENDS, explain, native, registry
 from ordered_memory.backends.runtime import build
 
 BOTH = pytest.mark.parametrize("make", [OrderedMemory, ONLSTM])
@@ -82,6 +82,11 @@ def test_asking_changes_nothing(make):
     explain(asked, torch.zeros(5, 2, 3))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(parameter.grad is None for parameter in asked.parameters())
+
+
+def test_after_an_explanation_none_is_collected():
+    explain(layer(OrderedMemory), torch.zeros(5, 2, 3))
+    assert registry._explanations.get() is None
 
 
 @BOTH

@@ -4,7 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
-from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, baselines, compare, format_report, span_f1
+from ordered_memory.span_f1 import (
+    CORPUS_LEVEL,
+    SENTENCE_LEVEL,
+    baselines,
+    compare,
+    format_report,
+    fraction_text,
+    span_f1,
+)
 from ordered_memory.trees import to_chart
 
 CONVENTIONS = [(level, whole) for level in ("corpus", "sentence") for whole in (True, False)]
@@ -161,6 +169,16 @@ def test_baselines_of_an_iterator_are_those_of_a_list():
     assert baselines(iter([5, 3])) == baselines([5, 3])
 
 
+def test_the_seed_draws_the_random_trees_and_no_others():
+    lengths = [9, 8, 7]
+    first, second = baselines(lengths, seed=1), baselines(lengths, seed=2)
+    assert first["random"] == random_trees(lengths, seed=1) != second["random"]
+    gold = random_trees(lengths, seed=3)
+    scores = [compare(gold, gold, conventions=[CORPUS_LEVEL], seed=seed)[CORPUS_LEVEL] for seed in range(5)]
+    assert len({by_name["random"] for by_name in scores}) > 1
+    assert len({by_name["balanced"] for by_name in scores}) == 1
+
+
 def test_report_states_its_conventions():
     text = format_report(compare([(0, 1)] * 3, [(0, 1)] * 3), punctuation="dropped")
     for fact in (
@@ -168,3 +186,7 @@ def test_report_states_its_conventions():
         *("never count", "punctuation: dropped"),
     ):
         assert fact in text
+
+
+def test_nearly_the_whole_is_not_the_whole():
+    assert fraction_text(1 - 1e-8) == "0.99999999"

@@ -135,6 +135,14 @@ def test_masks_and_occupancy_are_those_of_the_equations() -> None:
     ]
 
 
+def test_what_is_read_backward_stands_beside_its_tokens() -> None:
+    attention = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.25, 0.75]])
+    forward = read_attention(attention, list("abc"))["memory"]
+    backward = read_attention(attention.flip(0), list("cba"), direction="backward")["memory"]
+    for name in ("attention", "forward_mask", "backward_mask", "occupancy"):
+        assert backward[name] == forward[name][::-1]
+
+
 def test_padding_and_batch_mates_change_nothing() -> None:
     torch.manual_seed(1)
     layer = OrderedMemory(4, 8, num_slots=5, batch_first=True).double()
@@ -171,6 +179,11 @@ def test_the_distances_of_a_direction_are_read_as_that(batch_first: bool) -> Non
                 assert tree_of(layer["trees"]["prpn"], 5) == tree
 
 
+def test_distances_that_differ_a_little_stay_distinct() -> None:
+    trace = read_distances(torch.tensor([[0.5, 0.50001, 0.50002]]), list("abc"))
+    assert trace["layers"][0]["distances"] == [0.5, 0.50001, 0.50002]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_every_dtype_is_read_with_gradients_or_without(dtype: torch.dtype) -> None:
     attention = hard((0, 2, 1, 2), 3)
@@ -198,6 +211,19 @@ def test_constituents_are_marked_by_the_words_in_them() -> None:
     assert [(node["first"], node["last"]) for node in trace["true_nodes"]] == [(1, 2), (1, 4)]
     add_values(trace["true_nodes"], {(0, 1): 0.5, (0, 2): -1.0}, trace["words"])
     assert [node["value"] for node in trace["true_nodes"]] == [0.5, -1.0]
+
+
+def test_a_constituent_of_one_word_is_neither_in_the_true_tree_nor_not() -> None:
+    trace = read_tree(((0, 1), 2), ["(", "a", "b"])
+    add_true_tree(trace, (0, 1), words=[1, 2])
+    assert [node["in_true_tree"] for node in trace["nodes"]] == [None, True]
+
+
+def test_the_trees_of_distances_are_marked_against_the_true_one() -> None:
+    trace = read_distances(torch.tensor([[0.0, 1.0, 2.0]]), list("abc"))
+    add_true_tree(trace, ((0, 1), 2))
+    nodes = trace["layers"][0]["trees"]["unbiased"]
+    assert [node["in_true_tree"] for node in nodes] == [True, True]
 
 
 def test_a_deep_tree_and_a_single_token() -> None:

@@ -123,6 +123,15 @@ def test_a_tree_lstm_node_is_that_of_the_equations():
     assert torch.allclose(model.compose(left, right)[0], torch.cat([h, c]))
 
 
+@pytest.mark.parametrize("name", TREE_MODELS)
+def test_dropout_acts_on_children_in_training_alone(name):
+    model = TREE_MODELS[name](4, 6, 0.5)
+    left, right = model.leaf(torch.randn(2, 8, 4))
+    assert not torch.equal(model.compose(left, right), model.compose(left, right))
+    model.eval()
+    assert torch.equal(model.compose(left, right), model.compose(left, right))
+
+
 def test_a_subtree_is_cut_out_of_its_tree(trees):
     for tree, count in zip(trees, COUNTS, strict=True):
         nodes = tree_nodes(tree, range(count))

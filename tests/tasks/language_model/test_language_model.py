@@ -353,6 +353,17 @@ def test_before_it_has_begun_an_average_does_not_start_afresh(monkeypatch):
     assert ours.model_to_evaluate(model) is model
 
 
+def test_a_resumed_run_compares_with_the_losses_before():
+    model = build(ON_LSTM)
+    ours, resumed = (AveragedSGD(model, options(patience=2)) for _ in range(2))
+    for loss in (1.0, 2.0, 2.0):
+        ours.end_epoch(loss, -loss)
+    resumed.load_state_dict(ours.state_dict())
+    assert resumed.average.averaged is None
+    resumed.end_epoch(3.0, -3.0)
+    assert resumed.average.averaged is not None
+
+
 def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_asgd():
     torch.manual_seed(0)
     model, other = build(ON_LSTM).double(), build(ON_LSTM).double()

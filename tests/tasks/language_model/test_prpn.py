@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.model import Trained, build_model
+from tasks.language_model.optimization import build_optimization
 from tasks.language_model.prpn import PRPN, ReadingLayer, memory_gates, structured_attention
 from tasks.language_model.reading import batched_distances, distances_of_sentences
 from tasks.language_model.task import LanguageModeling
@@ -264,6 +265,22 @@ def test_batch_mates_and_padding_have_no_influence_on_distances():
         (alone,) = batched_distances(model, [sentence], end=0)
         assert found.shape == (1, len(sentence))
         torch.testing.assert_close(found, alone)
+
+
+def test_distances_are_in_full_precision_under_autocast():
+    model = PRPN(11, 6, 8, 2).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        distances = model.syntactic_distances(torch.randint(11, (5, 2)))
+    assert distances.dtype == torch.float32
+    assert not torch.equal(distances, distances.bfloat16().float())
+
+
+def test_adam_has_the_options_of_the_run():
+    config = LanguageModelConfig(model="prpn", learning_rate=0.5, weight_decay=0.25, patience=7)
+    optimization = build_optimization(nn.Linear(2, 1), config)
+    (group,) = optimization.optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
+    assert optimization.state_dict()["scheduler"]["patience"] == 7
 
 
 def test_the_papers_sizes():

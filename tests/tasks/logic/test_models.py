@@ -103,3 +103,10 @@ def test_pairs_beyond_the_official_files_are_told_apart(pairs):
     assert LOGIC.accuracy_groups(SMALL, Dataset([*pairs, *deep]))["operations"]["12"].sum() >= 4
     left_out = LOGIC.accuracy_groups(replace(SMALL, split="A"), Dataset(deep))[LEFT_OUT.format("A")]
     assert left_out.keys() == {"13–14"}
+
+
+def test_only_what_a_split_leaves_out_is_counted_as_left_out():
+    groups = LOGIC.accuracy_groups(replace(SMALL, split="A"), Dataset(longer(7, 20, seed=1)))
+    left_out = groups[LEFT_OUT.format("A")]
+    assert left_out["7–12"].tolist() == left_out["0–12"].tolist()
+    assert not left_out["7–12"].all()

@@ -261,6 +261,13 @@ def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
     assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
 
 
+def test_an_unknown_word_of_a_text_is_named_with_its_line(directory, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("the cat\n\nthe zebra\n")
+    error = fails(capsys, "trees", text, "--checkpoint", directory / "no_unknown.safetensors")
+    assert "text.txt, line 3: 'zebra' is not in the vocabulary" in error
+
+
 def test_the_trees_of_prpn_have_its_only_layer(directory, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("the cat\n")
     assert (

@@ -6,6 +6,7 @@ import torch
 
 from onlstm.language_model import LanguageModel
 from ordered_memory.baseline_trees import right_branching
+from ordered_memory.trace import nodes_of
 from ordered_memory.tree_recovery import DECODINGS, greedy
 from ordered_memory.trees import leaves
 from tasks.language_model.config import LanguageModelConfig
@@ -14,7 +15,8 @@ from tasks.language_model.model import Trained
 from tasks.language_model.reading import batched_distances, distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.commands import EvaluateConfig, gold_sentences
-from tasks.parsing.evaluation import LABELS, decode, evaluate, label_recall, score
+from tasks.parsing.evaluation import LABELS, Source, decode, evaluate, label_recall, score
+from tasks.parsing.report import _traces
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
 
@@ -100,6 +102,30 @@ def test_sentences_of_all_lengths_are_decoded_in_their_order():
         assert found == [decode([d], decoding)[0] for d in sentences]
         if decoding != "cky":
             assert found == [greedy(d, decoding) for d in sentences]
+
+
+CKY = Source("layer 1, cky", 1, "cky")
+
+
+def test_the_temperature_reaches_cky():
+    distances = [torch.randn(1, 12) for _ in range(5)]
+    hot, cold = (decode([d[0] for d in distances], "cky", temperature) for temperature in (10.0, 0.01))
+    assert hot != cold
+    for temperature, expected in ((10.0, hot), (0.01, cold)):
+        evaluation = evaluate([gold(right_branching(12))] * 5, distances, [1], temperature)
+        assert evaluation.trees[CKY] == expected
+
+
+@pytest.mark.parametrize("temperature", [10.0, 0.01])
+def test_the_trees_that_a_page_shows_are_those_that_are_scored(temperature):
+    distances = [torch.randn(1, 12) for _ in range(5)]
+    evaluation = evaluate([gold(right_branching(12))] * 5, distances, [1], temperature)
+    shown = [trace["layers"][0]["trees"]["cky"] for trace in _traces(evaluation, temperature)]
+    assert shown
+    for nodes in shown:
+        for node in nodes:
+            del node["in_true_tree"]
+        assert nodes in [nodes_of(tree) for tree in evaluation.trees[CKY]]
 
 
 # ---- scores

@@ -45,3 +45,8 @@ def test_all_of_them_where_there_are_few_and_none_where_there_are_none():
     assert choose_examples([], []) == []
     assert sorted(choose_examples([1, 2, 3], [0, 0, 0])) == [2]  # nothing is longer
     assert choose_examples([500], [3]) == []
+
+
+def test_the_shortest_and_the_longest_that_may_be_shown_are():
+    shortest, longest = LENGTHS
+    assert sorted(choose_examples([shortest - 1, shortest, longest, longest + 1], [1] * 4)) == [1, 2]

@@ -10,9 +10,10 @@ import torch
 
 from ordered_memory.baseline_trees import left_branching
 from ordered_memory.trace import add_true_tree, read_attention
-from tasks.reporting.curves import Curve, curve_svg
+from tasks.reporting.curves import LONGEST_NAME, MAX_MARKS, Curve, curve_svg
 from tasks.reporting.drawing import save_attention
 from tasks.reporting.examples import LENGTHS
+from tasks.reporting.rendering import cell
 from tasks.reporting.report import Report, Table, best_cells, learning_curves, render, write_report
 from tests.tasks.reporting.pages import Page, embedded
 
@@ -171,6 +172,32 @@ def test_points_are_where_their_values_belong():
     heights = [float(y) for y in a]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
     assert heights[0] > heights[1]
+
+
+@pytest.mark.parametrize("count", [MAX_MARKS, MAX_MARKS + 1])
+def test_a_line_of_many_points_has_no_markers(count):
+    points = [(epoch, 1 / epoch) for epoch in range(1, count + 1)]
+    svg = ElementTree.fromstring(curve_svg(Curve("loss", "nats", {"train": points})))
+    markers = [path for path in svg.findall(".//{*}path") if path.get("d").count("M") == count]
+    assert len(markers) == (count <= MAX_MARKS)
+
+
+def test_a_long_name_in_the_legend_keeps_its_end():
+    name = "a model with a very long name and a directory, seed 1, seed 2, seed 3, seed 4"
+    svg = ElementTree.fromstring(curve_svg(Curve("loss", "nats", {name: [(1, 0.5)]})))
+    texts = [text.text for text in svg.findall(".//{*}text")]
+    assert f"…{name[1 - LONGEST_NAME :]}" in texts
+    assert name not in texts
+
+
+def test_the_legend_has_as_many_lines_as_it_needs():
+    names = [f"model number {number}" for number in range(6)]
+    svg = ElementTree.fromstring(curve_svg(Curve("loss", "", {name: [(1, 0.5)] for name in names})))
+    assert len({text.get("y") for text in svg.findall(".//{*}text") if text.text in names}) == 3
+
+
+def test_a_small_number_is_not_rounded_to_zero():
+    assert [cell(value) for value in (0.0, 2e-5, -0.25, 1234.5)] == ["0.0000", "2e-05", "-0.2500", "1234.5"]
 
 
 def test_the_best_of_a_column_is_marked_unless_it_takes_no_part():

@@ -1,6 +1,7 @@
 """A tiny table from nothing to its end: interrupted, diverged, failed, asked for again."""
 
 import json
+import math
 import os
 import shutil
 from contextlib import contextmanager
@@ -242,6 +243,46 @@ def test_a_dry_run_whose_data_are_not_here_says_so(tmp_path):
     config = ReproduceConfig(directory=tmp_path, text_data=tmp_path / "nothing")
     run, *_ = runs_of(TABLES["on-table-1"], config)
     assert Estimator(None).seconds_left(run) is None
+
+
+def test_a_time_limit_bounds_an_estimate(tmp_path):
+    run, *_ = runs_of(TABLES["om-table-1"], ReproduceConfig(directory=tmp_path, max_minutes=5))
+    assert Estimator(1).seconds_left(run) == 5 * 60
+
+
+@pytest.mark.parametrize(("max_minutes", "seconds"), [(5, 5 * 60 - 120), (None, 48 * 60)])
+def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max_minutes, seconds):
+    run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2, max_minutes=max_minutes))
+    run.files.results.unlink()
+    values = json.loads(run.files.config.read_text())
+    run.files.config.write_text(json.dumps(values | {"epochs": 50}))
+    run.files.write_metrics([{"seconds": 60.0}, {"seconds": 120.0}])
+    assert Estimator(1).seconds_left(run) == seconds
+
+
+def test_an_estimate_counts_the_steps_of_all_training_examples(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
+    runs = runs_of(TABLES["om-figure-3b"], ReproduceConfig(directory=tmp_path, only=("lstm",)))
+    examples = [1_000, 5_000, 10_000, 20_000, 40_000, 76_000]
+    estimates = [Estimator(1).seconds_left(run) for run in runs]
+    assert estimates == [50 * math.ceil(number / 128) for number in examples]  # 50 epochs of batches of 128
+
+
+def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):
+    deadlines = []
+    monkeypatch.setattr(Workers, "run", lambda self, jobs: deadlines.append(self.deadline) or [])
+    monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
+    asked(tmp_path, budget=2.0)
+    assert deadlines == [1_000 + 2 * 3600]
+
+
+def test_the_time_of_a_job_is_in_hours(tmp_path, commands, monkeypatch):
+    submitted = []
+    monkeypatch.setattr(
+        "tasks.reproduce.commands.submit", lambda jobs, folder, **options: submitted.append(options) or []
+    )
+    asked(tmp_path, executor="slurm", time=1.5, gpus=2)
+    assert submitted == [{"deadline": None, "timeout_min": 90, "gpus_per_node": 2, "cpus_per_task": 1}]
 
 
 def test_a_stopped_table_says_how_to_go_on(tmp_path, commands, monkeypatch):

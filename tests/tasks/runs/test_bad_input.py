@@ -146,10 +146,11 @@ def test_bad_metadata(run, capsys, changes, expected):
     assert expected in message(capsys)
 
 
-def test_weights_that_are_not_finite(run, capsys):
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite(run, capsys, value):
     path = run / "best.safetensors"
     weights, metadata = load_file(path), read_metadata(path)
-    weights["output.bias"][0] = math.nan
+    weights["output.bias"][0] = value
     save_file(weights, path, {"json": json.dumps(metadata)})
     assert listops(["evaluate", "--checkpoint", str(path)]) == 2
     assert "best.safetensors: output.bias has values that are not finite" in message(capsys)

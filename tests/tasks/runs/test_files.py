@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from tasks.runs.errors import UserError
-from tasks.runs.files import atomic_path, check_writable_file, remove_leftovers, write_atomically
+from tasks.runs.evaluation import PredictionsConfig
+from tasks.runs.files import (
+    atomic_path,
+    check_different_files,
+    check_writable_file,
+    remove_leftovers,
+    write_atomically,
+)
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
@@ -28,6 +35,26 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_content_is_on_the_disk_before_it_replaces_what_was_there(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+
+        def recording(*arguments, name=name, original=original):
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(os, name, recording)
+    write_atomically(tmp_path / "file", "content")
+    assert calls == ["fsync", "replace", "fsync"]  # the last one is of the directory
+
+
+def test_a_write_leaves_no_file_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    write_atomically(tmp_path / "file", "content")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path, monkeypatch):
     for path in (None, tmp_path / "new.json", Path("/dev/stdout")):
         check_writable_file("--json", path)
@@ -38,6 +65,10 @@ def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path,
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UserError, match="no permission to write"):
         check_writable_file("--json", Path("new.json"))
+
+
+def test_two_outputs_may_be_the_same_open_file():
+    check_different_files(PredictionsConfig(json=Path("/dev/stdout"), predictions=Path("/dev/stdout")))
 
 
 def leftover(directory, name=".file.0123456789abcdef.part"):
@@ -123,6 +154,12 @@ def test_leftovers_of_the_dead_go_and_files_of_the_living_stay(tmp_path):
         remove_leftovers(tmp_path)
         assert sorted(tmp_path.iterdir()) == sorted([living, foreign])
     assert sorted(tmp_path.iterdir()) == sorted([foreign, tmp_path / "other"])
+
+
+def test_a_file_whose_name_only_begins_like_that_of_a_leftover_stays(tmp_path):
+    other = leftover(tmp_path, ".file.0123456789abcdef.part.txt")
+    remove_leftovers(tmp_path)
+    assert other.exists()
 
 
 def test_a_temporary_file_taken_for_a_leftover_before_it_is_locked(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from tasks.classifiers.classification import Classification
 from tasks.runs.checkpoints import read_metadata, save_tensors
 from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
+from tasks.sst.commands import _signs
 from tasks.sst.model import CLASSES, SentimentModel
 from tests.tasks.reporting.pages import embedded
 from tests.tasks.sst import test_contextual
@@ -260,3 +261,8 @@ def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys, monkeypat
 def test_a_checkpoint_has_its_own_number_of_classes(capsys):
     assert main(["predict", "good", "--classes", "2", "--checkpoint", "best.safetensors"]) == 2
     assert "--checkpoint best.safetensors and --classes 2: give one of them" in capsys.readouterr().err
+
+
+def test_the_sign_of_a_node_is_that_of_the_nearest_sentiment():
+    values = {(0, 0): 0.4, (1, 1): -0.4, (0, 1): -0.9, (2, 2): 0.1, (0, 2): 0.1}
+    assert _signs(values) == {(0, 0): "+", (1, 1): "-", (0, 1): "--", (0, 2): "0"}

@@ -193,6 +193,12 @@ def test_phrases_are_the_nodes_of_the_trees(trees, classes):
     assert sum(phrase.count for phrase in cased) == sum(phrase.count for phrase in merged)
 
 
+def test_phrases_that_differ_in_case_are_merged_unless_case_counts():
+    trees = [LabeledTree((word,), 0, {(0, 0): 3}) for word in ("good", "Good")]
+    assert [phrase.count for phrase in phrases(trees, 5, merge=True)] == [2]
+    assert [phrase.count for phrase in phrases(trees, 5, merge=True, cased=True)] == [1, 1]
+
+
 def test_sentences_are_the_roots(trees):
     assert sentences(trees, 5) == [
         Phrase(number, 0, len(tree.words) - 1, tree.label, 1) for number, tree in enumerate(trees)

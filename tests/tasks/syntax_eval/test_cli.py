@@ -84,6 +84,16 @@ def test_models_of_drawn_sentences_need_no_pairs(tmp_path, capsys):
     assert "Published" not in out
 
 
+def test_the_seed_draws_the_pairs(tmp_path):
+    checkpoint = save(tmp_path / "run", tiny_model(sentences=100))
+    options = ["--checkpoint", checkpoint, "--count", "3", "--unknown", "score"]
+    predictions = [tmp_path / name for name in ("first", "second", "again")]
+    for path, seed in zip(predictions, ("1", "2", "1"), strict=True):
+        assert main([*options, "--seed", seed, "--predictions", str(path)]) == 0
+    first, second, again = (path.read_text() for path in predictions)
+    assert first == again != second
+
+
 def test_nothing_to_score_still_prints_the_table(checkpoints, tmp_path, capsys):
     path = write_lines(tmp_path / "pairs.jsonl", pair("a poet swims", "a poet swim"))
     assert main(["--checkpoint", checkpoints[0], "--pairs", str(path)]) == 2

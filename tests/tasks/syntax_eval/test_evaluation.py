@@ -7,7 +7,14 @@ import torch
 
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.syntax_eval.evaluation import Key, Tally, count_right, score_pairs
+from tasks.syntax_eval.evaluation import (
+    Comparison,
+    Key,
+    ScoredComparison,
+    Tally,
+    count_right,
+    score_pairs,
+)
 from tasks.syntax_eval.pairs import MinimalPair
 from tasks.syntax_eval.paper_table import KINDS, PAPER_ROWS, PUBLISHED_MODELS, rows_for
 from tasks.syntax_eval.report import lines_of, results_text
@@ -98,6 +105,13 @@ def test_a_tie_is_wrong():
     pairs = [MinimalPair("c", "the author", "author the"), MinimalPair("c", "the", "the author")]
     # The same number of words, so the same probability; a shorter sentence is more probable.
     assert compare([trained], pairs)[Key("c", "", "")] == Tally(2, 2, 2, (1,))
+
+
+def test_a_tie_is_wrong_in_the_predictions_too():
+    log_probabilities = ((-1.0, -1.0), (-1.0, -2.0))
+    scored = ScoredComparison(Comparison(Key("c", "", ""), "a", "b"), True, False, log_probabilities)
+    scores = scored.row(["first", "second"])["log_probabilities"]
+    assert [scores[name]["right"] for name in ("first", "second")] == [False, True]
 
 
 def test_a_diverged_model():

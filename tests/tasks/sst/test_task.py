@@ -1,0 +1,57 @@
+"""Sentiment as a task: its splits, first models, learning rates and groups of examples."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tasks.classifiers.evaluation import Evaluation
+from tasks.sst.config import SentimentConfig
+from tasks.sst.dataset import PhraseData
+from tasks.sst.grammar import generate_treebank
+from tasks.sst.task import SST
+from tasks.sst.treebank import LabeledTree, sentences
+
+FIVE = SentimentConfig(classes=5)
+
+
+def data_of(*texts):
+    """Sentences of one or two words, all with the same label."""
+    trees = []
+    for text in texts:
+        words = tuple(text.split())
+        tree = (0, 1) if len(words) > 1 else 0
+        trees.append(LabeledTree(words, tree, {(0, len(words) - 1): 3}))
+    return PhraseData(trees, sentences(trees, 5))
+
+
+def test_the_accuracy_on_nodes_counts_equal_phrases_as_often_as_they_occur():
+    def right_on_good_alone(nodes):
+        predicted = [3 if nodes.words_of(i) == ["good"] else 0 for i in range(len(nodes.labels))]
+        return Evaluation(nodes, np.eye(5)[predicted], None)
+
+    data = data_of("good", "good", "good", "fine")
+    assert SST.extra_accuracies(FIVE, data, right_on_good_alone)["nodes"]["all"] == [0.75, 4]
+
+
+def test_a_word_that_occurs_once_has_the_vector_of_unknown_ones():
+    data = data_of("good film", "Good")
+    config = replace(FIVE, vectors=("none",), embedding_size=4, slot_size=4, num_slots=2)
+    assert SST.build_initial_model(config, (data, data, data)).embedding.vocabulary == ["good"]
+
+
+def test_a_negation_may_have_a_capital_letter():
+    groups = SST.accuracy_groups(FIVE, data_of("Not good", "fine"))
+    assert groups["sentences with"]["a negation"].tolist() == [True, False]
+
+
+def test_only_an_encoder_that_is_trained_has_a_rate_of_its_own():
+    config = SentimentConfig(encoder="bert", fine_tune=True, encoder_learning_rate=1e-5)
+    assert SST.learning_rates(config) == {"embedding": 1e-5}
+    assert SST.learning_rates(replace(config, fine_tune=False)) == {}
+
+
+def test_without_test_data_the_results_are_said_to_be_of_validation(monkeypatch, capsys):
+    treebank = generate_treebank(20, seed=1)._replace(test=None)
+    monkeypatch.setattr("tasks.sst.task.load_treebank", lambda config: treebank)
+    assert SST.load_splits(FIVE).test.split == "validation"
+    assert "the test is on the validation data" in capsys.readouterr().out
