@@ -1,53 +1,13 @@
-"""Reading minimal pairs and normalizing their text."""
+"""Reading minimal pairs."""
 
 import gzip
 import json
 
 import pytest
 
-from tasks.language_model.normalize import normalize
 from tasks.runs.errors import UserError
 from tasks.syntax_eval.pairs import MinimalPair, read_pairs, spread
 from tests.tasks.syntax_eval.tiny import pair, write_lines
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the author next to the security guard laughs",
-        "no authors that the security guards like have ever been popular",
-        "the author knows many different foreign languages and is twenty three years old",
-        "does n't mr. <unk> say john 's $ N is N N of the airlines ' 30-year u.s. debt in the 1980s",
-        "he works for j.p. morgan & co.",
-        "the '80s were n't",
-    ],
-)
-def test_text_in_that_form_stays_as_it_is(text):
-    assert normalize(text) == tuple(text.split())
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Who should Derek hug after shocking Richard?", "who should derek hug after shocking richard"),
-        ("Can't Beth's ex-wives, who've won't, see it!", "ca n't beth 's ex-wives who 've wo n't see it"),
-        (
-            "It\u2019s the girls' 1,000 books; we'd've cannot.",
-            "it 's the girls ' N books we 'd 've can not",
-        ),
-        ("“A $3.5 million (or 12%) share” -- at 10:30 a.m.", "a $ N million or N N share at N a.m."),
-        ("She is taller than I.", "she is taller than i"),
-        ("In 1987-88 it rose 3-4 %.", "in N it rose N N"),
-        ("%" * 5_000, "N " * 5_000),
-        ("$" * 5_000, "$ " * 5_000),
-        ("a" + "'s" * 5_000, "a" + " 's" * 5_000),
-        ("He sold 1/2 of the $300-a-share stock...", "he sold N of the $ 300-a-share stock"),
-        ("?!", ""),
-    ],
-)
-def test_natural_text(text, expected):
-    assert normalize(text) == tuple(expected.split())
-    assert normalize(expected) == tuple(expected.split())
 
 
 def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
