@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
 
@@ -13,7 +12,7 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
-from tasks.language_model.corpus import generate_splits, read_sentences
+from tasks.language_model.corpus import read_sentences
 from tasks.language_model.model import Trained
 from tasks.language_model.ptb_spelling import coverage, spell
 from tasks.language_model.reading import (
@@ -29,9 +28,8 @@ from tasks.language_model.reading import (
 )
 from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.options import TagsConfig
+from tasks.parsing.gold import GoldConfig, generated_gold
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
-from tasks.parsing.treebank import Treebank, TreebankSentence
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
@@ -51,8 +49,6 @@ TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
 same number."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
-
-NO_PUNCTUATION = "The generated sentences have no punctuation"
 
 
 @dataclass
@@ -77,7 +73,7 @@ class ModelConfig:
 
 
 @dataclass(kw_only=True)
-class EvaluateConfig(ModelConfig, TagsConfig, PredictionsConfig):
+class EvaluateConfig(ModelConfig, GoldConfig, PredictionsConfig):
     """Evaluate the trees of all layers of a language model: span F1, recall by label, depth; baselines."""
 
     treebank: Path | None = None
@@ -139,30 +135,6 @@ class TraceConfig(SentenceConfig, FilesConfig):
     """Show what the model does with a sentence: distances in all layers, and all trees decoded from them."""
 
 
-class GoldSentences(NamedTuple):
-    """Sentences with true trees, and their description for the report.
-
-    Args:
-        sentences: the sentences to score.
-        source: where they come from.
-        punctuation: how punctuation was handled.
-        empty: number of trees without words.
-        too_long: number of sentences that were left out because they have too many words.
-        dropped_tags: number of removed words by tag, null elements excluded.
-        unknown_tags: the part of `dropped_tags` whose tags the Penn Treebank does not have.
-        published: whether to show published results for comparison.
-    """
-
-    sentences: list[TreebankSentence]
-    source: str
-    punctuation: str
-    empty: int
-    too_long: int
-    dropped_tags: dict[str, int]
-    unknown_tags: dict[str, int]
-    published: bool
-
-
 def run_evaluate(config: EvaluateConfig) -> None:
     """Evaluate a model on a treebank; print the tables and write the page.
 
@@ -179,7 +151,10 @@ def run_evaluate(config: EvaluateConfig) -> None:
         check_unused(config, EvaluateConfig, dict.fromkeys(options, "without --treebank"))
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
-    gold = gold_sentences(config, trained)
+    if config.treebank is not None:
+        gold = config.read_gold(config.treebank, config.max_words)
+    else:
+        gold = generated_gold(trained.config, config.max_words)
     output = config.output or _default_output(config.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     check_writable_file("--output", output)
@@ -187,13 +162,12 @@ def run_evaluate(config: EvaluateConfig) -> None:
     locations = [sentence.where for sentence in gold.sentences]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = distances_of_sentences(trained, texts, locations, bar.update)
-    labels = config.labels(gold.sentences)
-    evaluation = evaluate(gold.sentences, distances, layers, config.temperature, labels)
+    evaluation = evaluate(gold.sentences, distances, layers, config.temperature, gold.labels)
     spelled = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
         "model": NAMES[trained.config.model],
         "unit": UNITS[trained.config.model],
-        **{name: value for name, value in gold._asdict().items() if name != "sentences"},
+        **gold.facts(),
         "conventions": CONVENTION_NAMES,
         "coverage": coverage(spelled, trained.vocabulary),
         "config": config_to_dict(config),
@@ -204,48 +178,6 @@ def run_evaluate(config: EvaluateConfig) -> None:
     write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
     print(results_text(results))
     print(f"\nreport: {output}")
-
-
-def gold_sentences(config: EvaluateConfig, trained: Trained) -> GoldSentences:
-    """Read the sentences of a treebank, or generate the test sentences of the model's run.
-
-    Args:
-        config: the options.
-        trained: the model and its configuration.
-    Returns:
-        At least one sentence.
-    Raises:
-        UserError: no treebank is given although the model was not trained on generated sentences, or there
-            are no sentences.
-    """
-    if config.treebank is not None:
-        treebank = config.read_treebank(config.treebank)
-        source, punctuation = f"{config.treebank}", config.punctuation
-    elif trained.config.data_dir is None:
-        _, _, test = generate_splits(trained.config)
-        sentences = [
-            TreebankSentence(*generated, f"generated sentence {i}")
-            for i, generated in enumerate(test, start=1)
-        ]
-        treebank = Treebank(sentences, 0, Counter())
-        source, punctuation = "the generated test data of the model's run", NO_PUNCTUATION
-    else:
-        raise UserError("--treebank must name true trees: the model was trained on a text without trees")
-    all_sentences = treebank.sentences
-    longest = config.max_words or max(len(sentence.words) for sentence in all_sentences)
-    short_enough = [sentence for sentence in all_sentences if len(sentence.words) <= longest]
-    if not short_enough:
-        raise UserError(f"--max-words {longest} leaves none of {len(all_sentences):,} sentences")
-    return GoldSentences(
-        short_enough,
-        source,
-        punctuation,
-        empty=treebank.empty,
-        too_long=len(all_sentences) - len(short_enough),
-        dropped_tags=dict(treebank.dropped.most_common()),
-        unknown_tags=treebank.unknown,
-        published=config.treebank is not None and not config.drop_tags,
-    )
 
 
 def _default_output(checkpoint: Path) -> Path:

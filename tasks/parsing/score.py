@@ -14,7 +14,7 @@ import tyro
 from ordered_memory.brackets import from_brackets
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
-from tasks.parsing.options import TagsConfig
+from tasks.parsing.gold import GoldConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
@@ -23,7 +23,7 @@ from tasks.runs.files import read_text
 
 
 @dataclass(kw_only=True)
-class ScoreConfig(TagsConfig, ResultsConfig):
+class ScoreConfig(GoldConfig, ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
@@ -44,19 +44,12 @@ def run_score(config: ScoreConfig) -> None:
         UserError: a file is bad, or the trees are not over the sentences of the treebank.
     """
     config.set_up()
-    treebank = config.read_treebank(config.treebank)
-    sentences = treebank.sentences
+    gold = config.read_gold(config.treebank)
+    sentences = gold.sentences
     trees = {Source(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
-    trees |= baseline_trees(sentences)
-    evaluation = Evaluation(sentences, trees, [], config.labels(sentences))
+    evaluation = Evaluation(sentences, trees | baseline_trees(sentences), [], gold.labels)
     results: dict[str, Any] = {
-        "source": f"{config.treebank}",
-        "punctuation": config.punctuation,
-        "empty": treebank.empty,
-        "too_long": 0,
-        "dropped_tags": dict(treebank.dropped.most_common()),
-        "unknown_tags": treebank.unknown,
-        "published": not config.drop_tags,
+        **gold.facts(),
         "conventions": CONVENTION_NAMES,
         **evaluation.summary(),
     }

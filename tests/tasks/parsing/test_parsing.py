@@ -14,8 +14,8 @@ from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import batched_distances, distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.parsing.commands import EvaluateConfig, gold_sentences
 from tasks.parsing.evaluation import LABELS, Source, decode, evaluate, label_recall, score
+from tasks.parsing.gold import generated_gold
 from tasks.parsing.report import _traces
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
@@ -187,11 +187,11 @@ def test_without_short_sentences_there_is_one_group():
 def test_a_model_of_drawn_sentences_is_tested_on_its_own_test_part():
     config = LanguageModelConfig(sentences=200, seed=3)
     corpus = load_corpus(config)
-    found = gold_sentences(EvaluateConfig(), Trained(small_model(), corpus.vocabulary, config))
-    assert len(found.sentences) == 20
-    assert not found.published
-    text = encode_text([sentence.words for sentence in found.sentences], corpus.vocabulary, "drawn")
+    generated = generated_gold(config)
+    assert len(generated.sentences) == 20
+    assert not generated.published
+    text = encode_text([sentence.words for sentence in generated.sentences], corpus.vocabulary, "drawn")
     assert text.tolist() == corpus.test.tolist()
-    for sentence in found.sentences:
+    for sentence in generated.sentences:
         assert leaves(sentence.tree) == list(range(len(sentence.words)))
         assert ("S", 0, len(sentence.words) - 1) in sentence.labeled_spans
