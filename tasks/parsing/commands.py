@@ -28,7 +28,7 @@ from tasks.language_model.reading import (
 )
 from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.parsing.evaluation import decode, evaluate
-from tasks.parsing.gold import GoldConfig, generated_gold
+from tasks.parsing.gold import TreebankConfig, generated_gold
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
@@ -73,7 +73,7 @@ class ModelConfig:
 
 
 @dataclass(kw_only=True)
-class EvaluateConfig(ModelConfig, GoldConfig, PredictionsConfig):
+class EvaluateConfig(ModelConfig, TreebankConfig, PredictionsConfig):
     """Evaluate the trees of all layers of a language model: span F1, recall by label, depth; baselines."""
 
     treebank: Path | None = None

@@ -48,7 +48,7 @@ class GoldSentences(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class GoldConfig:
+class TreebankConfig:
     """Words that count."""
 
     keep_punctuation: bool = False
@@ -70,7 +70,7 @@ class GoldConfig:
             UserError: both options are given, no sentence is short enough, or see `treebank.read_treebank`.
         """
         if self.keep_punctuation:
-            check_unused(self, GoldConfig, {"drop_tags": "with --keep-punctuation"})
+            check_unused(self, TreebankConfig, {"drop_tags": "with --keep-punctuation"})
         treebank = read_treebank(path, () if self.keep_punctuation else self.drop_tags or None)
         for tag in self.drop_tags:
             if tag not in treebank.dropped:

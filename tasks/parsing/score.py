@@ -14,7 +14,7 @@ import tyro
 from ordered_memory.brackets import from_brackets
 from ordered_memory.trees import Tree, keep_leaves
 from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
-from tasks.parsing.gold import GoldConfig
+from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
@@ -23,7 +23,7 @@ from tasks.runs.files import read_text
 
 
 @dataclass(kw_only=True)
-class ScoreConfig(GoldConfig, ResultsConfig):
+class ScoreConfig(TreebankConfig, ResultsConfig):
     """Score the trees of any parser against a treebank, beside those of the baselines."""
 
     trees: Annotated[Path, tyro.conf.Positional]
