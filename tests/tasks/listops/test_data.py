@@ -182,6 +182,15 @@ def test_seed_determines_everything():
     assert first == generator.generate(500, seed=7)
     assert first != generator.generate(500, seed=8)
     assert generator.hard_test("10-args", 20, seed=7) == generator.hard_test("10-args", 20, seed=7)
+    assert generator.hard_test("10-args", 20, seed=7) != generator.hard_test("10-args", 20, seed=8)
+
+
+def test_hard_tests_of_one_seed_are_independent(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(generator, "generate", lambda count, seed, **limits: seeds.append(seed))
+    for name in generator.HARD_TESTS:
+        generator.hard_test(name, 1, seed=7)
+    assert len(set(seeds)) == len(generator.HARD_TESTS)
 
 
 @pytest.mark.parametrize("name", generator.HARD_TESTS)

@@ -13,6 +13,7 @@ import pytest
 
 from tasks.runs.errors import UserError
 from tasks.sst import vector_files, vectors
+from tasks.sst.embedding import treebank_vectors
 from tasks.sst.vectors import Vectors, coverage_text, load_vectors
 
 ODD = ["a\u00a0b", "\u0085", ". . .", "at name@domain.com", "\u2028", "3", "-0.5", "n't", "naïve", "\x1c"]
@@ -107,6 +108,13 @@ def test_several_files_stand_side_by_side(tmp_path):
     assert found.found.tolist() == [[True, False], [True, True], [False, True], [False, False]]
     assert (found.values[3] != 0).all()
     assert load_vectors([first, second], [], seed=1).values.shape == (0, 5)
+
+
+def test_parentheses_have_their_vectors_in_either_spelling(tmp_path):
+    name = write(tmp_path / "vectors.txt", line("(", 1, 2) + line("-rrb-", 3, 4) + line(")", 5, 6))
+    vectors = treebank_vectors([name], ["-lrb-", "-rrb-", "film"])
+    assert vectors.found.tolist() == [[True], [True], [False]]
+    assert vectors.values[:2].tolist() == [[1, 2], [3, 4]]
 
 
 def test_a_drawn_vector_depends_on_its_word_the_seed_and_the_files_alone(tmp_path):
