@@ -17,6 +17,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.explore.texts import LANGUAGES, Texts
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.reading import layers_of, load_with_distances, split_sentence, trace_sentence
+from tasks.language_model.tokenization import Tokenizer
 from tasks.listops.model import PRETRAINED as LISTOPS_PRETRAINED
 from tasks.listops.task import LISTOPS
 from tasks.logic.model import PRETRAINED as LOGIC_PRETRAINED
@@ -179,6 +180,7 @@ class DistanceModel(Model):
     def __init__(self, name: str, checkpoint: Path) -> None:
         super().__init__(name, "language_model", None)
         self.trained = load_with_distances(checkpoint)
+        self.tokenizer = Tokenizer(self.trained.vocabulary, final_period=False)
 
     def check(self, texts: Texts) -> None:
         self._split(texts)
@@ -191,7 +193,7 @@ class DistanceModel(Model):
         return Reading([trace_sentence(self.trained, self._split(texts), layers_of(self.trained))])
 
     def _split(self, texts: Texts) -> list[str]:
-        return split_sentence(texts[0], self.trained.vocabulary, self.language.longest)
+        return split_sentence(texts[0], self.tokenizer, self.language.longest)
 
 
 def load_models(checkpoints: Iterable[Path]) -> dict[str, Model]:

@@ -17,6 +17,7 @@ from tasks.language_model.ptb_spelling import coverage
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import perplexity, word_losses
+from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
@@ -51,7 +52,7 @@ class GenerateConfig(ThreadsConfig):
     count: int = COUNT
     """Number of sentences."""
     start: str = ""
-    """Words that every sentence begins with, separated by spaces."""
+    """Words that every sentence begins with, such as "the dog doesn't"."""
     temperature: float = 1.0
     """Divide the logits by this. Below 1, probable words become more probable."""
     max_words: int = LONGEST
@@ -123,13 +124,14 @@ def run_generate(config: GenerateConfig) -> None:
     """
     config.check()
     config.set_up()
+    trained = load_model(config.checkpoint)
     sentences = sample_sentences(
-        load_model(config.checkpoint),
+        trained,
         config.seed,
         count=config.count,
         max_words=config.max_words,
         temperature=config.temperature,
-        start=config.start.split(),
+        start=Tokenizer(trained.vocabulary, final_period=False)(config.start),
     )
     content = "".join(" ".join(words) + "\n" for words in sentences)
     write_or_print(config.output, content)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.grammar import GeneratedSentence, generate_sentences
-from tasks.language_model.vocabulary import END, Vocabulary
+from tasks.language_model.vocabulary import END, UNKNOWN, Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_text
 
@@ -79,7 +79,12 @@ def read_corpus(directory: Path, vocabulary: Vocabulary | None = None, min_count
         UserError: see `load_corpus`.
     """
     splits = {f"{directory / name}": read_sentences(directory / name) for name in FILES}
-    return _encode(splits, vocabulary, min_count)
+    try:
+        return _encode(splits, vocabulary, min_count)
+    except UserError as error:
+        if vocabulary is not None:
+            raise
+        raise UserError(f"{error}; --min-count 2 reads rare words of train.txt as {UNKNOWN}") from None
 
 
 def _encode(splits: dict[str, list[list[str]]], vocabulary: Vocabulary | None, min_count: int = 1) -> Corpus:

@@ -8,7 +8,7 @@ another text, with capital letters or punctuation, sentences must not be normali
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 
 from tasks.language_model.ptb_spelling import NUMERAL, is_number
 from tasks.language_model.vocabulary import Vocabulary
@@ -41,18 +41,23 @@ def normalize(text: str) -> tuple[str, ...]:
 
 
 def is_normalized(vocabulary: Vocabulary) -> bool:
-    """Whether a vocabulary has neither punctuation nor capital letters, except `N`: that of normalized text.
+    """Whether normalization changes no word of a vocabulary, so that its text has most likely this form.
 
     Args:
         vocabulary: vocabulary of a model.
     Example:
-        >>> [is_normalized(Vocabulary(["<eos>", word])) for word in ("the", "N", "mr.", "The", ".")]
-        [True, True, True, False, False]
+        >>> words = ("the", "N", "mr.", "The", ".", "don't", "3", "。")
+        >>> [is_normalized(Vocabulary(["<eos>", word])) for word in words]
+        [True, True, True, False, False, False, False, False]
     """
-    return all(word == NUMERAL or (word == word.lower() and normalize(word)) for word in vocabulary.words)
+    # A word follows, since the last one of a sentence loses its period.
+    return all(
+        normalize(f"{word} x") == (word, "x") and (word.isascii() or any(map(str.isalnum, word)))
+        for word in vocabulary.words
+    )
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def _split_word(word: str) -> tuple[str, ...]:
     """Split a word as in the treebank."""
     if word == NUMERAL:

@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from onlstm.language_model import LanguageModelBase
 from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
-from tasks.language_model.ptb_spelling import NUMERAL, spell
-from tasks.language_model.tokenization import Tokenization, Tokenizer
-from tasks.language_model.vocabulary import UNKNOWN, Vocabulary
+from tasks.language_model.ptb_spelling import NUMERAL, is_number, spell
+from tasks.language_model.tokenization import Tokenizer
+from tasks.language_model.vocabulary import UNKNOWN
 from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
@@ -54,28 +54,26 @@ def layers_of(trained: Trained) -> list[int]:
     return list(range(1, count + 1))
 
 
-def split_sentence(
-    text: str, vocabulary: Vocabulary, max_words: int, tokenization: Tokenization = "auto"
-) -> list[str]:
+def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]:
     """Split a sentence that a user typed into words.
 
     Args:
         text: the sentence.
-        vocabulary: vocabulary of the model.
+        tokenizer: how the model reads sentences.
         max_words: maximum number of words.
-        tokenization: see `Tokenizer`; no period is added.
     Returns:
         Its words, as typed where the model reads them only in another spelling: "The 3" for "the N".
     Raises:
         UserError: there are no words or too many, or it is not Unicode text.
     """
     check_text(text, "the sentence")
-    words = list(Tokenizer(vocabulary, tokenization, final_period=False)(text))
+    words = list(tokenizer(text))
     if not 1 <= len(words) <= max_words:
         raise UserError(f"the sentence must have 1 to {max_words:,} words, got {len(words):,}")
     typed = text.split()
     same = len(typed) == len(words) and all(
-        word in (piece, piece.lower(), NUMERAL) for piece, word in zip(typed, words, strict=True)
+        word in (piece, piece.lower()) or (word == NUMERAL and is_number(piece))
+        for piece, word in zip(typed, words, strict=True)
     )
     return typed if same else words
 

@@ -7,6 +7,8 @@ model reads a sentence in its own way.
 
 from __future__ import annotations
 
+import re
+from itertools import cycle
 from typing import Literal
 
 from nltk.tokenize import TreebankWordTokenizer
@@ -23,9 +25,24 @@ DESCRIPTIONS = {
     "spaces": "split at spaces",
 }
 SENTENCE_ENDS = (".", "?", "!", "...")
-CLOSING_QUOTES = ("''", '"', "'", "”", "’")
+CLOSING = ("''", '"', "'", "”", "’", ")", "]", "}", "-RRB-", "-RSB-", "-RCB-")
+"""May follow the end of a sentence."""
+QUOTATION_MARK = re.compile(r"""(["“”]|``|'')""")
+QUOTES = {"“": "``", "”": "''", "``": "``", "''": "''"}
+"""The treebank's quotation marks; straight ones open and close in turn."""
+SPELLINGS = {
+    "``": ('"', "“"),
+    "''": ('"', "”"),
+    "(": ("-LRB-",),
+    ")": ("-RRB-",),
+    "[": ("-LSB-",),
+    "]": ("-RSB-",),
+    "{": ("-LCB-",),
+    "}": ("-RCB-",),
+}
+"""Other spellings of quotation marks and brackets, which are taken if the vocabulary has them only."""
 _TREEBANK = TreebankWordTokenizer()
-_STRAIGHT = str.maketrans("“”‘’", "\"\"''")
+_PLAIN = str.maketrans({"‘": "'", "’": "'", "…": " ... ", "—": " -- ", "–": " -- "})
 
 
 class Tokenizer:
@@ -33,8 +50,8 @@ class Tokenizer:
 
     - "mikolov": `normalize.normalize`, for a vocabulary without capital letters and punctuation.
     - "treebank": by the conventions of the Penn Treebank (NLTK's `TreebankWordTokenizer`), for a vocabulary
-      with punctuation. Words of the vocabulary stay as they are, others are spelled like it: in lower case if
-      it only has that, quotation marks as in the vocabulary.
+      with punctuation. Words of the vocabulary stay as they are. Others are spelled like those of the
+      vocabulary: in lower case if it only has that, quotation marks and brackets as it has them.
     - "spaces": words are separated by spaces, for all other vocabularies.
 
     Args:
@@ -84,31 +101,37 @@ class Tokenizer:
 
     def _split(self, text: str) -> list[str]:
         """Split as the treebank does. Words of the vocabulary, such as <unk>, stay whole."""
-        pieces = text.translate(_STRAIGHT).split()
+        pieces = text.split()
+        straight_quotes = cycle(["``", "''"])
         words: list[str] = []
         for number, piece in enumerate(pieces, start=1):
             if piece in self.vocabulary:
                 words.append(piece)
-            elif number == len(pieces):
-                words += _TREEBANK.tokenize(piece)
-            else:  # a period is only split off at the end of the text
-                words += _TREEBANK.tokenize(f"{piece} x")[:-1]
-        return [self._quotation_mark(word) for word in words]
+                continue
+            # NLTK would take a closing quotation mark that stands alone for an opening one.
+            for segment in filter(None, QUOTATION_MARK.split(piece)):
+                if QUOTATION_MARK.fullmatch(segment):
+                    words.append(QUOTES.get(segment) or next(straight_quotes))
+                elif number == len(pieces):
+                    words += _TREEBANK.tokenize(segment.translate(_PLAIN))
+                else:  # a period is only split off at the end of the text
+                    words += _TREEBANK.tokenize(f"{segment.translate(_PLAIN)} x")[:-1]
+        return [self._respell(word) for word in words]
 
-    def _quotation_mark(self, word: str) -> str:
-        """Replace the treebank's quotation marks if the vocabulary only has straight ones."""
-        straight = word in ("``", "''") and word not in self.vocabulary and '"' in self.vocabulary
-        return '"' if straight else word
+    def _respell(self, word: str) -> str:
+        """Spell a quotation mark or bracket as in the vocabulary."""
+        spellings = (word, *SPELLINGS.get(word, ()))
+        return next((spelling for spelling in spellings if spelling in self.vocabulary), word)
 
 
 def _tokenization_of(vocabulary: Vocabulary) -> Tokenization:
     """The way in which the text of a vocabulary was most likely split."""
     if is_normalized(vocabulary):
         return "mikolov"
-    return "treebank" if "." in vocabulary or "," in vocabulary else "spaces"
+    return "treebank" if any(mark in vocabulary for mark in (".", ",", "?", "!")) else "spaces"
 
 
 def _is_complete(words: list[str]) -> bool:
-    """Whether the last word, closing quotes aside, ends a sentence."""
-    inner = [word for word in words[-2:] if word not in CLOSING_QUOTES]
+    """Whether the last word, closing quotes and brackets aside, ends a sentence."""
+    inner = [word for word in words[-3:] if word not in CLOSING]
     return bool(inner) and inner[-1] in SENTENCE_ENDS

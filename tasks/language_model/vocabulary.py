@@ -69,8 +69,5 @@ class Vocabulary:
         ids = [self._ids.get(word, unknown) for word in sentence]
         for word, i in zip(sentence, ids, strict=True):
             if i is None:
-                raise UserError(
-                    f"{where}: {word!r} is not in the vocabulary, which has no {UNKNOWN}; a model that is "
-                    "trained with --min-count has one"
-                )
+                raise UserError(f"{where}: {word!r} is not in the vocabulary, which has no {UNKNOWN}")
         return ids  # type: ignore[return-value]

@@ -261,7 +261,8 @@ def _prepare(config: SentenceConfig, max_words: int) -> tuple[list[str], Trained
     """Check the sentence, and load the model; return words, model and layers."""
     config.check()
     trained = load_with_distances(config.checkpoint)
-    words = split_sentence(config.sentence, trained.vocabulary, max_words, config.tokenization)
+    tokenizer = Tokenizer(trained.vocabulary, config.tokenization, final_period=False)
+    words = split_sentence(config.sentence, tokenizer, max_words)
     return words, trained, _layers(config.layer, trained)
 
 

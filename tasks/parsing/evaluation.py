@@ -23,7 +23,7 @@ F1_CONVENTIONS = {
     "corpus_inner": Convention("corpus", whole_sentence=False),
     "sentence": SENTENCE_LEVEL,
 }
-"""How F1 is computed: as in the other tasks, in most papers on unsupervised parsing, and in ON-LSTM's."""
+"""How F1 is computed: as in the other tasks, the same without the whole sentence, as in ON-LSTM's paper."""
 MEASURES = ("f1", "precision", "recall")
 SHORT = 10
 """Maximum number of words of a short sentence, as in WSJ10."""
@@ -155,16 +155,18 @@ def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float =
 
 
 def frequent_labels(sentences: Sequence[TreebankSentence]) -> list[str]:
-    """List the most frequent labels of constituents of two or more words, as many as `LABELS`.
+    """List the most frequent labels of constituents below the whole sentence, as many as `LABELS`.
 
     Args:
-        sentences: sentences with labeled spans.
+        sentences: sentences with labeled spans, each of two or more words.
     """
-    return [label for label, _ in _count_labels(sentences).most_common(len(LABELS))]
-
-
-def _count_labels(sentences: Sequence[TreebankSentence]) -> Counter[str]:
-    return Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
+    counts = Counter(
+        label
+        for sentence in sentences
+        for label, first, last in sentence.labeled_spans
+        if last - first + 1 < len(sentence.words)
+    )
+    return [label for label, _ in counts.most_common(len(LABELS))]
 
 
 def describe(sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABELS) -> dict[str, Any]:
@@ -175,7 +177,7 @@ def describe(sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABE
         labels: the labels to count.
     """
     lengths = [len(sentence.words) for sentence in sentences]
-    counts = _count_labels(sentences)
+    counts = Counter(label for sentence in sentences for label, _, _ in sentence.labeled_spans)
     return {
         "sentences": len(sentences),
         "of_one_word": lengths.count(1),

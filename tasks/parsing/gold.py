@@ -12,9 +12,14 @@ from typing import Any, NamedTuple
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import generate_splits
 from tasks.parsing.evaluation import LABELS, frequent_labels
-from tasks.parsing.treebank import Treebank, TreebankSentence, read_treebank
+from tasks.parsing.treebank import (
+    PUNCTUATION_TAGS,
+    Treebank,
+    TreebankSentence,
+    cut_label,
+    read_treebank,
+)
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_unused
 
 
 class GoldSentences(NamedTuple):
@@ -54,9 +59,9 @@ class TreebankConfig:
     keep_punctuation: bool = False
     """Keep the words of all tags, punctuation and currency signs included."""
     drop_tags: tuple[str, ...] = ()
-    """Remove the words of these part-of-speech tags, and keep all others: for treebanks whose tags are not
-    those of the Penn Treebank, such as `--drop-tags PU` for the Chinese Treebank. By default the words of all
-    tags that are not word tags of the Penn Treebank are removed."""
+    """Remove the words of these part-of-speech tags and of the Penn Treebank's tags of punctuation, and keep
+    all others: for treebanks with other tags, such as `--drop-tags PU` for the Chinese Treebank. By default
+    the words of all tags that are not word tags of the Penn Treebank are removed."""
 
     def read_gold(self, path: Path, max_words: int | None = None) -> GoldSentences:
         """Read a treebank; warn of tags in `drop_tags` that it does not have.
@@ -69,22 +74,29 @@ class TreebankConfig:
         Raises:
             UserError: both options are given, no sentence is short enough, or see `treebank.read_treebank`.
         """
+        tags = [cut_label(tag) for tag in self.drop_tags]
+        if self.keep_punctuation and tags:
+            raise UserError(f"--drop-tags {' '.join(self.drop_tags)} has no effect with --keep-punctuation")
         if self.keep_punctuation:
-            check_unused(self, TreebankConfig, {"drop_tags": "with --keep-punctuation"})
-        treebank = read_treebank(path, () if self.keep_punctuation else self.drop_tags or None)
-        for tag in self.drop_tags:
+            treebank = read_treebank(path, drop_tags=())
+        else:
+            treebank = read_treebank(path, drop_tags={*PUNCTUATION_TAGS, *tags} if tags else None)
+        for tag in tags:
             if tag not in treebank.dropped:
                 print(f"warning: --drop-tags {tag}: no word of {path} has this tag", file=sys.stderr)
         gold = _select(treebank, max_words, f"{path}", self._punctuation())
-        if self.drop_tags:
-            return gold._replace(published=False, labels=frequent_labels(gold.sentences))
-        return gold
+        if tags:
+            gold = gold._replace(labels=frequent_labels(gold.sentences))
+        return gold._replace(published=not (self.keep_punctuation or tags))
 
     def _punctuation(self) -> str:
         if self.keep_punctuation:
             return "Punctuation and currency signs are kept, null elements removed"
         if self.drop_tags:
-            return f"Words with the tags {' '.join(self.drop_tags)} and null elements are removed"
+            return (
+                f"Words with the tags {' '.join(self.drop_tags)}, punctuation of the Penn Treebank and null "
+                "elements are removed"
+            )
         return "Punctuation, currency signs and null elements are removed, according to their tags"
 
 

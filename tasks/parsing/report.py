@@ -39,8 +39,8 @@ COLUMNS = {
     "depth_of_words": "depth of words",
 }
 CONVENTIONS = (
-    f"F1 corpus: {CORPUS_LEVEL}. {EVALB_DIFFERENCE} F1 inner: {F1_CONVENTIONS['corpus_inner']}, as in most "
-    f"later papers on unsupervised parsing. F1 sentence: {SENTENCE_LEVEL}, as in the authors' "
+    f"F1 corpus: {CORPUS_LEVEL}. {EVALB_DIFFERENCE} F1 inner: {F1_CONVENTIONS['corpus_inner']}. "
+    f"F1 sentence: {SENTENCE_LEVEL}, as in the authors' "
     "evaluation; a sentence of one or two words scores 1. "
     f"{ONE_TOKEN} Depth: constituents above the deepest word; depth of words: above a word on average, as in "
     f"the authors' evaluation. {RANDOM}"

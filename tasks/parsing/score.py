@@ -76,7 +76,7 @@ def read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tr
             raise UserError(
                 f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
                 f"{sentence.where}, got {len(words)} words; both must be with or without punctuation "
-                "(--keep-punctuation)"
+                "(--keep-punctuation, --drop-tags)"
             )
         same_words += sum(a.lower() == b.lower() for a, b in zip(words, sentence.words, strict=True))
         total_words += len(words)

@@ -174,20 +174,22 @@ def check_writable_file(option: str, path: Path | None) -> None:
 
 
 def check_different_files(options: Any) -> None:
-    """Check that an output file is not also named by another option, of an output or an input.
+    """Check that no output file is a model, or also named by another option, of an output or an input.
 
     `tasks.runs.command_line.run` checks the options of every command.
 
     Args:
         options: a dataclass; its fields with paths are compared.
     Raises:
-        UserError: two options name the same file.
+        UserError: two options name the same file, or an output is a .safetensors file.
     """
     option_by_path: dict[str, str] = {}
     for name, value in vars(options).items():
         for path in value if isinstance(value, tuple | list) else [value]:
             if not isinstance(path, Path) or _written_in_place(path):
                 continue
+            if name in OUTPUTS and path.suffix == ".safetensors":
+                raise UserError(f"{flag(name)} {path}: a .safetensors file would replace a model")
             other_name = option_by_path.setdefault(os.path.realpath(path), name)
             if other_name != name and not OUTPUTS.isdisjoint((other_name, name)):
                 raise UserError(
@@ -218,7 +220,7 @@ def _written_in_place(path: Path) -> bool:
         return True
     try:
         return not stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

@@ -30,3 +30,12 @@ def test_an_output_is_no_input(task, command, run, small_runs, tmp_path, capsys)
     assert import_module(f"tasks.{task}.__main__").main(shlex.split(command.format(path))) == 2
     assert f"must be different files, got {path} for both" in capsys.readouterr().err
     assert path.read_bytes() == content
+
+
+def test_an_output_is_no_model(small_runs, tmp_path, capsys):
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(b"weights")
+    words = ["evaluate", "--checkpoint", small_runs["listops"], "--json", str(model)]
+    assert import_module("tasks.listops.__main__").main(words) == 2
+    assert "would replace a model" in capsys.readouterr().err
+    assert model.read_bytes() == b"weights"

@@ -400,7 +400,7 @@ def test_words_without_unk(tmp_path):
     for name, text in (("train", "a b\nb c\n"), ("valid", "a\n\n"), ("test", "a\nb d\n")):
         (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(
-        UserError, match=r"test\.txt, line 2: 'd' is not in the vocabulary, which has no <unk>"
+        UserError, match=r"test\.txt, line 2: 'd' is not in the vocabulary, which has no <unk>; --min-count 2"
     ):
         read_corpus(tmp_path)
     (tmp_path / "train.txt").write_text("a b\nb <unk>\n")

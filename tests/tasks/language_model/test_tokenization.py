@@ -21,6 +21,10 @@ def split(text, words, *options):
         ("Mr. <unk> of Co. Ltd. laughs, 3.5 % of $3", "Mr. <unk> of co. ltd. laughs , N N of $ N ."),
         ("\u201cThe author\u2019s,\u201d etc.", "`` The author 's , '' etc ."),
         ('the author "laughs."', "the author `` laughs . ''"),
+        ("\u201c The author laughs . \u201d", "`` The author laughs . ''"),
+        ('" The author laughs . "', "`` The author laughs . ''"),
+        ("(The author laughs.)", "( The author laughs . )"),
+        ("The author laughs\u2014the author\u2026", "The author laughs -- the author ..."),
         ("The Author", "The author ."),
         ("?", "?"),
         ("", ""),
@@ -32,6 +36,9 @@ def test_a_vocabulary_with_punctuation_is_split_as_the_treebank(text, expected):
 
 
 def test_what_a_vocabulary_lacks():
+    assert split("(The \u201cauthor\u201d)", ["The", ".", "-LRB-", "-RRB-", "\u201c", "\u201d"]) == (
+        "-LRB- The \u201c author \u201d -RRB- ."
+    )
     assert split('The "author" laughs', ["the", ",", '"']) == 'the " author " laughs'
     assert split("The author laughs", CASED, "auto", False) == "The author laughs"
 
@@ -42,6 +49,8 @@ def test_what_a_vocabulary_lacks():
         (["the", "N", "mr."], "mikolov"),
         (["The", "laughs", "."], "treebank"),
         (["the", ","], "treebank"),
+        (["the", "?"], "treebank"),
+        (["the", "don't", "3"], "spaces"),
         (["The", "laughs."], "spaces"),
     ],
 )

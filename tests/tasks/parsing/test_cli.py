@@ -113,12 +113,12 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
 
 def test_a_treebank_of_other_tags(directory, tmp_path, capsys):
     treebank = tmp_path / "zh.mrg"
-    treebank.write_text("(IP (NP (NR a) (NN b)) (VP (AD c) (VV d)) (PU .))")
+    treebank.write_text("(IP (NP (NR a) (NN b)) (VP (AD c) (VV d)) (PU .) (-RRB- -RRB-))")
     options = ["--checkpoint", directory / "text.safetensors", "--output", tmp_path / "page.html"]
     options += ["--json", tmp_path / "results.json", "--treebank", treebank]
     assert main([*map(str, options), "--drop-tags", "PU", "PUX"]) == 0
     output, error = capsys.readouterr()
-    assert "Words with the tags PU PUX and null elements are removed" in output
+    assert "Words with the tags PU PUX, punctuation of the Penn Treebank and null elements" in output
     assert "Published" not in output
     assert f"warning: --drop-tags PUX: no word of {treebank} has this tag" in error
     results = json.loads((tmp_path / "results.json").read_text())
@@ -126,15 +126,16 @@ def test_a_treebank_of_other_tags(directory, tmp_path, capsys):
         "sentences": 1,
         "of_one_word": 0,
         "words": 4,
-        "labels": {"NP": 1, "VP": 1, "IP": 1},
+        "labels": {"NP": 1, "VP": 1},
     }
     balanced = next(row for row in results["rows"] if row["name"] == "balanced")
-    assert balanced["all"]["label_recall"] == {"NP": 1.0, "VP": 1.0, "IP": 1.0}
+    assert balanced["all"]["label_recall"] == {"NP": 1.0, "VP": 1.0}
     (tmp_path / "trees.txt").write_text("((a b) (c d))\n")
     score = ["score", tmp_path / "trees.txt", "--treebank", treebank, "--drop-tags"]
     assert main([*map(str, score), "PU"]) == 0
-    assert "Words with the tags PU and" in capsys.readouterr().out
-    assert "--drop-tags" in fails(capsys, *options, "--keep-punctuation", "--drop-tags", "PU")
+    assert "Words with the tags PU, punct" in capsys.readouterr().out
+    both = ["--keep-punctuation", "--drop-tags", "PU"]
+    assert "--drop-tags PU has no effect with --keep-punctuation" in fails(capsys, *options, *both)
 
 
 def test_the_page_of_an_exported_model_stands_in_its_directory(directory, tmp_path, monkeypatch):
@@ -283,6 +284,8 @@ def test_natural_text_is_split_as_the_text_of_the_model(directory, tmp_path, cap
     assert "read as: the cat <unk> <unk> <unk> <unk> N <unk> <unk>" in output
     assert main(["parse", "The cat, he", "--tokenization", "spaces", *options]) == 0
     assert "read as: the <unk> <unk>\n" in capsys.readouterr().out
+    assert main(["parse", "the 5% .", *options]) == 0
+    assert "read as: the N N\n" in capsys.readouterr().out
     text = tmp_path / "text.txt"
     text.write_text("The dog.\n\n!\nCats aren't dogs.\n")
     assert main(["trees", str(text), *options]) == 0
