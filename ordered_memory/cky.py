@@ -13,8 +13,9 @@ import torch_struct
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ordered_memory.charts import from_chart
 from ordered_memory.checks import check_tensor, sequence_lengths
-from ordered_memory.trees import Tree, from_chart
+from ordered_memory.trees import Tree
 
 SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
 """Maximum batch of CKY: number of sentences, and number of sentences times T³ (about 200 MB)."""

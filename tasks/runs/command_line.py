@@ -23,7 +23,7 @@ import tyro
 
 from ordered_memory.backends.registry import BackendError
 from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
-from tasks.runs.files import check_different_files, read_json
+from tasks.runs.files import check_output_files, read_json
 from tasks.runs.options import warn_of_unused
 from tasks.runs.processes import given_command, is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory
@@ -88,7 +88,7 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
             config = parse(verb.config, words, command, description=description)
         else:
             config = parse_run(verb.config, verb.presets, words, command, description)
-        check_different_files(config)
+        check_output_files(config)
         verb.run(config)
         print(end="", flush=True)  # unlike sys.stdout.flush(), this also works if standard output is closed
     except (UserError, BackendError) as error:

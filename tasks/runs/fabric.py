@@ -1,4 +1,4 @@
-"""Set up Lightning Fabric: devices, and a checkpoint plug-in that writes safetensors instead of pickles."""
+"""Lightning Fabric: devices, sums over processes, and a checkpoint plug-in that writes safetensors."""
 
 from __future__ import annotations
 
@@ -129,3 +129,32 @@ def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, list):
         return [_put_back_tensors(item, tensors) for item in value]
     return value
+
+
+def all_reduce(fabric: Fabric, values: Tensor) -> Tensor:
+    """Sum values over all processes, in place.
+
+    Args:
+        fabric: the processes.
+        values: the values of this process; changed in place.
+    """
+    if fabric.world_size > 1:
+        torch.distributed.all_reduce(values)
+    return values
+
+
+def gather(fabric: Fabric, value: Tensor) -> Tensor:
+    """Collect the values of all processes.
+
+    Args:
+        fabric: the processes.
+        value: the value of this process, of the same shape in all.
+    Returns:
+        (world_size, …).
+    """
+    value = value.to(fabric.device)
+    if fabric.world_size == 1:
+        return value.unsqueeze(0)
+    gathered = [torch.empty_like(value) for _ in range(fabric.world_size)]
+    torch.distributed.all_gather(gathered, value)
+    return torch.stack(gathered)

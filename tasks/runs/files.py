@@ -173,7 +173,7 @@ def check_writable_file(option: str, path: Path | None) -> None:
         raise UserError(f"{option} {path}: no permission to write")
 
 
-def check_different_files(options: Any) -> None:
+def check_output_files(options: Any) -> None:
     """Check that no output file is a model, or also named by another option, of an output or an input.
 
     `tasks.runs.command_line.run` checks the options of every command.

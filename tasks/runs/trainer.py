@@ -28,7 +28,7 @@ from tasks.runs.checkpoints import (
 )
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.fabric import SafetensorsIO
+from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
 from tasks.runs.files import write_json
 from tasks.runs.interruption import Interruption
 from tasks.runs.options import flag
@@ -59,7 +59,7 @@ def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: 
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
             sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
     model.train(was_training)
-    loss_sum, correct_sum, examples = _all_reduce(fabric, sums).tolist()
+    loss_sum, correct_sum, examples = all_reduce(fabric, sums).tolist()
     return Scores(loss_sum / examples, correct_sum / examples)
 
 
@@ -259,7 +259,7 @@ class Trainer:
         self.optimizer.step()
         self.optimization.end_step()
         sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * shard.has_examples
-        return _all_reduce(self.fabric, sums), shard.global_batch_size
+        return all_reduce(self.fabric, sums), shard.global_batch_size
 
     def _end_epoch(self, logger: TensorBoardLogger, out_of_time: bool) -> None:
         """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint."""
@@ -312,14 +312,14 @@ class Trainer:
     def _save(self) -> None:
         """Save the complete training state to last.safetensors. All processes call this at the same step."""
         self._check_loss()
-        task_state = {name: _gather(self.fabric, tensor) for name, tensor in self.task.state().items()}
+        task_state = {name: gather(self.fabric, tensor) for name, tensor in self.task.state().items()}
         state = {
             "model": self.model,
             "optimizer": self.optimizer,
             "optimization": self.optimization,
             "precision": self.fabric.strategy.precision,
             "progress": asdict(self.progress),
-            "random_states": _gather(self.fabric, rng_state(self.device)),
+            "random_states": gather(self.fabric, rng_state(self.device)),
             "task": task_state,
             "batches": self._batch_options(),
             "data": self.fingerprint,
@@ -355,7 +355,7 @@ class Trainer:
         code = _INTERRUPTED if interrupted else _OUT_OF_TIME if out_of_time else 0
         if self.fabric.world_size == 1:
             return code
-        return int(_gather(self.fabric, torch.tensor(code)).max())
+        return int(gather(self.fabric, torch.tensor(code)).max())
 
     def _bar(self, steps: int) -> Any:
         return progress_bar(
@@ -385,20 +385,3 @@ def _digests(metadata: dict[str, Any], leave_out: Collection[str]) -> dict[str, 
         for name, value in metadata.items()
         if name not in leave_out
     }
-
-
-def _all_reduce(fabric: Fabric, values: Tensor) -> Tensor:
-    """Sum `values` over all processes, in place."""
-    if fabric.world_size > 1:
-        torch.distributed.all_reduce(values)
-    return values
-
-
-def _gather(fabric: Fabric, value: Tensor) -> Tensor:
-    """Collect the values of all processes, (world_size, …)."""
-    value = value.to(fabric.device)
-    if fabric.world_size == 1:
-        return value.unsqueeze(0)
-    gathered = [torch.empty_like(value) for _ in range(fabric.world_size)]
-    torch.distributed.all_gather(gathered, value)
-    return torch.stack(gathered)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch_struct
 
-from ordered_memory import baseline_trees, cky, trees
+from ordered_memory import baseline_trees, charts, cky, trees
 from tests.small_trees import all_trees
 
 DEEP = 3000
@@ -62,7 +62,7 @@ def test_random_trees_are_uniform(n):
 
 def test_random_trees_have_the_marginals_of_tree_crf():
     n, draws = 7, 10_000
-    mean = torch.stack([trees.to_chart(tree) for tree in baseline_trees.random_trees([n] * draws, seed=3)])
+    mean = torch.stack([charts.to_chart(tree) for tree in baseline_trees.random_trees([n] * draws, seed=3)])
     marginals = cky._TreeCRF(torch.zeros(1, n, n, 1)).marginals.squeeze().detach()
     assert isinstance(cky._TreeCRF(torch.zeros(1, 2, 2, 1)), torch_struct.TreeCRF)
     torch.testing.assert_close(mean.float().mean(0), marginals, atol=0.02, rtol=0)

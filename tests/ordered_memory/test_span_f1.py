@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
+from ordered_memory.charts import to_chart
 from ordered_memory.span_f1 import (
     CORPUS_LEVEL,
     SENTENCE_LEVEL,
@@ -13,7 +14,6 @@ from ordered_memory.span_f1 import (
     fraction_text,
     span_f1,
 )
-from ordered_memory.trees import to_chart
 
 CONVENTIONS = [(level, whole) for level in ("corpus", "sentence") for whole in (True, False)]
 EVALB = CORPUS_LEVEL._asdict()

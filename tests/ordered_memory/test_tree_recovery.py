@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordered_memory import cky, trees
+from ordered_memory import charts, cky, trees
 from ordered_memory import tree_recovery as recovery
 from tests.small_trees import all_trees, total
 
@@ -189,7 +189,7 @@ def test_cky_finds_the_best_tree_where_float32_does_not_tell_scores_apart():
 def test_cky_recovers_every_small_tree_from_its_own_chart():
     for n in range(1, 7):
         every = all_trees(0, n - 1)
-        assert recovery.cky(torch.stack([trees.to_chart(tree).float() for tree in every])) == every
+        assert recovery.cky(torch.stack([charts.to_chart(tree).float() for tree in every])) == every
 
 
 def test_cky_of_equal_scores_is_a_tree():
@@ -220,7 +220,7 @@ def test_cky_ignores_padding_and_what_lies_below_the_diagonal(padding):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool])
 def test_cky_takes_scores_of_every_real_dtype(dtype):
     every = all_trees(0, 3)
-    assert recovery.cky(torch.stack([trees.to_chart(tree) for tree in every]).to(dtype)) == every
+    assert recovery.cky(torch.stack([charts.to_chart(tree) for tree in every]).to(dtype)) == every
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -267,9 +267,9 @@ def test_cky_leaves_a_tensor_that_requires_gradients_alone():
 
 def test_charts_are_those_of_tree_crf_padding_included():
     lengths = torch.arange(1, 7)
-    charts = cky._TreeCRF(torch.randn(6, 6, 6, 1), lengths=lengths).argmax.squeeze(-1).bool()
-    for chart, length in zip(charts, lengths.tolist(), strict=True):
-        assert torch.equal(trees.to_chart(trees.from_chart(chart, length), 6), chart)
+    best = cky._TreeCRF(torch.randn(6, 6, 6, 1), lengths=lengths).argmax.squeeze(-1).bool()
+    for chart, length in zip(best, lengths.tolist(), strict=True):
+        assert torch.equal(charts.to_chart(charts.from_chart(chart, length), 6), chart)
 
 
 def test_the_whole_result_of_a_layer_is_no_attention():
@@ -286,7 +286,7 @@ def test_the_whole_result_of_a_layer_is_no_attention():
         lambda values: recovery.from_distances(values, decoding="prpn"),
         recovery.span_scores,
         recovery.cky,
-        trees.from_chart,
+        charts.from_chart,
     ],
 )
 @pytest.mark.parametrize("values", [[[1.0]], np.ones((1, 1))])

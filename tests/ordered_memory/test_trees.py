@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordered_memory import baseline_trees, brackets, trees
+from ordered_memory import baseline_trees, brackets, charts, trees
 from ordered_memory.span_f1 import span_f1
 from tests.small_trees import all_trees, naive_spans
 
@@ -45,8 +45,8 @@ def test_every_small_tree_survives_every_conversion():
         assert len(trees.spans(tree)) == n - 1
         assert brackets.from_brackets(brackets.to_brackets(tree, words(n))) == (tree, words(n))
         assert trees.from_nltk(trees.to_nltk(tree, words(n))) == (tree, words(n))
-        assert trees.from_chart(trees.to_chart(tree)) == tree
-        assert trees.from_chart(trees.to_chart(tree, n + 2), n) == tree
+        assert charts.from_chart(charts.to_chart(tree)) == tree
+        assert charts.from_chart(charts.to_chart(tree, n + 2), n) == tree
 
 
 @given(n_ary)
@@ -54,7 +54,7 @@ def test_trees_with_any_number_of_children_survive_too(tree):
     n = len(trees.leaves(tree))
     assert set(trees.spans(tree)) == naive_spans(tree)[1]
     assert brackets.from_brackets(brackets.to_brackets(tree, words(n)))[0] == tree
-    assert trees.from_chart(trees.to_chart(tree)) == tree
+    assert charts.from_chart(charts.to_chart(tree)) == tree
     assert trees.from_nltk(trees.to_nltk(tree, words(n)))[0] == tree
     assert trees.depth(tree) == (0 if n == 1 else nltk.Tree.height(trees.to_nltk(tree, words(n))) - 1)
 
@@ -100,7 +100,7 @@ def test_depth_is_no_limit(tree):
     assert trees.depth(tree) == DEEP - 1
     again = brackets.from_brackets(brackets.to_brackets(tree, words(DEEP)))[0]
     assert trees.spans(again) == trees.spans(tree)
-    assert trees.spans(trees.from_chart(trees.to_chart(tree))) == trees.spans(tree)
+    assert trees.spans(charts.from_chart(charts.to_chart(tree))) == trees.spans(tree)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_depth_is_no_limit(tree):
         (lambda: trees.spans((0, ())), "has no children"),
         (lambda: trees.depth((0, ())), "has no children"),
         (lambda: trees.from_nltk(nltk.Tree("S", [])), "has no children"),
-        (lambda: trees.to_chart((0, 1), 1), "at least 2, the leaves"),
-        (lambda: trees.to_chart((1, 2)), r"leaves 0\.\.1 of 2 tokens, got the leaves 1\.\.2"),
-        (lambda: trees.from_chart(torch.ones(2, 3)), r"\(T, T\), got shape \(2, 3\)"),
-        (lambda: trees.from_chart(torch.zeros(0, 0)), r"1\.\.0, the side of the chart, got 0"),
-        (lambda: trees.from_chart(torch.eye(3), 0), r"1\.\.3, the side of the chart, got 0"),
-        (lambda: trees.from_chart(torch.eye(1), 2), r"1\.\.1, the side of the chart, got 2"),
-        (lambda: trees.from_chart(torch.eye(3)), "a constituent over all 3"),
+        (lambda: charts.to_chart((0, 1), 1), "at least 2, the leaves"),
+        (lambda: charts.to_chart((1, 2)), r"leaves 0\.\.1 of 2 tokens, got the leaves 1\.\.2"),
+        (lambda: charts.from_chart(torch.ones(2, 3)), r"\(T, T\), got shape \(2, 3\)"),
+        (lambda: charts.from_chart(torch.zeros(0, 0)), r"1\.\.0, the side of the chart, got 0"),
+        (lambda: charts.from_chart(torch.eye(3), 0), r"1\.\.3, the side of the chart, got 0"),
+        (lambda: charts.from_chart(torch.eye(1), 2), r"1\.\.1, the side of the chart, got 2"),
+        (lambda: charts.from_chart(torch.eye(3)), "a constituent over all 3"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -132,7 +132,7 @@ def test_crossing_constituents_are_an_error():
     for span in ((0, 3), (0, 2), (1, 3)):
         chart[span] = 1
     with pytest.raises(ValueError, match=r"\(0, 2\) and \(1, 3\) that cross"):
-        trees.from_chart(chart)
+        charts.from_chart(chart)
 
 
 NLTK_TREE = nltk.Tree.fromstring("(S (NP (DT the) (NN cat)) (VP (VBD sat)))")
@@ -157,7 +157,7 @@ def test_what_is_no_tree_is_refused_wherever_a_tree_is_taken(value, message):
         trees.leaves,
         trees.spans,
         trees.depth,
-        trees.to_chart,
+        charts.to_chart,
         lambda tree: trees.fold(tree, int, sum),
         lambda tree: trees.keep_leaves(tree, [0]),
         lambda tree: trees.to_nltk(tree, ["a", "b"]),

@@ -13,7 +13,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.files import (
     atomic_path,
-    check_different_files,
+    check_output_files,
     check_writable_file,
     remove_leftovers,
     write_atomically,
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path,
 
 
 def test_two_outputs_may_be_the_same_open_file():
-    check_different_files(PredictionsConfig(json=Path("/dev/stdout"), predictions=Path("/dev/stdout")))
+    check_output_files(PredictionsConfig(json=Path("/dev/stdout"), predictions=Path("/dev/stdout")))
 
 
 def leftover(directory, name=".file.0123456789abcdef.part"):
