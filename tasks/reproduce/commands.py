@@ -56,7 +56,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
         failed = _carry_out(runs, config)
     except KeyboardInterrupt:
         raise Interrupted("stopped; run the same command again to continue", resumable=False) from None
-    results = collect(name, table, config.preset, config.only, runs)
+    results = collect(name, table, config, runs)
     print(f"\n{text(results)}\n")
     print("\n".join(f"written: {path}" for path in write(results, config.directory)))
     # A run that has diverged counts as a result, not as a failure.

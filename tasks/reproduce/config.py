@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.reproduce.layout import Evaluation, Table, Training, trainings_of
+from tasks.reproduce.layout import Evaluation, Row, Table, Training, trainings_of
 from tasks.reproduce.runs import Run
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
@@ -78,6 +78,8 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     """Number of runs for each configuration, with the seeds 1, 2, …"""
     only: tuple[str, ...] = ()
     """Only the rows of these models."""
+    columns: tuple[str, ...] = ()
+    """Only these columns, and the runs that they need."""
     preset: Literal["paper", "small", "demo"] = "paper"
     """Preset of all runs: `paper` has the configurations of the papers, `small` (sentiment and language
     models) smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
@@ -116,6 +118,10 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
         for name in self.only:
             if name not in models:
                 raise UserError(f"--only must name models of {', '.join(models)}, got {name}")
+        columns = table.columns_of(self.preset)
+        for name in self.columns:
+            if name not in columns:
+                raise UserError(f"--columns must name columns of {', '.join(columns)}, got {name}")
 
     @property
     def demo(self) -> bool:
@@ -129,6 +135,14 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
             return self.threads
         return max(1, count_cores() // self.jobs)
 
+    def select(self, table: Table) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+        """Select the columns and rows of a table.
+
+        Args:
+            table: the table to reproduce.
+        """
+        return table.select(self.preset, models=self.only, columns=self.columns)
+
 
 def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     """List the runs that a table needs, seed by seed.
@@ -140,10 +154,10 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
         UserError: a bad option, missing data, or a directory holds another run.
     """
     config.check(table)
-    needed = trainings_of(*table.select(demo=config.demo, only=config.only))
+    needed = trainings_of(*config.select(table))
     limit = config.max_minutes
     if limit is None and config.demo:
-        limit = round(DEMO_MINUTES / len(trainings_of(*table.select(demo=True))), 2)
+        limit = round(DEMO_MINUTES / len(trainings_of(*table.select("demo"))), 2)
     common_options: tuple[str, ...] = ("--precision", config.precision)
     if limit is not None:
         common_options += ("--max-minutes", str(limit))

@@ -97,15 +97,28 @@ class Table:
     axis: str | None = None
     models_side_by_side: bool = False
 
-    def select(self, *, demo: bool, only: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-        """Select columns and rows.
+    def columns_of(self, preset: str) -> tuple[str, ...]:
+        """The columns that a preset can fill.
 
         Args:
-            demo: whether the preset is `demo`.
-            only: names of models; empty for all.
+            preset: a value of `--preset`.
         """
-        columns = self.demo_columns if demo and self.demo_columns is not None else self.columns
-        return columns, tuple(row for row in self.rows if not only or row.model in only)
+        return self.demo_columns if preset == "demo" and self.demo_columns is not None else self.columns
+
+    def select(
+        self, preset: str, *, models: tuple[str, ...] = (), columns: tuple[str, ...] = ()
+    ) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+        """Select columns and rows; both keep the order of the table.
+
+        Args:
+            preset: a value of `--preset`.
+            models: names of models; empty for all, those from the literature included.
+            columns: names of columns; empty for all that the preset can fill.
+        """
+        return (
+            tuple(column for column in self.columns_of(preset) if not columns or column in columns),
+            tuple(row for row in self.rows if not models or row.model in models),
+        )
 
 
 def trainings_of(columns: tuple[str, ...], rows: tuple[Row, ...]) -> dict[Training, tuple[Evaluation, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tasks.reporting.summary import Published, mean_and_deviation
+from tasks.reproduce.config import ReproduceConfig
 from tasks.reproduce.layout import Cell, Table, find
 from tasks.reproduce.runs import Run
 from tasks.runs.files import read_json
@@ -109,17 +110,16 @@ class Results:
         return notes
 
 
-def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: Sequence[Run]) -> Results:
+def collect(name: str, table: Table, config: ReproduceConfig, runs: Sequence[Run]) -> Results:
     """Collect the results of all finished runs.
 
     Args:
         name: name of the table on the command line.
         table: its definition.
-        preset: preset of the runs.
-        only: names of models; empty for all models, those from the literature included.
+        config: the options, which select columns and rows.
         runs: runs of the table.
     """
-    columns, rows = table.select(demo=preset == "demo", only=only)
+    columns, rows = config.select(table)
     scale = 100.0 if table.percent else 1.0
     lines = []
     for row in rows:
@@ -129,7 +129,7 @@ def collect(name: str, table: Table, preset: str, only: tuple[str, ...], runs: S
             values = {} if cell is None else _values(cell, runs, scale)
             summaries[column] = _summary(values, row.published.get(column))
         lines.append(Line(row.name, bool(row.cells), summaries))
-    return Results(name, table, preset, columns, lines, runs)
+    return Results(name, table, config.preset, columns, lines, runs)
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:

@@ -207,7 +207,7 @@ def test_new_weights_are_evaluated_anew(again, commands):
     run = runs[0]
     later = run.results_of(HARD).stat().st_mtime + 1
     os.utime(run.files.best, (later, later))
-    summaries = collect("tiny", TINY_TABLE, "paper", (), runs).lines[0].summaries
+    summaries = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).lines[0].summaries
     assert [list(summaries[column].values) for column in ("100", "200")] == [[1, 2], [2]]
     asked(again, seeds=2)
     assert commands == {"train": 0, "evaluate": 1}

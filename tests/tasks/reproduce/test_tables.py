@@ -9,6 +9,7 @@ from tasks.reproduce.__main__ import main
 from tasks.reproduce.commands import TABLES
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.layout import find
+from tasks.reproduce.results import collect
 from tasks.runs.command_line import parse
 from tasks.runs.files import read_json
 from tests.hostile_files import MAIN
@@ -71,6 +72,22 @@ def test_the_same_run_of_every_seed_is_listed_seed_by_seed(tmp_path):
     assert [run.config.seed for run in runs] == [1, 1, 2, 2, 3, 3]
 
 
+def test_selected_columns_need_only_their_runs(tmp_path):
+    config = ReproduceConfig(directory=tmp_path, only=("lstm",), columns=("C", "7", "A"))
+    runs = runs_of(TABLES["om-table-1"], config)
+    assert [run.name.removeprefix("logic/paper-model-lstm-") for run in runs] == [
+        "seed-1",
+        "split-A-seed-1",
+        "split-C-seed-1",
+    ]
+    columns, rows = config.select(TABLES["om-table-1"])
+    assert columns == ("7", "A", "C")
+    assert [row.model for row in rows] == ["lstm"]
+    results = collect("om-table-1", TABLES["om-table-1"], config, runs)
+    assert results.columns == columns
+    assert list(results.lines[0].summaries) == ["7", "A", "C"]
+
+
 def test_a_way_that_ends_early_finds_nothing():
     results = {"rows": [{"name": "a", "x": {"7": [0.5, 12]}}], "none": None}
     assert find(results, ("rows", {"name": "a"}, "x", "7", 0)) == 0.5
@@ -93,6 +110,14 @@ def test_a_way_that_ends_early_finds_nothing():
         (["om-table-1", "--preset", "small"], "--preset must be one of paper, demo, got small"),
         (["om-table-1", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["om-table-1", "--only", "rl-spinn"], "--only must name models of lstm, onlstm, "),
+        (
+            ["om-table-1", "--columns", "7", "13"],
+            "--columns must name columns of 7, 8, 9, 10, 11, 12, A, B, C, F1, got 13",
+        ),
+        (
+            ["om-table-1", "--preset", "demo", "--columns", "A"],
+            "--columns must name columns of 7, 8, 9, 10, 11, 12, F1, got A",
+        ),
         (["om-table-1", "--budget", "0"], "--budget must be positive, got 0"),
         (["om-table-1", "--max-minutes", "0"], "--max-minutes must be positive, got 0"),
         (["om-table-1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
