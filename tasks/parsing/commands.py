@@ -195,10 +195,10 @@ def run_parse(config: ParseConfig) -> None:
     Raises:
         UserError: bad options or checkpoint, or a sentence of too many words.
     """
+    words, trained, layers = _prepare(config, LONGEST_DRAWN)
     if config.plot is not None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
-    words, trained, layers = _prepare(config, LONGEST_DRAWN)
     distances, words_read = distances_and_words(trained, words, layers)
     print(f"read as: {' '.join(words_read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)

@@ -144,7 +144,14 @@ def _unused_messages(options: Any, default: Any, unused: Mapping[str, str]) -> I
     for name, reason in unused.items():
         value = getattr(options, name)
         if value != getattr(default, name):
-            yield f"{flag(name)} {value} has no effect {reason}"
+            yield f"{_as_given(name, value)} has no effect {reason}"
+
+
+def _as_given(name: str, value: Any) -> str:
+    """An option with its value, as on the command line: --batch-size 8, --no-end."""
+    if isinstance(value, bool):
+        return flag(name if value else f"no_{name}")
+    return f"{flag(name)} {value}"
 
 
 def _given_options(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:

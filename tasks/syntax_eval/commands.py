@@ -50,13 +50,21 @@ class ReadingConfig:
     end: bool = True
     """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
 
-    def tokenizer(self, trained: Trained) -> Tokenizer:
-        """Make the tokenizer for a model.
+    def tokenizers(self, models: Sequence[Trained]) -> list[Tokenizer]:
+        """Make the tokenizer of each model.
 
         Args:
-            trained: the model.
+            models: the models.
+        Raises:
+            UserError: `--no-final-period`, though none of them adds a period.
         """
-        return Tokenizer(trained.vocabulary, self.tokenization, self.final_period)
+        tokenizers = [
+            Tokenizer(trained.vocabulary, self.tokenization, self.final_period) for trained in models
+        ]
+        if not any(tokenizer.tokenization == "treebank" for tokenizer in tokenizers):
+            reason = f"where sentences are {tokenizers[0].description}"
+            check_unused(self, ReadingConfig, {"final_period": reason})
+        return tokenizers
 
 
 @dataclass(kw_only=True)
@@ -125,7 +133,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     names, models = column_names(config.checkpoint), [load_model(path) for path in config.checkpoint]
     pairs = _get_pairs(config, models)
     chosen = spread(pairs, config.limit)
-    tokenizers = {name: config.tokenizer(trained) for name, trained in zip(names, models, strict=True)}
+    tokenizers = dict(zip(names, config.tokenizers(models), strict=True))
     start = time.perf_counter()
     scored = score_pairs(
         models,
@@ -173,7 +181,7 @@ def run_score(config: ScoreConfig) -> None:
     if not config.sentences:
         raise UserError('give one or more sentences, each in quotes: "the author laughs"')
     trained = load_model(config.checkpoint)
-    tokenizer = config.tokenizer(trained)
+    (tokenizer,) = config.tokenizers([trained])
     for number, text in enumerate(config.sentences, 1):
         check_text(text, f"sentence {number}")
         words = tokenizer(text)

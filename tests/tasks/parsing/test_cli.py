@@ -182,6 +182,13 @@ def test_parse_shows_distances_and_every_tree_and_draws(directory, tmp_path, cap
     assert (tmp_path / "new" / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_bad_layer_leaves_no_directory_for_the_plot(directory, tmp_path, capsys):
+    options = ["--checkpoint", str(directory / "text.safetensors"), "--layer", "9"]
+    assert main(["parse", "cat", *options, "--plot", str(tmp_path / "new" / "d.png")]) == 2
+    assert "--layer must be in 1..2, got 9" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_parse_one_layer_one_decoding_one_word(directory, capsys):
     options = ["--checkpoint", str(directory / "text.safetensors"), "--layer", "2", "--decoding", "cky"]
     assert main(["parse", "cat", *options]) == 0

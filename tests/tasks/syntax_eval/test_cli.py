@@ -180,6 +180,14 @@ def test_a_vocabulary_with_punctuation_reads_sentences_as_in_the_treebank(tmp_pa
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+def test_no_final_period_is_refused_where_no_period_would_be_added(tmp_path, capsys):
+    cased = save(tmp_path / "cased", tiny_model(CASED, data_dir=Path("text")))
+    options = ["--no-final-period", "--tokenization", "spaces", "--checkpoint", cased]
+    assert main(["score", "laughs", *options]) == 2
+    message = "--no-final-period has no effect where sentences are split at spaces\n"
+    assert capsys.readouterr().err.endswith(message)
+
+
 def test_each_model_reads_sentences_in_its_own_way(tmp_path, capsys):
     """A model is compared on the same sentences, however many others are."""
     words = [word for word in CASED.words if word not in ("The", ".")]
