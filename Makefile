@@ -46,6 +46,7 @@ check: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html or, with search: python -m http.server -d build/site"
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
