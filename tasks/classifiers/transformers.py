@@ -106,7 +106,8 @@ class PairTransformer(_SummaryTransformer):
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float, *, shared: bool) -> None:
         super().__init__(size, layers, heads, dropout, shared=shared)
-        self.formulas = nn.Parameter(torch.empty(2, size).normal_(std=size**-0.5))
+        # As large as positions and words: if the sides are hard to tell apart, pairs are learned slowly.
+        self.formulas = nn.Parameter(torch.empty(2, size).normal_())
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Encode a batch of pairs.

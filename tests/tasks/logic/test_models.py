@@ -59,10 +59,11 @@ def test_every_weight_learns(name, pairs):
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_words_are_as_loud_as_positions_in_an_untrained_transformer(name):
+def test_words_and_sides_are_as_loud_as_positions_in_an_untrained_transformer(name):
     model = LogicModel(replace(PRESETS["paper"], model=name))
-    words = model.embedding.weight[1:].detach().square().mean().sqrt()
-    assert 0.5 < words / sinusoids(torch.arange(50), 200).square().mean().sqrt() < 2
+    positions = sinusoids(torch.arange(50), 200).square().mean().sqrt()
+    for vectors in (model.embedding.weight[1:], model.encoder.formulas):
+        assert 0.5 < vectors.detach().square().mean().sqrt() / positions < 2
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
