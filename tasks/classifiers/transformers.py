@@ -19,8 +19,8 @@ class _SummaryTransformer(nn.Module):
         layers: number of layers or, if `shared`, of steps.
         heads: number of attention heads.
         dropout: inside the layers.
-        shared: use one layer for all steps, with a sinusoidal encoding of the step: the Universal Transformer
-            of Dehghani et al. (2019) with a fixed number of steps.
+        shared: use one layer for all steps, each of which adds sinusoidal encodings of position and step to
+            its input: the Universal Transformer of Dehghani et al. (2019), with a fixed number of steps.
     """
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float, *, shared: bool) -> None:
@@ -37,8 +37,8 @@ class _SummaryTransformer(nn.Module):
         """Compute the summary: the first output of the last layer.
 
         Args:
-            tokens: embeddings plus positional encodings, (B, S, D).
-            positions: positional encodings, (S, D), which a shared layer adds again before each step.
+            tokens: embeddings, (B, S, D).
+            positions: positional encodings, (S, D), which are added once, or by a shared layer at each step.
             padded: which tokens are padding, (B, S) bool.
         Returns:
             (B, D).
@@ -46,11 +46,13 @@ class _SummaryTransformer(nn.Module):
         summary = self.summary.expand(len(tokens), 1, -1)
         tokens = torch.cat([summary, tokens], dim=1)
         mask = torch.cat([padded.new_zeros(len(tokens), 1), padded], dim=1)
+        position_encoding = torch.cat([torch.zeros_like(positions[:1]), positions])
         for step in range(self.steps):
+            if self.shared or step == 0:
+                tokens = tokens + position_encoding
             if self.shared:
                 step_encoding = sinusoids(torch.tensor([step], device=tokens.device), tokens.shape[-1])
-                position_encoding = torch.cat([torch.zeros_like(positions[:1]), positions])
-                tokens = tokens + position_encoding + step_encoding.to(position_encoding.dtype)
+                tokens = tokens + step_encoding.to(position_encoding.dtype)
             tokens = self.layers[0 if self.shared else step](tokens, src_key_padding_mask=mask)
         result: Tensor = self.norm(tokens[:, 0])
         return result
@@ -59,7 +61,7 @@ class _SummaryTransformer(nn.Module):
 class Transformer(_SummaryTransformer):
     """A Transformer encoder over [summary; sequence].
 
-    Its input is W x + b of each embedding x, plus a sinusoidal encoding of the position.
+    Its input is W x + b of each embedding x; a sinusoidal encoding of the position is added.
 
     Args:
         input_size: E.
@@ -87,7 +89,7 @@ class Transformer(_SummaryTransformer):
         """
         tokens = self.projection(embedded)
         positions, padded = _positions_and_padding(tokens, lengths)
-        return self.summarize(tokens + positions, positions, padded)
+        return self.summarize(tokens, positions, padded)
 
 
 class PairTransformer(_SummaryTransformer):
@@ -106,7 +108,8 @@ class PairTransformer(_SummaryTransformer):
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float, *, shared: bool) -> None:
         super().__init__(size, layers, heads, dropout, shared=shared)
-        self.formulas = nn.Parameter(torch.empty(2, size).normal_(std=size**-0.5))
+        # As large as positions and words: if the sides are hard to tell apart, pairs are learned slowly.
+        self.formulas = nn.Parameter(torch.empty(2, size).normal_())
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Encode a batch of pairs.
@@ -118,7 +121,7 @@ class PairTransformer(_SummaryTransformer):
             Summaries of the pairs, (B, D).
         """
         positions, padded = _positions_and_padding(embedded, lengths)
-        left, right = (embedded + positions).chunk(2)
+        left, right = embedded.chunk(2)
         tokens = torch.cat([left + self.formulas[0], right + self.formulas[1]], dim=1)
         return self.summarize(tokens, positions.repeat(2, 1), torch.cat(padded.chunk(2), dim=1))
 

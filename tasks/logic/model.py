@@ -49,8 +49,9 @@ class LogicModel(Classifier):
         # The embedding of a transformer has its hidden size: there is no projection in between.
         embedding_size = size if self.joint else config.embedding_size
         self.embedding = nn.Embedding(len(TOKENS) + 1, embedding_size, padding_idx=PADDING)
-        with torch.no_grad():
-            self.embedding.weight[1:].uniform_(-0.1, 0.1)
+        if not self.joint:  # beside positions, whose mean square is 1/2, a transformer would not see these
+            with torch.no_grad():
+                self.embedding.weight[1:].uniform_(-0.1, 0.1)
         self.input_dropout = nn.Dropout(config.input_dropout)
         self.encoder = (
             _build_transformer(config) if self.joint else build_encoder(config, config.embedding_size)

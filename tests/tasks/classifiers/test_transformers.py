@@ -25,17 +25,18 @@ def test_a_universal_transformer_has_one_layer_whatever_its_steps():
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_summary_is_that_of_one_sequence_without_masks(shared):
-    """[summary; W x + b + position] through plain layers; the universal one is told position and step."""
+    """[summary; W x + b] through plain layers; positions are added once, or at each step if shared."""
     model = Transformer(5, 8, 2, 2, 0.0, shared=shared).double()
     x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 1, 4])
     together = model(x, lengths)
     for row, length in enumerate(lengths.tolist()):
         positions = sinusoids(torch.arange(length), 8).double()
-        tokens = torch.cat([model.summary[None], model.projection(x[row, :length]) + positions])
+        tokens = torch.cat([model.summary[None], model.projection(x[row, :length])])
         for step in range(2):
+            if shared or step == 0:
+                tokens = tokens + torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
             if shared:
-                told = torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
-                tokens = tokens + told + sinusoids(torch.tensor([step]), 8).double()
+                tokens = tokens + sinusoids(torch.tensor([step]), 8).double()
             tokens = model.layers[0 if shared else step](tokens[None])[0]
         assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
 

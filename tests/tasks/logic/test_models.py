@@ -9,7 +9,8 @@ import torch
 from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.encoders import GOLD_TREE_MODELS, TRANSFORMERS, ModelName
 from tasks.classifiers.evaluation import Evaluation, evaluate, predict_example
-from tasks.logic.config import LogicConfig
+from tasks.classifiers.transformers import sinusoids
+from tasks.logic.config import PRESETS, LogicConfig
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
@@ -55,6 +56,14 @@ def test_every_weight_learns(name, pairs):
         assert parameter.grad is not None, parameter_name
         # The key's bias shifts all scores alike where features are linear in it; elsewhere none is idle.
         assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_words_and_sides_are_as_loud_as_positions_in_an_untrained_transformer(name):
+    model = LogicModel(replace(PRESETS["paper"], model=name))
+    positions = sinusoids(torch.arange(50), 200).square().mean().sqrt()
+    for vectors in (model.embedding.weight[1:], model.encoder.formulas):
+        assert 0.5 < vectors.detach().square().mean().sqrt() / positions < 2
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
