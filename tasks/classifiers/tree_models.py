@@ -94,6 +94,9 @@ class TreeCell(TreeModel):
 class TreeRNN(TreeModel):
     """The TreeRNN of Bowman et al. (2015): a leaf is tanh(V x + c), an inner node tanh(W [left; right] + b).
 
+    Initial weights are those of Glorot and Bengio (2010). With those of nn.Linear nodes would differ little
+    more than half as much as their children do, and the roots of deep trees would be nearly the same.
+
     Args:
         input_size: embedding size.
         size: D.
@@ -104,6 +107,9 @@ class TreeRNN(TreeModel):
         super().__init__()
         self.projection = nn.Linear(input_size, size)
         self.composition = nn.Linear(2 * size, size)
+        for linear in (self.projection, self.composition):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
         self.dropout = nn.Dropout(dropout)
 
     def leaf(self, words: Tensor) -> Tensor:

@@ -107,6 +107,15 @@ def test_a_tree_rnn_node_is_that_of_the_equation():
         assert torch.allclose(model.compose(left, right)[0, unit], expected)
 
 
+def test_roots_of_an_untrained_tree_rnn_differ_as_much_as_leaves():
+    torch.manual_seed(0)
+    model = TREE_MODELS["gold-tree-rnn"](100, 100, 0.0)
+    nodes = leaves = model.leaf(0.06 * torch.randn(64, 32, 100))  # 32 trees of depth 6
+    while len(nodes) > 1:
+        nodes = model.compose(nodes[::2], nodes[1::2])
+    assert nodes.std(1).mean() > 0.5 * leaves.std(1).mean()
+
+
 def test_a_tree_lstm_node_is_that_of_the_equations():
     """Tai et al., equations 9 to 14 with two children and no word at inner nodes, unit by unit."""
     model = build("gold-tree-lstm")
