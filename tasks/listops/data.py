@@ -21,6 +21,7 @@ from tasks.listops.generator import Expression
 from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
+from tasks.runs.text_files import find_file, find_files
 
 TRAIN_FILE = "train_d20s.tsv"
 TEST_FILE = "test_d20s.tsv"
@@ -221,7 +222,7 @@ def load(
 
     Args:
         data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`, or with the three files of Long Range
-            Arena; None to generate the data.
+            Arena, each of them as it is or compressed; None to generate the data.
         seed: determines the generated data, or which lines of the training file are validation data.
         count: number of expressions to generate, one tenth of them for testing; ignored for files.
         validation: number of expressions to hold out for validation; ignored for Long Range Arena.
@@ -241,10 +242,7 @@ def load(
         splits = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
         return Splits(*(Dataset.from_expressions(expressions) for expressions in splits))
     names = _file_names(data_dir)
-    missing = [name for name in names if not (data_dir / name).is_file()]
-    if missing:
-        raise UserError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
-    training_data, *other_data = (read_tsv(data_dir / name) for name in names)
+    training_data, *other_data = (read_tsv(path) for path in find_files(data_dir, names))
     if names == LONG_RANGE_ARENA:
         return Splits(_limit_length(training_data, max_train_length), *other_data)
     if not 0 <= validation < len(training_data):
@@ -268,14 +266,13 @@ def read_test(data_dir: Path) -> Dataset:
         UserError: the file is missing or bad.
     """
     *_, name = _file_names(data_dir)
-    return read_tsv(data_dir / name)
+    (path,) = find_files(data_dir, [name])
+    return read_tsv(path)
 
 
 def _file_names(data_dir: Path) -> tuple[str, ...]:
     """The names of the files in a directory, the training data first and the test data last."""
-    if not data_dir.is_dir():
-        raise UserError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
-    has_long_range_arena = any((data_dir / name).is_file() for name in LONG_RANGE_ARENA)
+    has_long_range_arena = any(find_file(data_dir / name).exists() for name in LONG_RANGE_ARENA)
     return LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
 
 
@@ -289,7 +286,8 @@ def read_tsv(path: Path) -> Dataset:
     In files of Long Range Arena the label comes second, and the first line names the columns.
 
     Args:
-        path: the file. Expressions may have the parentheses of the official files or not.
+        path: the file, which may be compressed. Expressions may have the parentheses of the official files or
+            not.
     Returns:
         The data set, in the order of the lines.
     Raises:

@@ -6,7 +6,6 @@ read.
 
 from __future__ import annotations
 
-import gzip
 import re
 import zipfile
 from collections.abc import Iterator
@@ -18,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.runs.errors import UserError
-from tasks.runs.files import ZIP_ERRORS
+from tasks.runs.text_files import BLOCK, ZIP_ERRORS, decompressed
 
-BLOCK = 1 << 24
-"""Number of bytes to read at once."""
 SUFFIXES = (".txt", ".vec")
 """Suffixes of files of vectors inside a zip file."""
 SHOWN_CHARACTERS = 60
@@ -37,7 +34,7 @@ class Source(NamedTuple):
     """A file of vectors.
 
     Args:
-        path: path of a text file, a gzipped text file (.gz) or a zip file (.zip).
+        path: path of a text file, which may be compressed (.gz, .bz2, .xz), or of a zip file (.zip).
         member: the file inside the zip file; None if there is only one.
     """
 
@@ -129,18 +126,14 @@ def _chunks(source: Source) -> Iterator[bytes]:
 
 
 @contextmanager
-def _open(source: Source) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _open(source: Source) -> Iterator[IO[bytes]]:
     """Open the (uncompressed) text of a file."""
-    suffix = source.path.suffix.lower()
-    if suffix == ".zip":
+    if source.path.suffix.lower() == ".zip":
         with zipfile.ZipFile(source.path) as archive, archive.open(_member(archive, source)) as file:
             yield file
-    elif suffix == ".gz":
-        with gzip.GzipFile(source.path) as file:
-            yield file
     else:
-        with source.path.open("rb") as file:
-            yield file
+        with source.path.open("rb") as file, decompressed(file, str(source.path)) as text_file:
+            yield text_file
 
 
 def _member(archive: zipfile.ZipFile, source: Source) -> str:

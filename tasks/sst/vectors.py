@@ -63,9 +63,9 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
     seed and the files.
 
     Args:
-        names: paths of files in GloVe's text format, plain, gzipped (.gz) or inside a zip file (.zip, or
-            FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than once, the
-            first vector counts.
+        names: paths of files in GloVe's text format, plain, compressed (.gz, .bz2, .xz) or inside a zip file
+            (.zip, or FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than
+            once, the first vector counts.
         words: the words to look up.
         seed: seed of the random vectors, at least 0.
     Returns:

@@ -1,5 +1,6 @@
 """The language model and its recipe: dropout where it belongs, every word once, averaging as in ASGD."""
 
+import gzip
 import json
 import math
 import os
@@ -411,6 +412,9 @@ def test_words_without_unk(tmp_path):
     assert corpus.train.tolist() == [1, 2, 0, 2, 3, 0]
     assert corpus.validation.tolist() == [1, 0, 0]
     assert corpus.test.tolist() == [1, 0, 2, 3, 0]
+    (tmp_path / "test.txt.gz").write_bytes(gzip.compress((tmp_path / "test.txt").read_bytes()))
+    (tmp_path / "test.txt").unlink()
+    assert read_corpus(tmp_path).test.tolist() == corpus.test.tolist()
 
 
 def test_rare_words_of_the_training_text_become_unk(tmp_path):
@@ -443,7 +447,7 @@ def test_an_empty_part(tmp_path):
     with pytest.raises(UserError, match=r"test\.txt: has no words"):
         read_corpus(tmp_path)
     (tmp_path / "test.txt").unlink()
-    with pytest.raises(UserError, match=r"test\.txt: no such file"):
+    with pytest.raises(UserError, match=r": no test\.txt in this directory"):
         read_corpus(tmp_path)
 
 
@@ -586,7 +590,7 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2"),
         (["--sentences", "3"], "or --sentences must be at least 10, got 3"),
         (["--batch-size", "5000"], "--batch-size 5000 columns are too many"),
-        (["--data-dir", "/nowhere"], "train.txt: no such file"),
+        (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train.txt"),
         (["--patience", "-1"], "--patience must not be negative, got -1"),
     ],
 )
