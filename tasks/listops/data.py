@@ -202,7 +202,7 @@ class Dataset(LabeledData):
         return gather(self.tokens, self.offsets[:-1][chosen], lengths), lengths
 
 
-class Splits(NamedTuple):
+class ExpressionSplits(NamedTuple):
     """The data sets of the task; only the training data are bounded in length."""
 
     train: Dataset
@@ -217,7 +217,7 @@ def load(
     count: int = 100_000,
     validation: int = 5_000,
     max_train_length: int | None = 100,
-) -> Splits:
+) -> ExpressionSplits:
     """Generate the standard task, or read the official files.
 
     Args:
@@ -240,11 +240,11 @@ def load(
     """
     if data_dir is None:
         splits = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
-        return Splits(*(Dataset.from_expressions(expressions) for expressions in splits))
+        return ExpressionSplits(*(Dataset.from_expressions(expressions) for expressions in splits))
     names = _file_names(data_dir)
     training_data, *other_data = (read_tsv(path) for path in find_files(data_dir, names))
     if names == LONG_RANGE_ARENA:
-        return Splits(_limit_length(training_data, max_train_length), *other_data)
+        return ExpressionSplits(_limit_length(training_data, max_train_length), *other_data)
     if not 0 <= validation < len(training_data):
         raise UserError(
             f"--validation-size must be at least 0 and below {len(training_data)}, the number of lines of "
@@ -254,7 +254,7 @@ def load(
     train, held_out = (
         training_data.select(np.sort(indices)) for indices in (order[validation:], order[:validation])
     )
-    return Splits(_limit_length(train, max_train_length), held_out, *other_data)
+    return ExpressionSplits(_limit_length(train, max_train_length), held_out, *other_data)
 
 
 def read_test(data_dir: Path) -> Dataset:

@@ -13,7 +13,7 @@ import tyro
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
+from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
@@ -47,7 +47,7 @@ def run_score(config: ScoreConfig) -> None:
     config.set_up()
     gold = config.read_gold(config.treebank)
     sentences = gold.sentences
-    trees = {Source(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
+    trees = {TreeSource(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
     evaluation = Evaluation(sentences, trees | baseline_trees(sentences), [], gold.labels)
     results: dict[str, Any] = {
         **gold.facts(),
