@@ -35,6 +35,7 @@ from tasks.language_model.task import (
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.task import Shard
+from tests.outcome import outcome
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
@@ -483,13 +484,6 @@ def train(directory, *words):
     return main(["train", "--run-dir", str(directory), *TINY, *words])
 
 
-def outcome(directory):
-    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    return rows, json.loads((directory / "results.json").read_text())
-
-
 @pytest.mark.parametrize("model", ["onlstm", pytest.param("lstm", marks=pytest.mark.slow), "prpn"])
 def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     tmp_path, monkeypatch, capsys, model
@@ -528,7 +522,7 @@ def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, ca
     sizes = ["--num-layers", "1", "--embedding-size", "16", "--activation-regularization", "0"]
     options = ["--learning-rate", "10", "--epochs", "8", "--patience", "3"]
     assert train(tmp_path / "run", *plain, *sizes, *options) == 0
-    rows, results = outcome(tmp_path / "run")
+    rows, results, _ = outcome(tmp_path / "run")
     assert rows[-1]["validation_perplexity"] < 0.7 * rows[0]["validation_perplexity"]
     assert results["test_perplexity"] == pytest.approx(math.exp(results["test_loss"]))
     capsys.readouterr()
