@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
-from tasks.runs.text_files import MAX_BYTES, ZIP_ERRORS, decode, read_bytes, uncompressed_name
+from tasks.runs.text_files import MAX_BYTES, ZIP_ERRORS, decode, read_bytes, uncompressed_name, without_copies
 
 WORD_TAGS = {
     *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -311,7 +311,7 @@ def _decode_all(
 
 def _choose_files(names: list[str], where: str, kind: str) -> list[str]:
     """Choose the files with trees; hidden files are left out."""
-    visible = [name for name in names if not PurePosixPath(name).name.startswith(".")]
+    visible = [name for name in without_copies(names) if not PurePosixPath(name).name.startswith(".")]
     for suffixes in (SUFFIXES, OTHER_SUFFIXES):
         chosen = [name for name in visible if uncompressed_name(name).lower().endswith(suffixes)]
         if chosen:

@@ -8,7 +8,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -79,6 +79,19 @@ def find_file(path: Path) -> Path:
     """
     candidates = (path.with_name(path.name + suffix) for suffix in ("", *FORMATS))
     return next((candidate for candidate in candidates if candidate.exists()), path)
+
+
+def without_copies(names: Collection[str]) -> list[str]:
+    """Leave out compressed files that are also there as they are.
+
+    Args:
+        names: names or paths of files.
+    Example:
+        >>> without_copies(["a.mrg", "a.mrg.gz", "b.mrg.gz"])
+        ['a.mrg', 'b.mrg.gz']
+    """
+    as_they_are = {name for name in names if uncompressed_name(name) == name}
+    return [name for name in names if name in as_they_are or uncompressed_name(name) not in as_they_are]
 
 
 def uncompressed_name(name: str) -> str:

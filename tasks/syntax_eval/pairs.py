@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
-from tasks.runs.text_files import read_text, uncompressed_name
+from tasks.runs.text_files import read_text, uncompressed_name, without_copies
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
 SUFFIX = ".jsonl"
@@ -60,7 +60,8 @@ def read_pairs(path: Path) -> list[MinimalPair]:
     """
     files = [path]
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if uncompressed_name(file.name).endswith(SUFFIX))
+        names = sorted(without_copies([file.name for file in path.iterdir()]))
+        files = [path / name for name in names if uncompressed_name(name).endswith(SUFFIX)]
     pairs = [pair for file in files for pair in _read_file(file)]
     if not pairs:
         raise UserError(f"{path}: no pairs" + (f" (no files *{SUFFIX})" if not files else ""))

@@ -152,6 +152,7 @@ def test_compressed_files_are_read_in_a_directory_and_a_zip_file(tmp_path):
         "1.mrg": tree_of("a").encode(),
         "2.MRG.gz": gzip.compress(tree_of("b").encode()),
         "3.mrg.xz": lzma.compress(tree_of("c").encode()),
+        "1.mrg.gz": b"a copy of 1.mrg, not read",
         "notes.gz": b"not read",
     }
     (tmp_path / "all").mkdir()

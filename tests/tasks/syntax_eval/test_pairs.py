@@ -18,6 +18,7 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         file.write(json.dumps(blimp | {"linguistics_term": "verbs"}) + "\n")
         file.write(json.dumps({"good": "x", "bad": "y"}))
     (tmp_path / "notes.txt").write_text("not read")
+    (tmp_path / "b.jsonl.xz").write_text("a copy of b.jsonl, not read")
     assert read_pairs(tmp_path) == [
         MinimalPair("agreement", "They laugh.", "They laughs.", None, "verbs"),
         MinimalPair("a", "x", "y"),
