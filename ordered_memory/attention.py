@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
-from ordered_memory.initialization import reset_children
+from ordered_memory.initialization import reset_as_one, reset_children
 
 OCCUPANCY_THRESHOLD = 1e-5
 """An occupancy below this counts as 0. The value of the authors' code; the paper gives none."""
@@ -181,18 +181,12 @@ class AdditiveScore(_Score):
         self.query = nn.Linear(slot_size, slot_size, bias=False, device=device, dtype=dtype)
         self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
         self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
-        self._reset_halves()
+        reset_as_one(self.query, self.key)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
         super().reset_parameters()
-        self._reset_halves()
-
-    def _reset_halves(self) -> None:
-        """Initialize both halves of W1 as one matrix with fan-in 2D, not as two with fan-in D."""
-        bound = 1 / math.sqrt(2 * self.slot_size)
-        for parameter in (*self.query.parameters(), *self.key.parameters()):
-            nn.init.uniform_(parameter, -bound, bound)
+        reset_as_one(self.query, self.key)
 
     def features(self, query: Tensor, key: Tensor) -> Tensor:
         return torch.tanh(query.unsqueeze(1) + key)

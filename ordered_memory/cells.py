@@ -9,7 +9,6 @@ applies it (`ordered_memory.memory.step`).
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
+from ordered_memory.initialization import reset_as_one
 
 
 class CellMasks(NamedTuple):
@@ -68,19 +68,13 @@ class _Cell(nn.Module):
         units = self.expansion * slot_size
         self.from_memory = nn.Linear(slot_size, units, bias=False, device=device, dtype=dtype)
         self.from_candidate = nn.Linear(slot_size, units, device=device, dtype=dtype)
-        self._reset_halves()
+        reset_as_one(self.from_memory, self.from_candidate)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
         self.from_memory.reset_parameters()
         self.from_candidate.reset_parameters()
-        self._reset_halves()
-
-    def _reset_halves(self) -> None:
-        """Initialize both halves of the first map as one matrix with fan-in 2D, not as two with fan-in D."""
-        bound = 1 / math.sqrt(2 * self.slot_size)
-        for parameter in (*self.from_memory.parameters(), *self.from_candidate.parameters()):
-            nn.init.uniform_(parameter, -bound, bound)
+        reset_as_one(self.from_memory, self.from_candidate)
 
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> CellMasks | None:
         """Draw the dropout masks of one time step from the global generator.

@@ -1,6 +1,8 @@
-"""Initialize parameters again."""
+"""Initialize parameters."""
 
 from __future__ import annotations
+
+import math
 
 from torch import nn
 
@@ -16,3 +18,17 @@ def reset_children(module: nn.Module) -> None:
             child.reset_parameters()  # type: ignore[operator]
         else:
             reset_children(child)
+
+
+def reset_as_one(*maps: nn.Linear) -> None:
+    """Initialize linear maps whose results are added like one linear map of their concatenated inputs.
+
+    The bound is 1 / sqrt(fan-in), as in `nn.Linear`, with the fan-in of all maps together.
+
+    Args:
+        maps: parts of one linear map.
+    """
+    bound = 1 / math.sqrt(sum(part.in_features for part in maps))
+    for part in maps:
+        for parameter in part.parameters():
+            nn.init.uniform_(parameter, -bound, bound)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import zipfile
 from pathlib import Path
 
@@ -72,6 +74,10 @@ def make_damaged(directory: Path, checkpoint: Path) -> dict[str, str]:
         "surrogate.jsonl": '{"good": "the \\ud800 cat", "bad": "the"}\n',
         "percent.jsonl": json.dumps({"good": "%" * 5000, "bad": "a"}) + "\n",
         "digits.jsonl": '{"good": ' + "9" * 5000 + ', "bad": "a"}\n',
+        "cut.gz": gzip.compress(b"a b c\n" * 50)[:-12],
+        "no.gz": b"\x1f\x8b\x08\x00garbage",
+        "cut.bz2": bz2.compress(b"a b c\n" * 50)[:-12],
+        "cut.xz": lzma.compress(b"a b c\n" * 50)[:-12],
         "cut.jsonl.gz": gzip.compress(b'{"good": "the a", "bad": "a the"}\n' * 50)[:-12],
         "no.jsonl.gz": b"\x1f\x8b\x08\x00garbage",
         "no.zip": b"PK\x03\x04 nothing",
@@ -111,6 +117,7 @@ def _write_data(directory: Path) -> None:
         "logic_empty": {f"{part}{n}": "" for part in ("train", "test") for n in range(13)},
         "text_empty": dict.fromkeys(("train.txt", "valid.txt", "test.txt"), ""),
         "text_binary": dict.fromkeys(("train.txt", "valid.txt", "test.txt"), "\udcff"),
+        "text_cut": {"train.txt": "a\n", "valid.txt.gz": "a\n", "test.txt": "a\n"},
         "text_short": dict.fromkeys(("train.txt", "valid.txt", "test.txt"), "a\n"),
         "text_lines": dict.fromkeys(("train.txt", "valid.txt", "test.txt"), "\n\n"),
     }

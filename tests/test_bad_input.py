@@ -228,6 +228,10 @@ evaluate --checkpoint {listops} --file {label} -> {label}, line 1
 evaluate --checkpoint {listops} --file {directory} -> {directory}
 evaluate --checkpoint {listops} --file {missing} -> {missing}
 evaluate --checkpoint {listops} --file {under_file} -> {under_file}
+evaluate --checkpoint {listops} --file {cut_gz} -> {cut_gz}: truncated or damaged
+evaluate --checkpoint {listops} --file {no_gz} -> {no_gz}: truncated or damaged
+evaluate --checkpoint {listops} --file {cut_bz2} -> {cut_bz2}: truncated or damaged
+evaluate --checkpoint {listops} --file {cut_xz} -> {cut_xz}: truncated or damaged
 evaluate --checkpoint {listops} --file '' ->
 evaluate --checkpoint {listops} --file /dev/null -> /dev/null
 evaluate --checkpoint {listops} --test magic ->
@@ -292,6 +296,7 @@ evaluate --checkpoint {logic} --file {text} -> {text}
 evaluate --checkpoint {logic} --file {relation} -> {relation}, line 1
 evaluate --checkpoint {logic} --file {one_column} -> {one_column}, line 1
 evaluate --checkpoint {logic} --file {directory} -> {directory}
+evaluate --checkpoint {logic} --file {cut_xz} -> {cut_xz}: truncated or damaged
 evaluate --checkpoint {logic} --file {missing} -> {missing}
 evaluate --checkpoint {logic} --file /dev/null -> /dev/null
 evaluate --checkpoint {logic} --test longer --size 0 -> --size
@@ -339,6 +344,7 @@ train --vectors {empty} -> {empty}
 train --vectors {text} -> {text}
 train --vectors {binary} -> {binary}
 train --vectors {no_zip} ->
+train --vectors {cut_xz} -> {cut_xz}: truncated or damaged
 train --encoder {directory} -> {directory}
 train --encoder {text} -> {text}
 train --data-dir {missing} -> {missing}
@@ -348,6 +354,7 @@ train --data-dir {text_short} -> {text_short}
 evaluate --checkpoint {sst} --file {missing} -> {missing}
 evaluate --checkpoint {sst} --file {directory} -> {directory}
 evaluate --checkpoint {sst} --file {empty} -> {empty}
+evaluate --checkpoint {sst} --file {cut_bz2} -> {cut_bz2}: truncated or damaged
 evaluate --checkpoint {sst} --file {binary} -> {binary}
 evaluate --checkpoint {sst} --file {text} -> {text}, line 1
 evaluate --checkpoint {sst} --data-dir {missing} -> {missing}
@@ -381,10 +388,12 @@ train --data-dir {directory} -> {directory}
 train --data-dir {text_empty} -> {text_empty}
 train --data-dir {text_binary} -> {text_binary}
 train --data-dir {text_lines} -> {text_lines}
+train --data-dir {text_cut} -> {text_cut}/valid.txt.gz: truncated or damaged
 train --data-dir {text_short} ->
 evaluate --checkpoint {language_model} --text {missing} -> {missing}
 evaluate --checkpoint {language_model} --text {directory} -> {directory}
 evaluate --checkpoint {language_model} --text {empty} -> {empty}
+evaluate --checkpoint {language_model} --text {cut_gz} -> {cut_gz}: truncated or damaged
 evaluate --checkpoint {language_model} --text {binary} -> {binary}
 evaluate --checkpoint {language_model} --text {text} -> {text}, line 1
 evaluate --checkpoint {language_model} --data-dir {missing} -> {missing}
@@ -416,6 +425,7 @@ trees ->
 trees {missing} --checkpoint {language_model} -> {missing}
 trees {empty} --checkpoint {language_model} -> {empty}
 trees {binary} --checkpoint {language_model} -> {binary}
+trees {cut_gz} --checkpoint {language_model} -> {cut_gz}: truncated or damaged
 trees {text} --checkpoint {language_model} -> {text}, line 1
 trees {text} --checkpoint {listops} -> {listops}
 trees {text} --checkpoint {language_model} --layer 0 -> --layer
@@ -425,6 +435,7 @@ trees {text} --checkpoint {language_model} --output {directory} -> {directory}
 trees {text} --checkpoint {language_model} --output {under_file} -> {text}
 score {missing} --treebank {one_mrg} -> {missing}
 score {binary} --treebank {one_mrg} -> {binary}
+score {cut_bz2} --treebank {one_mrg} -> {cut_bz2}: truncated or damaged
 score {empty} --treebank {one_mrg} -> {empty}
 score {text} --treebank {one_mrg} -> {text}, line 1
 score {open_mrg} --treebank {one_mrg} -> {open_mrg}, line 1
@@ -440,6 +451,7 @@ evaluate --checkpoint {language_model} --treebank {binary} -> {binary}
 evaluate --checkpoint {language_model} --treebank {open_mrg} -> {open_mrg}, line 1
 evaluate --checkpoint {language_model} --treebank {words_mrg} -> {words_mrg}, line 1
 evaluate --checkpoint {language_model} --treebank {no_zip} -> {no_zip}
+evaluate --checkpoint {language_model} --treebank {cut_xz} -> {cut_xz}: truncated or damaged
 evaluate --checkpoint {language_model} --treebank {lzma_zip} -> {lzma_zip}
 evaluate --checkpoint {language_model} --treebank {bomb_zip} -> {bomb_zip}
 evaluate --checkpoint {language_model} --max-words 0 -> --max-words
@@ -470,8 +482,8 @@ evaluate --checkpoint {language_model} --pairs {digits_jsonl} -> {digits_jsonl},
 evaluate --checkpoint {language_model} --pairs {deep_jsonl} -> {deep_jsonl}, line 1
 evaluate --checkpoint {language_model} --pairs {surrogate_jsonl} ->
 evaluate --checkpoint {language_model} --pairs {percent_jsonl} ->
-evaluate --checkpoint {language_model} --pairs {cut_jsonl_gz} -> {cut_jsonl_gz}
-evaluate --checkpoint {language_model} --pairs {no_jsonl_gz} -> {no_jsonl_gz}
+evaluate --checkpoint {language_model} --pairs {cut_jsonl_gz} -> {cut_jsonl_gz}: truncated or damaged
+evaluate --checkpoint {language_model} --pairs {no_jsonl_gz} -> {no_jsonl_gz}: truncated or damaged
 evaluate --checkpoint {language_model} --count 1 --json '' -> --json .: is a directory
 evaluate --checkpoint {language_model} --count 1 --json {directory} -> {directory}
 evaluate --checkpoint {language_model} --count 1 --output {directory} -> {directory}

@@ -45,7 +45,8 @@ class EvaluateConfig(CheckpointConfig, PredictionsConfig):
     """Test data and evaluation."""
 
     file: Path | None = None
-    """Evaluate on this file, in the format of the files of --data-dir."""
+    """Evaluate on this file, in the format of the files of --data-dir; it may be compressed (.gz, .bz2,
+    .xz)."""
     data_dir: Path | None = None
     """Directory with the official files, if it has moved since training."""
     occupancy_threshold: float | None = None

@@ -7,31 +7,39 @@ from pathlib import Path
 from typing import TypeVar
 
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_text
+from tasks.runs.text_files import read_text
 
 Example = TypeVar("Example")
 
 
 def read_lines(
-    path: Path, parse: Callable[[str], Example], *, allow_empty: bool = False, header: str | None = None
+    path: Path,
+    parse: Callable[[str], Example],
+    *,
+    allow_empty: bool = False,
+    header: str | None = None,
+    check_count: Callable[[int], None] = lambda count: None,
 ) -> list[Example]:
     """Read a text file with one example per line; blank lines at the end are ignored.
 
     Args:
-        path: path of the file.
+        path: path of the file, which may be compressed.
         parse: parses a line, or raises a ValueError.
         allow_empty: whether the file may have no lines.
         header: a first line that is skipped, if the file has it.
+        check_count: called with the number of lines before they are parsed.
     Returns:
         The examples in order.
     Raises:
         UserError: the file does not exist, is not UTF-8 text or is empty, or `parse` raises a ValueError; the
             message names the line.
     """
-    # Python has made all line ends \n. A text may contain other characters that `str.splitlines` splits at.
+    # Not `str.splitlines`: a line may contain other characters that it splits at.
     text = read_text(path).rstrip("\n")
+    lines = text.split("\n") if text else []
+    check_count(len(lines))
     examples = []
-    for number, line in enumerate(text.split("\n") if text else [], start=1):
+    for number, line in enumerate(lines, start=1):
         if number == 1 and line == header:
             continue
         try:

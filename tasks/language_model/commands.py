@@ -24,6 +24,7 @@ from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
+from tasks.runs.text_files import find_file
 
 
 @dataclass
@@ -34,7 +35,8 @@ class EvaluateConfig(PredictionsConfig):
     """A run's best.safetensors, a directory that `export` wrote, or the name of a model on the Hugging Face
     Hub."""
     text: Path | None = None
-    """A file with one sentence per line, words separated by spaces; by default the test text of the run."""
+    """A file with one sentence per line, words separated by spaces, possibly compressed (.gz, .bz2, .xz); by
+    default the test text of the run."""
     data_dir: Path | None = None
     """Directory with the text of the run, if it has moved since training."""
     columns: int = 1
@@ -86,7 +88,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     directory = config.data_dir or trained.data_dir
     if config.text is None and config.data_dir is None and directory is not None and not directory.exists():
         raise UserError(f"{directory}: the text of the run is not here; --data-dir names its directory")
-    path = config.text or (directory / "test.txt" if directory is not None else None)
+    path = config.text or (find_file(directory / "test.txt") if directory is not None else None)
     if path is not None:
         sentences = read_sentences(path)
         text = encode_text(sentences, vocabulary, str(path))

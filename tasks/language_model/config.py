@@ -25,7 +25,7 @@ class LanguageModelConfig(TrainingConfig):
     """ON-LSTM or LSTM layers, or the Parsing-Reading-Predict Network of Shen et al. (2018)."""
     data_dir: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, one sentence per line, words separated by spaces,
-    such as Mikolov's Penn Treebank."""
+    such as Mikolov's Penn Treebank; they may be compressed (train.txt.gz, .bz2, .xz)."""
     min_count: int = 1
     """With --data-dir: words that occur fewer times in train.txt become <unk>."""
     sentences: int = 0

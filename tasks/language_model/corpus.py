@@ -13,7 +13,7 @@ from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.grammar import GeneratedSentence, generate_sentences
 from tasks.language_model.vocabulary import END, UNKNOWN, Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_text
+from tasks.runs.text_files import find_files, read_text
 
 FILES = ("train.txt", "valid.txt", "test.txt")
 
@@ -68,7 +68,7 @@ def generate_splits(
 
 
 def read_corpus(directory: Path, vocabulary: Vocabulary | None = None, min_count: int = 1) -> Corpus:
-    """Read train.txt, valid.txt and test.txt.
+    """Read train.txt, valid.txt and test.txt, each as it is or compressed.
 
     Args:
         directory: contains the three files, with one sentence per line.
@@ -78,7 +78,7 @@ def read_corpus(directory: Path, vocabulary: Vocabulary | None = None, min_count
     Raises:
         UserError: see `load_corpus`.
     """
-    splits = {f"{directory / name}": read_sentences(directory / name) for name in FILES}
+    splits = {str(path): read_sentences(path) for path in find_files(directory, FILES)}
     try:
         return _encode(splits, vocabulary, min_count)
     except UserError as error:
@@ -98,7 +98,7 @@ def read_sentences(path: Path) -> list[list[str]]:
     """Read the words of each line; an empty line is a sentence without words.
 
     Args:
-        path: path of a UTF-8 text file with words separated by spaces.
+        path: path of a UTF-8 text file, possibly compressed, with words separated by spaces.
     Raises:
         UserError: the file does not exist, has no words, has `<eos>`, or is not UTF-8.
     """

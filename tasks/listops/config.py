@@ -17,7 +17,8 @@ class DataConfig:
 
     data_dir: Path | None = None
     """Directory with the official train_d20s.tsv and test_d20s.tsv, or with Long Range Arena's
-    basic_train.tsv, basic_val.tsv and basic_test.tsv; None to generate expressions."""
+    basic_train.tsv, basic_val.tsv and basic_test.tsv, each as it is or compressed (.gz, .bz2, .xz); None to
+    generate expressions."""
     expressions: int = 100_000
     """Number of expressions to generate; one tenth is test data."""
     validation_size: int = 5_000

@@ -21,6 +21,7 @@ from tasks.listops.generator import Expression
 from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
+from tasks.runs.text_files import find_file, find_files
 
 TRAIN_FILE = "train_d20s.tsv"
 TEST_FILE = "test_d20s.tsv"
@@ -201,7 +202,7 @@ class Dataset(LabeledData):
         return gather(self.tokens, self.offsets[:-1][chosen], lengths), lengths
 
 
-class Splits(NamedTuple):
+class ExpressionSplits(NamedTuple):
     """The data sets of the task; only the training data are bounded in length."""
 
     train: Dataset
@@ -216,12 +217,12 @@ def load(
     count: int = 100_000,
     validation: int = 5_000,
     max_train_length: int | None = 100,
-) -> Splits:
+) -> ExpressionSplits:
     """Generate the standard task, or read the official files.
 
     Args:
         data_dir: a directory with `train_d20s.tsv` and `test_d20s.tsv`, or with the three files of Long Range
-            Arena; None to generate the data.
+            Arena, each of them as it is or compressed; None to generate the data.
         seed: determines the generated data, or which lines of the training file are validation data.
         count: number of expressions to generate, one tenth of them for testing; ignored for files.
         validation: number of expressions to hold out for validation; ignored for Long Range Arena.
@@ -239,14 +240,11 @@ def load(
     """
     if data_dir is None:
         splits = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
-        return Splits(*(Dataset.from_expressions(expressions) for expressions in splits))
+        return ExpressionSplits(*(Dataset.from_expressions(expressions) for expressions in splits))
     names = _file_names(data_dir)
-    missing = [name for name in names if not (data_dir / name).is_file()]
-    if missing:
-        raise UserError(f"{data_dir}: no {' and no '.join(missing)} in this directory")
-    training_data, *other_data = (read_tsv(data_dir / name) for name in names)
+    training_data, *other_data = (read_tsv(path) for path in find_files(data_dir, names))
     if names == LONG_RANGE_ARENA:
-        return Splits(_limit_length(training_data, max_train_length), *other_data)
+        return ExpressionSplits(_limit_length(training_data, max_train_length), *other_data)
     if not 0 <= validation < len(training_data):
         raise UserError(
             f"--validation-size must be at least 0 and below {len(training_data)}, the number of lines of "
@@ -256,7 +254,7 @@ def load(
     train, held_out = (
         training_data.select(np.sort(indices)) for indices in (order[validation:], order[:validation])
     )
-    return Splits(_limit_length(train, max_train_length), held_out, *other_data)
+    return ExpressionSplits(_limit_length(train, max_train_length), held_out, *other_data)
 
 
 def read_test(data_dir: Path) -> Dataset:
@@ -268,14 +266,13 @@ def read_test(data_dir: Path) -> Dataset:
         UserError: the file is missing or bad.
     """
     *_, name = _file_names(data_dir)
-    return read_tsv(data_dir / name)
+    (path,) = find_files(data_dir, [name])
+    return read_tsv(path)
 
 
 def _file_names(data_dir: Path) -> tuple[str, ...]:
     """The names of the files in a directory, the training data first and the test data last."""
-    if not data_dir.is_dir():
-        raise UserError(f"{data_dir}: no such directory; it should hold {TRAIN_FILE} and {TEST_FILE}")
-    has_long_range_arena = any((data_dir / name).is_file() for name in LONG_RANGE_ARENA)
+    has_long_range_arena = any(find_file(data_dir / name).exists() for name in LONG_RANGE_ARENA)
     return LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
 
 
@@ -289,7 +286,8 @@ def read_tsv(path: Path) -> Dataset:
     In files of Long Range Arena the label comes second, and the first line names the columns.
 
     Args:
-        path: the file. Expressions may have the parentheses of the official files or not.
+        path: the file, which may be compressed. Expressions may have the parentheses of the official files or
+            not.
     Returns:
         The data set, in the order of the lines.
     Raises:

@@ -58,7 +58,7 @@ class Limits(NamedTuple):
     max_length: int | None = None
 
 
-class Standard(NamedTuple):
+class GeneratedSplits(NamedTuple):
     """The splits of the standard task."""
 
     train: list[Expression]
@@ -152,7 +152,7 @@ def generate(
 
 def standard(
     seed: Seed, count: int = 100_000, *, validation: int = 5_000, max_train_length: int | None = 100
-) -> Standard:
+) -> GeneratedSplits:
     """Generate the standard task: 100,000 expressions, one tenth for testing.
 
     The official files have no validation data. Here they are taken from the other nine tenths. Only the
@@ -180,7 +180,7 @@ def standard(
         )
     expressions = generate(count, seed=seed)
     max_length = _NO_LIMIT if max_train_length is None else max_train_length
-    return Standard(
+    return GeneratedSplits(
         train=[
             expression
             for expression in expressions[validation:test_start]

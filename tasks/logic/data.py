@@ -35,6 +35,7 @@ from tasks.logic.formulas import (
 from tasks.runs.batching import gather, pad
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
+from tasks.runs.text_files import find_files
 
 MAX_OPERATIONS = 12
 """The last file holds the pairs with this many operations or more."""
@@ -260,19 +261,14 @@ def read_directory(directory: Path) -> tuple[list[list[FormulaPair]], list[list[
     """Read the official files.
 
     Args:
-        directory: contains train0 … train12 and test0 … test12.
+        directory: contains train0 … train12 and test0 … test12; they may be compressed.
     Returns:
         Training and test pairs by number of operations.
     Raises:
         UserError: a file is missing or bad; the message names file and line.
     """
-    if not directory.is_dir():
-        raise UserError(f"{directory}: no such directory; it should hold train0 … train12 and test0 … test12")
-    missing = [name for name in file_names() if not (directory / name).is_file()]
-    if missing:
-        raise UserError(f"{directory}: no {', '.join(missing)} in this directory")
     # Generated pairs seldom have no operations, so train0 or test0 may be empty.
-    groups = [read_file(directory / name, allow_empty=True) for name in file_names()]
+    groups = [read_file(path, allow_empty=True) for path in find_files(directory, file_names())]
     return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
 
 
@@ -280,7 +276,7 @@ def read_file(path: Path, *, allow_empty: bool = False) -> list[FormulaPair]:
     """Read and check a file with lines of the form `relation TAB formula TAB formula`.
 
     Args:
-        path: path of the file.
+        path: path of the file, which may be compressed.
         allow_empty: whether the file may have no lines.
     Returns:
         Its pairs in order.

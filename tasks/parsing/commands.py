@@ -78,8 +78,9 @@ class EvaluateConfig(ModelConfig, TreebankConfig, PredictionsConfig):
 
     treebank: Path | None = None
     """True trees in the Penn Treebank's bracket format: a file, a directory (searched recursively) of .mrg,
-    .tree and .ptb or else .txt files, or a .zip of them such as NLTK's treebank.zip, of at most 1 GiB
-    unpacked. The default, for a model that was trained on generated sentences, is their test data."""
+    .tree and .ptb or else .txt files, or a .zip of them such as NLTK's treebank.zip. Files may be compressed
+    (.gz, .bz2, .xz), and have at most 4 GiB in all. The default, for a model that was trained on generated
+    sentences, is their test data."""
     max_words: int | None = None
     """Leave out sentences with more words than this, punctuation not counted."""
     output: Path | None = None
@@ -114,7 +115,7 @@ class TreesConfig(ModelConfig, ThreadsConfig):
 
     text: Annotated[Path, tyro.conf.Positional]
     """A file with one sentence per line, words separated by spaces, without punctuation; or natural text,
-    with --tokenization auto."""
+    with --tokenization auto. It may be compressed (.gz, .bz2, .xz)."""
     tokenization: Tokenization = "spaces"
     """How lines are split into the words of the trees, as for parse."""
     layer: int | None = None

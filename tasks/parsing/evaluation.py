@@ -29,7 +29,7 @@ SHORT = 10
 """Maximum number of words of a short sentence, as in WSJ10."""
 
 
-class Source(NamedTuple):
+class TreeSource(NamedTuple):
     """Where a tree comes from.
 
     Args:
@@ -56,7 +56,7 @@ class Evaluation:
     """
 
     sentences: Sequence[TreebankSentence]
-    trees: dict[Source, list[Tree]]
+    trees: dict[TreeSource, list[Tree]]
     distances: Sequence[Tensor]
     labels: Sequence[str] = LABELS
 
@@ -115,19 +115,19 @@ def evaluate(
         The trees of each layer and algorithm, of distances computed from the true trees, and of the
         baselines.
     """
-    trees: dict[Source, list[Tree]] = {}
+    trees: dict[TreeSource, list[Tree]] = {}
     for layer in layers:
         layer_distances = [d[layer - 1] for d in distances]
         for decoding in DECODINGS:
-            source = Source(f"layer {layer}, {decoding}", layer, decoding)
+            source = TreeSource(f"layer {layer}, {decoding}", layer, decoding)
             trees[source] = decode(layer_distances, decoding, temperature)
     true_distances = [to_distances(sentence.tree) for sentence in sentences]
     for variant in VARIANTS:
-        trees[Source(f"true tree, {variant}", None, "true tree")] = decode(true_distances, variant)
+        trees[TreeSource(f"true tree, {variant}", None, "true tree")] = decode(true_distances, variant)
     return Evaluation(sentences, trees | baseline_trees(sentences), distances, labels)
 
 
-def baseline_trees(sentences: Sequence[TreebankSentence]) -> dict[Source, list[Tree]]:
+def baseline_trees(sentences: Sequence[TreebankSentence]) -> dict[TreeSource, list[Tree]]:
     """The baselines.
 
     Args:
@@ -136,7 +136,7 @@ def baseline_trees(sentences: Sequence[TreebankSentence]) -> dict[Source, list[T
         For each baseline one tree per sentence.
     """
     trees_by_name = baselines([len(sentence.words) for sentence in sentences])
-    return {Source(name, None, name): trees for name, trees in trees_by_name.items()}
+    return {TreeSource(name, None, name): trees for name, trees in trees_by_name.items()}
 
 
 def decode(distances: Sequence[Tensor], decoding: Decoding, temperature: float = 1.0) -> list[Tree]:

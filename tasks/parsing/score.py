@@ -13,13 +13,13 @@ import tyro
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.parsing.evaluation import Evaluation, Source, baseline_trees
+from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
 from tasks.runs.evaluation import ResultsConfig
-from tasks.runs.files import read_text
+from tasks.runs.text_files import read_text
 
 
 @dataclass(kw_only=True)
@@ -29,7 +29,8 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
     trees: Annotated[Path, tyro.conf.Positional]
     """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )".
     Either all trees have labels or none. Empty lines are skipped. The number of words must be that of the
-    treebank; their spelling may differ, but a warning is printed if most of them do."""
+    treebank; their spelling may differ, but a warning is printed if most of them do. The file may be
+    compressed (.gz, .bz2, .xz)."""
     treebank: Path
     """True trees, as for evaluate. The trees of the file must have the words that --keep-punctuation or
     --drop-tags keep."""
@@ -46,7 +47,7 @@ def run_score(config: ScoreConfig) -> None:
     config.set_up()
     gold = config.read_gold(config.treebank)
     sentences = gold.sentences
-    trees = {Source(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
+    trees = {TreeSource(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
     evaluation = Evaluation(sentences, trees | baseline_trees(sentences), [], gold.labels)
     results: dict[str, Any] = {
         **gold.facts(),

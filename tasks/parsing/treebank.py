@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
-from tasks.runs.files import ZIP_ERRORS
+from tasks.runs.text_files import MAX_BYTES, ZIP_ERRORS, decode, read_bytes, uncompressed_name, without_copies
 
 WORD_TAGS = {
     *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -33,8 +33,6 @@ NULL_ELEMENT = "-NONE-"
 SUFFIXES = (".mrg", ".tree", ".ptb")
 OTHER_SUFFIXES = (".txt",)
 """Files with these suffixes are read if there is no file with one of `SUFFIXES`."""
-MAX_BYTES = 1 << 30
-"""Maximum size of a treebank's text in bytes, unpacked."""
 UNKNOWN_TAGS_ALLOWED = 0.25
 """Largest fraction of words with tags that the Penn Treebank does not have."""
 SHOWN_TAGS = 5
@@ -90,10 +88,11 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
     """Read all trees of a file, a directory or a zip file.
 
     Directories and zip files are searched recursively for .mrg, .tree and .ptb files or, if there are none,
-    for .txt files. Files are read in the order of their paths. A zip file is not unpacked to disk.
+    for .txt files; .mrg.gz and the like are read, too. Files are read in the order of their paths. A zip file
+    is not unpacked to disk.
 
     Args:
-        path: a file of trees, a directory, or a file whose name ends in .zip.
+        path: a file of trees, which may be compressed, a directory, or a file whose name ends in .zip.
         drop_tags: the part-of-speech tags of punctuation, whose words are removed. None for those of the Penn
             Treebank: all but `WORD_TAGS`.
     Returns:
@@ -303,22 +302,18 @@ def _decode_all(
     for name in names:
         full_name = f"{where / name}"
         with open_file(name) as file:
-            content = file.read(remaining + 1)
+            content = read_bytes(file, full_name, remaining)
         remaining -= len(content)
         if remaining < 0:
             raise UserError(f"{full_name}: expected at most {MAX_BYTES:,} bytes of text in all, got more")
-        try:
-            yield full_name, content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{full_name}, line {line}: not UTF-8 text") from None
+        yield full_name, decode(content, full_name)
 
 
 def _choose_files(names: list[str], where: str, kind: str) -> list[str]:
     """Choose the files with trees; hidden files are left out."""
-    visible = [name for name in names if not PurePosixPath(name).name.startswith(".")]
+    visible = [name for name in without_copies(names) if not PurePosixPath(name).name.startswith(".")]
     for suffixes in (SUFFIXES, OTHER_SUFFIXES):
-        chosen = [name for name in visible if name.lower().endswith(suffixes)]
+        chosen = [name for name in visible if uncompressed_name(name).lower().endswith(suffixes)]
         if chosen:
             return chosen
     raise UserError(f"{where}: no {', '.join(SUFFIXES + OTHER_SUFFIXES)} files in this {kind}")

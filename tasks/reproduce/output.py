@@ -9,7 +9,7 @@ from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.tables import markdown, number
 from tasks.reporting.tables import table as plain
 from tasks.reproduce.layout import Table
-from tasks.reproduce.results import Line, Results, Summary
+from tasks.reproduce.results import ModelResults, Results, Summary
 from tasks.runs.files import write_atomically, write_json
 
 Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
@@ -53,7 +53,7 @@ def write(results: Results, directory: Path) -> list[Path]:
     return paths
 
 
-def _rows(line: Line, results: Results) -> list[list[str]]:
+def _rows(line: ModelResults, results: Results) -> list[list[str]]:
     """The rows of a model: measured, best seed (if there are several), published."""
     cells = [line.summaries[column] for column in results.columns]
     published = ["–" if cell.published is None else str(cell.published) for cell in cells]

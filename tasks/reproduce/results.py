@@ -35,7 +35,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Line:
+class ModelResults:
     """The results of a model.
 
     Args:
@@ -66,7 +66,7 @@ class Results:
     table: Table
     preset: str
     columns: tuple[str, ...]
-    lines: list[Line]
+    lines: list[ModelResults]
     runs: Sequence[Run]
 
     def as_json(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def collect(name: str, table: Table, config: ReproduceConfig, runs: Sequence[Run
             cell = row.cells.get(column)
             values = {} if cell is None else _values(cell, runs, scale)
             summaries[column] = _summary(values, row.published.get(column))
-        lines.append(Line(row.name, bool(row.cells), summaries))
+        lines.append(ModelResults(row.name, bool(row.cells), summaries))
     return Results(name, table, config.preset, columns, lines, runs)
 
 

@@ -1,18 +1,14 @@
-"""Read text and JSON, and write them atomically: a file is written completely or not at all."""
+"""Write files atomically, and read and write JSON: a file is written completely or not at all."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import lzma
 import os
 import re
 import secrets
 import shutil
 import stat
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,12 +16,8 @@ from typing import Any
 
 from tasks.runs.errors import UserError
 from tasks.runs.options import flag
+from tasks.runs.text_files import read_text
 
-ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
-    *(NotImplementedError, RuntimeError, MemoryError),
-)
-"""What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
 OUTPUTS = frozenset(["json", "predictions", "html", "output", "plot", "heat_map"])
 """Names of options that name a file to write."""
 _OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
@@ -105,22 +97,6 @@ def write_or_print(path: Path | None, content: str) -> None:
         print(content, end="")
     else:
         write_atomically(path, content)
-
-
-def read_text(path: Path) -> str:
-    """Read a text file in UTF-8, with or without a byte order mark.
-
-    Args:
-        path: the file.
-    Raises:
-        UserError: the file does not exist or is not UTF-8 text.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text, at byte {error.start}") from None
 
 
 def write_json(path: Path, value: Any) -> None:

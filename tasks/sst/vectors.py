@@ -24,7 +24,7 @@ from tasks.classifiers.downloads import cache_directory
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 from tasks.runs.progress import progress_bar
-from tasks.sst.vector_files import Block, Source, find_source, read_blocks
+from tasks.sst.vector_files import Block, VectorFile, find_vector_file, read_blocks
 
 INSTALLED = "glove-6b-50d"
 """The name of the vectors in an installed package: all 400,000 words of GloVe 6B in 50 dimensions."""
@@ -63,9 +63,9 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
     seed and the files.
 
     Args:
-        names: paths of files in GloVe's text format, plain, gzipped (.gz) or inside a zip file (.zip, or
-            FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than once, the
-            first vector counts.
+        names: paths of files in GloVe's text format, plain, compressed (.gz, .bz2, .xz) or inside a zip file
+            (.zip, or FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than
+            once, the first vector counts.
         words: the words to look up.
         seed: seed of the random vectors, at least 0.
     Returns:
@@ -78,7 +78,7 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
         raise UserError("expected at least one file of vectors, got none")
     blocks, found, deviations = [], [], []
     for name in names:
-        table = _load_installed() if name == INSTALLED else _load_table(find_source(name))
+        table = _load_installed() if name == INSTALLED else _load_table(find_vector_file(name))
         rows = _row_indices(table.words, set(words))
         indices = np.array([rows.get(word, -1) for word in words], dtype=np.int64)
         is_known = indices >= 0
@@ -162,7 +162,7 @@ def _load_installed() -> _Table:
     return _Table(words, values, float(values.std(dtype=np.float64)))
 
 
-def _load_table(source: Source) -> _Table:
+def _load_table(source: VectorFile) -> _Table:
     """The whole content of a file, from the cache if it is there and the file has not changed since."""
     status = source.path.stat()
     state = [status.st_size, status.st_mtime_ns]
@@ -178,7 +178,7 @@ def _load_table(source: Source) -> _Table:
     return _read_cache(cached, state) or _table_from_blocks(_blocks(source))
 
 
-def _blocks(source: Source) -> Iterator[Block]:
+def _blocks(source: VectorFile) -> Iterator[Block]:
     yield from progress_bar(read_blocks(source), desc=f"reading {source.path.name}", unit=" blocks")
 
 

@@ -80,8 +80,8 @@ class EvaluateConfig(ReadingConfig, PredictionsConfig):
     pairs: Path | None = None
     """A JSON Lines file with the fields `good`, `bad` and, optionally, `case` and `intrusive`, as in Marvin
     and Linzen (2018), or with BLiMP's fields; or a directory of such files, such as BLiMP's `data`. Files may
-    be gzipped (.gz). The default, for models that were trained on generated sentences, is to generate
-    pairs."""
+    be compressed (.gz, .bz2, .xz). The default, for models that were trained on generated sentences, is to
+    generate pairs."""
     unknown: Unknown = "skip"
     """How to treat a pair with a word that a model does not know: skip the pair, or score the word as
     <unk>."""

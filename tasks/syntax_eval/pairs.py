@@ -7,24 +7,23 @@ and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`,
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import reprlib
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
+from tasks.runs.text_files import read_text, uncompressed_name, without_copies
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
-SUFFIXES = (".jsonl", ".jsonl.gz")
-MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
-"""Maximum size of a line and of a file in bytes, unpacked."""
+SUFFIX = ".jsonl"
+MAX_LINE = 1 << 20
+"""Maximum number of characters of a line."""
 
 
 class MinimalPair(NamedTuple):
@@ -47,24 +46,25 @@ class MinimalPair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[MinimalPair]:
-    """Read the pairs in a file, or in all files `*.jsonl` and `*.jsonl.gz` of a directory.
+    """Read the pairs in a file, or in all files `*.jsonl` of a directory, also `*.jsonl.gz` and the like.
 
     The construction is the field `case` or else `UID`, or else the name of the file.
 
     Args:
-        path: a JSON Lines file, gzipped if its name ends in `.gz`, or a directory of such files.
+        path: a JSON Lines file, which may be compressed, or a directory of such files.
     Returns:
         At least one pair.
     Raises:
-        UserError: a line is not a pair, a line or file is too long, or there are no pairs.
-        OSError: the file cannot be read.
+        UserError: a file does not exist or is not text, a line is not a pair or too long, or there are no
+            pairs.
     """
     files = [path]
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+        names = sorted(without_copies([file.name for file in path.iterdir()]))
+        files = [path / name for name in names if uncompressed_name(name).endswith(SUFFIX)]
     pairs = [pair for file in files for pair in _read_file(file)]
     if not pairs:
-        raise UserError(f"{path}: no pairs" + (f" (no files *{', *'.join(SUFFIXES)})" if not files else ""))
+        raise UserError(f"{path}: no pairs" + (f" (no files *{SUFFIX})" if not files else ""))
     return pairs
 
 
@@ -95,34 +95,19 @@ def spread(pairs: Sequence[MinimalPair], limit: int) -> list[MinimalPair]:
 
 
 def _read_file(path: Path) -> Iterator[MinimalPair]:
-    stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(_lines(file, path), 1):
-                if line.strip():
-                    yield _parse(line, stem, f"{path}, line {number}")
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: truncated or damaged gzip file ({error})") from None
-
-
-def _lines(file: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
-    """Read the lines of a file; refuse lines and files that are too long."""
-    remaining = MAX_BYTES
-    number = 1
-    while line := file.readline(MAX_LINE + 1):
-        remaining -= len(line)
+    stem = uncompressed_name(path.name).removesuffix(SUFFIX)
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        where = f"{path}, line {number}"
         if len(line) > MAX_LINE:
-            raise UserError(f"{path}, line {number}: expected at most {MAX_LINE:,} bytes, got more")
-        if remaining < 0:
-            raise UserError(f"{path}, line {number}: expected at most {MAX_BYTES:,} bytes in all, got more")
-        yield line
-        number += 1
+            raise UserError(f"{where}: expected at most {MAX_LINE:,} characters, got more")
+        if line.strip():
+            yield _parse(line, stem, where)
 
 
-def _parse(line: bytes, stem: str, where: str) -> MinimalPair:
+def _parse(line: str, stem: str, where: str) -> MinimalPair:
     try:
         record = json.loads(line)
-    except ValueError as error:  # not JSON, or not UTF-8
+    except ValueError as error:
         raise UserError(f"{where}: not JSON ({error})") from None
     except RecursionError:
         raise UserError(f"{where}: expected a JSON object of strings, got brackets nested too deep") from None

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.outcome import outcome
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 OPTIONS = [
@@ -42,14 +44,6 @@ def finish(process, status=0):
     error = process.communicate(timeout=300)[1]
     assert process.returncode == status, error
     return error
-
-
-def outcome(directory):
-    """Everything a run ends with, but for the time it took."""
-    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    weights = (directory / "best.safetensors").read_bytes()[-1000:]
-    results = json.loads((directory / "results.json").read_text())
-    return [row | {"seconds": 0} for row in rows], results, weights
 
 
 @pytest.fixture(scope="module", params=PROCESSES)

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from ordered_memory.backends.runtime import compiler, processor
-from ordered_memory.backends.runtime.c_struct import Arguments, parse
+from ordered_memory.backends.runtime.c_struct import CStruct, parse
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class Library:
         self.bf16_gemm = ctypes.cast(gemm, ctypes.c_void_p) if gemm and "amx_bf16" in flags else None
         self.dtype = dtype
         self._text = "\n".join(compiler.read_sources(source))
-        self._structs: dict[str, type[Arguments]] = {}
+        self._structs: dict[str, type[CStruct]] = {}
         self.code = _load_code(source, dtype)
         self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
         processor_multiplies = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
         self.multiplies_bfloat16 = self.multiplies_pairs or processor_multiplies
 
-    def struct(self, name: str) -> type[Arguments]:
+    def struct(self, name: str) -> type[CStruct]:
         """The ctypes type of a struct that the C file declares with EXPORT_SIZE.
 
         Args:

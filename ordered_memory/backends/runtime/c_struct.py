@@ -19,7 +19,7 @@ _NUMBERS = {
 }
 
 
-class Arguments(ctypes.Structure):
+class CStruct(ctypes.Structure):
     """A C struct. Numbers are set as attributes, pointers to tensors with `point`."""
 
     pointees: ClassVar[dict[str, torch.dtype]]
@@ -50,7 +50,7 @@ class Arguments(ctypes.Structure):
         )
 
 
-def parse(text: str, name: str, scalar: torch.dtype) -> type[Arguments]:
+def parse(text: str, name: str, scalar: torch.dtype) -> type[CStruct]:
     """Parse the typedef of a struct.
 
     Args:
@@ -83,4 +83,4 @@ def parse(text: str, name: str, scalar: torch.dtype) -> type[Arguments]:
             fields.append((name_match[2], ctypes.c_void_p if pointer else numbers[type_match[1]][0]))
             if name_match[1] and type_match[1] in numbers:
                 pointees[name_match[2]] = numbers[type_match[1]][1]
-    return type(name, (Arguments,), {"_fields_": fields, "pointees": pointees})
+    return type(name, (CStruct,), {"_fields_": fields, "pointees": pointees})

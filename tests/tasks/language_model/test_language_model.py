@@ -1,5 +1,6 @@
 """The language model and its recipe: dropout where it belongs, every word once, averaging as in ASGD."""
 
+import gzip
 import json
 import math
 import os
@@ -34,6 +35,7 @@ from tasks.language_model.task import (
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.runs.task import Shard
+from tests.outcome import outcome
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
@@ -411,6 +413,9 @@ def test_words_without_unk(tmp_path):
     assert corpus.train.tolist() == [1, 2, 0, 2, 3, 0]
     assert corpus.validation.tolist() == [1, 0, 0]
     assert corpus.test.tolist() == [1, 0, 2, 3, 0]
+    (tmp_path / "test.txt.gz").write_bytes(gzip.compress((tmp_path / "test.txt").read_bytes()))
+    (tmp_path / "test.txt").unlink()
+    assert read_corpus(tmp_path).test.tolist() == corpus.test.tolist()
 
 
 def test_rare_words_of_the_training_text_become_unk(tmp_path):
@@ -443,7 +448,7 @@ def test_an_empty_part(tmp_path):
     with pytest.raises(UserError, match=r"test\.txt: has no words"):
         read_corpus(tmp_path)
     (tmp_path / "test.txt").unlink()
-    with pytest.raises(UserError, match=r"test\.txt: no such file"):
+    with pytest.raises(UserError, match=r": no test\.txt in this directory"):
         read_corpus(tmp_path)
 
 
@@ -477,13 +482,6 @@ TINY = [
 
 def train(directory, *words):
     return main(["train", "--run-dir", str(directory), *TINY, *words])
-
-
-def outcome(directory):
-    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    return rows, json.loads((directory / "results.json").read_text())
 
 
 @pytest.mark.parametrize("model", ["onlstm", pytest.param("lstm", marks=pytest.mark.slow), "prpn"])
@@ -524,7 +522,7 @@ def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, ca
     sizes = ["--num-layers", "1", "--embedding-size", "16", "--activation-regularization", "0"]
     options = ["--learning-rate", "10", "--epochs", "8", "--patience", "3"]
     assert train(tmp_path / "run", *plain, *sizes, *options) == 0
-    rows, results = outcome(tmp_path / "run")
+    rows, results, _ = outcome(tmp_path / "run")
     assert rows[-1]["validation_perplexity"] < 0.7 * rows[0]["validation_perplexity"]
     assert results["test_perplexity"] == pytest.approx(math.exp(results["test_loss"]))
     capsys.readouterr()
@@ -586,7 +584,7 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
         (["--input-dropout", "2"], "--input-dropout must lie in [0, 1], got 2"),
         (["--sentences", "3"], "or --sentences must be at least 10, got 3"),
         (["--batch-size", "5000"], "--batch-size 5000 columns are too many"),
-        (["--data-dir", "/nowhere"], "train.txt: no such file"),
+        (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train.txt"),
         (["--patience", "-1"], "--patience must not be negative, got -1"),
     ],
 )

@@ -287,7 +287,7 @@ def test_bad_files_are_one_line_with_the_line_number(run, tmp_path, capsys, cont
 
 def test_a_data_directory_without_files(tmp_path, capsys):
     error = fails(capsys, *TINY, "--data-dir", tmp_path, "--run-dir", tmp_path / "run")
-    assert error == f"{tmp_path}: no train_d20s.tsv and no test_d20s.tsv in this directory"
+    assert error == f"{tmp_path}: no train_d20s.tsv, test_d20s.tsv in this directory"
 
 
 def test_a_directory_that_holds_a_run_is_left_alone(run, capsys):

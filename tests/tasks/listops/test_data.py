@@ -1,5 +1,6 @@
 """What the generator draws, and what files and batches keep of it."""
 
+import bz2
 import os
 import random
 from collections import Counter
@@ -399,7 +400,7 @@ def test_bad_lines_are_named(tmp_path, line, complaint):
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "no such file"), (b"", "the file is empty"), (b"3\t\xff", "not UTF-8 text, at byte 2")],
+    [(None, ": no such file"), (b"", ": the file is empty"), (b"3\t\xff", ", line 1: not UTF-8 text")],
 )
 def test_unreadable_files_are_named(tmp_path, content, complaint):
     path = tmp_path / "some.tsv"
@@ -407,7 +408,7 @@ def test_unreadable_files_are_named(tmp_path, content, complaint):
         path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         data.read_tsv(path)
-    assert str(caught.value) == f"{path}: {complaint}"
+    assert str(caught.value) == f"{path}{complaint}"
 
 
 def test_a_failed_write_leaves_the_old_file_alone(tmp_path, dataset, monkeypatch):
@@ -442,9 +443,13 @@ def test_load_reads_official_files(tmp_path, drawn):
     whole, test = (Dataset.from_expressions(some) for some in (drawn[:300], drawn[300:340]))
     data.write_tsv(tmp_path / data.TRAIN_FILE, whole)
     data.write_tsv(tmp_path / data.TEST_FILE, test)
+    plain = tmp_path / data.TEST_FILE
+    plain.with_name(f"{plain.name}.bz2").write_bytes(bz2.compress(plain.read_bytes()))
+    plain.unlink()
     splits = data.load(tmp_path, seed=5, validation=50, max_train_length=None)
     assert [len(part) for part in splits] == [250, 50, 40]
     assert equal(splits.test, test)
+    assert equal(data.read_test(tmp_path), test)
     held = [tuple(splits.validation.tokens_of(i)) for i in range(50)]
     trained = [tuple(splits.train.tokens_of(i)) for i in range(250)]
     assert sorted(held + trained) == sorted(tuple(whole.tokens_of(i)) for i in range(300))
@@ -458,7 +463,7 @@ def test_load_reads_official_files(tmp_path, drawn):
 
 def test_missing_files_are_named(tmp_path, dataset):
     with pytest.raises(
-        UserError, match=r"nowhere: no such directory; it should hold train_d20s\.tsv and test_d20s"
+        UserError, match=r"nowhere: no such directory; it should hold train_d20s\.tsv, test_d20s"
     ):
         data.load(tmp_path / "nowhere", seed=0)
     data.write_tsv(tmp_path / data.TRAIN_FILE, dataset)

@@ -1,5 +1,7 @@
 """Data of the logic task: files, splits, generated pairs, batches."""
 
+import gzip
+
 import numpy as np
 import pooch
 import pytest
@@ -136,6 +138,10 @@ def test_files_come_back_as_they_were_written(tmp_path, groups):
     write_directory(tmp_path / "logic", *groups)
     assert sorted(path.name for path in (tmp_path / "logic").iterdir()) == sorted(file_names())
     assert read_directory(tmp_path / "logic") == groups
+    whole = tmp_path / "logic" / "train3"
+    whole.with_name("train3.gz").write_bytes(gzip.compress(whole.read_bytes()))
+    whole.unlink()
+    assert read_directory(tmp_path / "logic") == groups
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(UserError, match="no train1, train2"):
         read_directory(tmp_path)
     (tmp_path / "bad").write_bytes(b"\xff\t")
-    with pytest.raises(UserError, match="not UTF-8 text, at byte 0"):
+    with pytest.raises(UserError, match="bad, line 1: not UTF-8 text"):
         read_file(tmp_path / "bad")
 
 

@@ -14,7 +14,7 @@ from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import batched_distances, distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.parsing.evaluation import LABELS, Source, decode, evaluate, label_recall, score
+from tasks.parsing.evaluation import LABELS, TreeSource, decode, evaluate, label_recall, score
 from tasks.parsing.gold import generated_gold
 from tasks.parsing.report import _traces
 from tasks.parsing.treebank import TreebankSentence
@@ -104,7 +104,7 @@ def test_sentences_of_all_lengths_are_decoded_in_their_order():
             assert found == [greedy(d, decoding) for d in sentences]
 
 
-CKY = Source("layer 1, cky", 1, "cky")
+CKY = TreeSource("layer 1, cky", 1, "cky")
 
 
 def test_the_temperature_reaches_cky():

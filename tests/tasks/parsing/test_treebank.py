@@ -1,5 +1,7 @@
 """The treebank reader: words, shapes, labels, every kind of file, and every error with file and line."""
 
+import gzip
+import lzma
 import zipfile
 from collections import Counter
 
@@ -143,6 +145,28 @@ def test_a_directory_and_a_zip_file_of_it_give_the_same(tmp_path):
         assert words == [["first"], ["second"]]
     assert sorted(tmp_path.rglob("*")) == before
     assert "all.zip/treebank/a/1.MRG, line 1" in read_treebank(tmp_path / "all.zip").sentences[0].where
+
+
+def test_compressed_files_are_read_in_a_directory_and_a_zip_file(tmp_path):
+    contents = {
+        "1.mrg": tree_of("a").encode(),
+        "2.MRG.gz": gzip.compress(tree_of("b").encode()),
+        "3.mrg.xz": lzma.compress(tree_of("c").encode()),
+        "1.mrg.gz": b"a copy of 1.mrg, not read",
+        "notes.gz": b"not read",
+    }
+    (tmp_path / "all").mkdir()
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name, content in contents.items():
+            (tmp_path / "all" / name).write_bytes(content)
+            archive.writestr(name, content)
+    for path in (tmp_path / "all", tmp_path / "all.zip"):
+        words = [sentence.words for sentence in read_treebank(path).sentences]
+        assert words == [["a"], ["b"], ["c"]]
+    assert read_treebank(tmp_path / "all" / "2.MRG.gz").sentences[0].words == ["b"]
+    (tmp_path / "all" / "3.mrg.xz").write_bytes(contents["3.mrg.xz"][:-4])
+    with pytest.raises(UserError, match=r"all/3\.mrg\.xz: truncated or damaged \.xz file"):
+        read_treebank(tmp_path / "all")
 
 
 def test_text_files_are_read_where_there_are_no_others(tmp_path):

@@ -103,7 +103,7 @@ def run(finished, tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"\xff\xfe\x00", "config.json: not UTF-8 text, at byte 0"),
+        (b"\xff\xfe\x00", "config.json, line 1: not UTF-8 text"),
         (b"[1]", "config.json: expected a JSON object, got [1]"),
         (b"{", "config.json, line 1: not JSON"),
         (b"[" * 100_000, "config.json: not JSON that can be read"),

@@ -1,6 +1,5 @@
 """Several processes: a run that is stopped or killed and resumed equals an uninterrupted one."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.outcome import outcome
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = [
@@ -47,15 +48,6 @@ def train(directory, *options, **environment):
         text=True,
         check=False,
     )
-
-
-def outcome(directory):
-    """Everything a run ends with, but for the time it took."""
-    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    weights = (directory / "best.safetensors").read_bytes()[-2000:]
-    return rows, json.loads((directory / "results.json").read_text()), weights
 
 
 @pytest.fixture(scope="module")

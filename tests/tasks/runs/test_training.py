@@ -30,6 +30,7 @@ from tasks.runs.fabric import SafetensorsIO, build_fabric
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.task import Scores
 from tasks.runs.trainer import Trainer
+from tests.outcome import outcome
 
 TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
@@ -41,15 +42,6 @@ ROOT = Path(__file__).parents[3]
 
 def train(directory, *options):
     return main(["train", "--run-dir", str(directory), *TINY, *options])
-
-
-def outcome(directory):
-    """Everything a run ends with, but for the time it took."""
-    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    weights = (directory / "best.safetensors").read_bytes()[-2000:]
-    return rows, json.loads((directory / "results.json").read_text()), weights
 
 
 @pytest.fixture(scope="module")

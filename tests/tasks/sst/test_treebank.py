@@ -1,5 +1,6 @@
 """Reading labeled trees, and their nodes as examples."""
 
+import lzma
 from collections import Counter
 
 import nltk
@@ -133,6 +134,8 @@ def test_the_official_directory_is_known_by_its_counts(tmp_path):
     treebank = read_directory(tmp_path)
     assert (len(treebank.train), len(treebank.validation), treebank.test) == (8_544, 1_101, None)
     write(tmp_path, test=2_210)
+    (tmp_path / "test.txt.xz").write_bytes(lzma.compress((tmp_path / "test.txt").read_bytes()))
+    (tmp_path / "test.txt").unlink()
     assert len(read_directory(tmp_path).test) == 2_210
 
 
@@ -163,7 +166,7 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"none: no such directory; it should hold train.txt, dev.txt"):
         read_directory(tmp_path / "none")
     write(tmp_path, train=8_544)
-    with pytest.raises(UserError, match=r"dev.txt: no such file"):
+    with pytest.raises(UserError, match=r"no dev.txt in this directory"):
         read_directory(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import lzma
 import os
 import re
 import sys
@@ -68,6 +69,7 @@ def test_odd_words_in_every_container(tmp_path, monkeypatch, block):
     names = [
         write(tmp_path / "a.txt", text),
         write(tmp_path / "b.txt.GZ", gzip.compress(text.encode())),
+        write(tmp_path / "b.txt.xz", lzma.compress(text.encode())),
         write_zip(tmp_path / "c.zip", read_me="no vectors", deep__txt=text),
         write_zip(tmp_path / "d.zip", other__txt="no vectors", deep__txt=text) + ":deep.txt",
         write(tmp_path / "no line feed at the end", text.removesuffix("\n")),
@@ -268,7 +270,7 @@ def test_damaged_and_unfit_archives_are_refused(tmp_path):
     text = made_up([f"w{number}" for number in range(500)], 9)[0]
     packed = gzip.compress(text.encode())
     for content in (b"no gzip", packed[:-20], packed[:100] + b"\0\0\0" + packed[103:]):
-        with pytest.raises(UserError, match=r"a\.gz: cannot be read \(.+\)"):
+        with pytest.raises(UserError, match=r"a\.gz: truncated or damaged \.gz file \(.+\)"):
             values_of(write(tmp_path / "a.gz", content), ["w1"])
     with pytest.raises(UserError, match=r"a\.zip: cannot be read \(File is not a zip file\)"):
         values_of(write(tmp_path / "a.zip", text), ["w1"])

@@ -145,7 +145,7 @@ def test_bad_input_is_told_in_one_line(checkpoints, tmp_path, capsys):
     first = ["--checkpoint", checkpoints[0]]
     for arguments, message in [
         (first, "--pairs must name a file: " + checkpoints[0]),
-        ([*first, "--pairs", str(tmp_path / "none")], "none: No such file or directory"),
+        ([*first, "--pairs", str(tmp_path / "none")], "none: no such file"),
         (["score", *first, "?"], "sentence 1 has no words: '?'"),
         (["score", *first, "a \udcff"], "sentence 1: expected Unicode text, got '\\udcff' as character 3"),
     ]:

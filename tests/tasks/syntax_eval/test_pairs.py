@@ -18,6 +18,7 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         file.write(json.dumps(blimp | {"linguistics_term": "verbs"}) + "\n")
         file.write(json.dumps({"good": "x", "bad": "y"}))
     (tmp_path / "notes.txt").write_text("not read")
+    (tmp_path / "b.jsonl.xz").write_text("a copy of b.jsonl, not read")
     assert read_pairs(tmp_path) == [
         MinimalPair("agreement", "They laugh.", "They laughs.", None, "verbs"),
         MinimalPair("a", "x", "y"),
@@ -49,7 +50,7 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
             "expected a JSON object of strings, got brackets nested too deep",
         ),
         ("1" * 5_000, "not JSON"),
-        (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 bytes, got more"),
+        (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 characters, got more"),
     ],
 )
 def test_errors_name_file_line_and_value(line, message, tmp_path):
@@ -60,11 +61,9 @@ def test_errors_name_file_line_and_value(line, message, tmp_path):
 
 
 def test_more_than_a_file_may_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.syntax_eval.pairs.MAX_BYTES", 100)
+    monkeypatch.setattr("tasks.runs.text_files.MAX_BYTES", 100)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 101))
-    with pytest.raises(
-        UserError, match=r"a\.jsonl\.gz, line 101: expected at most 100 bytes in all, got more"
-    ):
+    with pytest.raises(UserError, match=r"a\.jsonl\.gz: expected at most 100 bytes of text, got more"):
         read_pairs(tmp_path / "a.jsonl.gz")
 
 
@@ -74,19 +73,19 @@ def test_no_pairs(tmp_path):
     path = write_lines(tmp_path / "empty.jsonl")
     with pytest.raises(UserError, match=f"{path}: no pairs"):
         read_pairs(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
         read_pairs(tmp_path / "none.jsonl")
 
 
 def test_not_text_and_not_compressed(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(UserError, match=r"a\.jsonl, line 1: not JSON"):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 1: not UTF-8 text"):
         read_pairs(tmp_path / "a.jsonl")
     path = write_lines(tmp_path / "b.jsonl.gz", pair("a", "b"))
-    with pytest.raises(UserError, match=r"b\.jsonl\.gz: truncated or damaged gzip file"):
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz: truncated or damaged \.gz file"):
         read_pairs(path)
     path.write_bytes(gzip.compress(b'{"good": "a", "bad": "b"}' * 100)[:-20])
-    with pytest.raises(UserError, match=r"b\.jsonl\.gz: truncated or damaged gzip file"):
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz: truncated or damaged \.gz file"):
         read_pairs(path)
 
 

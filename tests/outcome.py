@@ -1,0 +1,12 @@
+"""What a run leaves, to be compared with what another leaves."""
+
+import json
+
+
+def outcome(directory):
+    """Everything a run ends with, but for the time it took."""
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    weights = (directory / "best.safetensors").read_bytes()[-2000:]
+    return rows, json.loads((directory / "results.json").read_text()), weights
