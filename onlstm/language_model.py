@@ -59,7 +59,7 @@ def _fraction(name: str) -> Any:
 
     def write(model: nn.Module, value: float) -> None:
         check_fraction(**{name: value})
-        setattr(model, f"_{name}", value)
+        setattr(model, f"_{name}", float(value))
 
     return property(read, write)
 
@@ -263,10 +263,10 @@ class LanguageModel(LanguageModelBase):
             ValueError: it is outside [0, 1].
         """
         check_fraction(weight_dropout=value)
-        self._weight_dropout = value
+        self._weight_dropout = float(value)
         for layer in self.layers:
             if isinstance(layer, ONLSTM):
-                layer.weight_dropout = value
+                layer.weight_dropout = self._weight_dropout
 
     def reset_parameters(self) -> None:
         """Initialize all parameters again, embedding and output weights uniformly in [-0.1, 0.1]."""

@@ -214,7 +214,10 @@ class ONLSTM(nn.Module):
             if hx is not None:
                 self._check_state(hx, batch_size, packed.data)
             hx = _reorder(hx, packed.sorted_indices)
-            output, state, all_distances = self._run(packed.data, packed.batch_sizes, batch_size, hx)
+            reversal = _reversal(packed.batch_sizes, packed.data) if self.bidirectional else None
+            output, state, all_distances = self._run(
+                packed.data, packed.batch_sizes, batch_size, hx, reversal
+            )
             result = PackedSequence(output, *packed[1:])
             state = _reorder(state, packed.unsorted_indices)
             return (result, state, all_distances) if distances else (result, state)
@@ -236,8 +239,13 @@ class ONLSTM(nn.Module):
         length, batch_size = time_major.shape[:2]
         if length == 0:
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
+        tokens = time_major.flatten(0, 1)
         batch_sizes = torch.full((length,), batch_size, dtype=torch.int64, device="cpu")
-        output, state, all_distances = self._run(time_major.flatten(0, 1), batch_sizes, batch_size, hx)
+        reversal = None
+        if self.bidirectional:
+            reversal = torch.arange(length * batch_size, device=tokens.device)
+            reversal = reversal.view(length, batch_size).flip(0).flatten()
+        output, state, all_distances = self._run(tokens, batch_sizes, batch_size, hx, reversal)
         output = output.unflatten(0, (length, batch_size))
         all_distances = Distances(*(tensor.unflatten(1, (length, batch_size)) for tensor in all_distances))
         if not batched:
@@ -260,9 +268,17 @@ class ONLSTM(nn.Module):
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
     def _run(
-        self, tokens: Tensor, batch_sizes: Tensor, batch_size: int, hx: State | None
+        self,
+        tokens: Tensor,
+        batch_sizes: Tensor,
+        batch_size: int,
+        hx: State | None,
+        reversal: Tensor | None,
     ) -> tuple[Tensor, State, Distances]:
-        """Run all layers on packed tokens, (P, input_size); the state is in the order of the packed batch."""
+        """Run all layers on packed tokens, (P, input_size); the state is in the order of the packed batch.
+
+        `reversal` is the permutation of packed tokens that reverses every sequence, None for one direction.
+        """
         directions = 2 if self.bidirectional else 1
         if hx is None:
             zeros = tokens.new_zeros(self.num_layers * directions, batch_size, self.hidden_size)
@@ -270,7 +286,6 @@ class ONLSTM(nn.Module):
         self._check_state(hx, batch_size, tokens)
         dtype = self.weight_ih_l0.dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
-        reversal = _reversal(batch_sizes, tokens) if self.bidirectional else None
         results = []
         for layer in range(self.num_layers):
             outputs = []

@@ -81,7 +81,7 @@ class _Score(nn.Module):
         check_positive(slot_size=slot_size)
         check_fraction(dropout=dropout)
         self.slot_size = slot_size
-        self.dropout = dropout
+        self.dropout = float(dropout)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""

@@ -64,7 +64,7 @@ class _Cell(nn.Module):
         check_positive(slot_size=slot_size)
         check_fraction(dropout=dropout)
         self.slot_size = slot_size
-        self.dropout = dropout
+        self.dropout = float(dropout)
         units = self.expansion * slot_size
         self.from_memory = nn.Linear(slot_size, units, bias=False, device=device, dtype=dtype)
         self.from_candidate = nn.Linear(slot_size, units, device=device, dtype=dtype)

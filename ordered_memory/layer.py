@@ -21,6 +21,7 @@ from ordered_memory.checks import (
     check_name,
     check_positive,
     check_sequences,
+    is_jit_tracing,
 )
 from ordered_memory.direction import Direction
 from ordered_memory.recurrence import RecurrenceOutput
@@ -60,7 +61,7 @@ def _shared_fraction(name: str, path: str) -> Any:
     def write(layer: OrderedMemory, value: float) -> None:
         check_fraction(**{name: value})
         for direction in layer.directions:
-            setattr(direction.get_submodule(submodule), attribute, value)
+            setattr(direction.get_submodule(submodule), attribute, float(value))
 
     return property(read, write)
 
@@ -265,6 +266,7 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         if x.data.dim() != 2:
             raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
+        _check_batch_sizes(x)
         time_axis = 1 if self.batch_first else 0
         position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
@@ -320,6 +322,19 @@ class OrderedMemory(nn.Module):
         if not self.bidirectional:
             return [state]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
+
+
+def _check_batch_sizes(packed: PackedSequence) -> None:
+    """Check that a PackedSequence has a token for each entry of its batch, unless its values are traced."""
+    if torch.compiler.is_compiling() or is_jit_tracing():
+        return
+    sizes: list[int] = packed.batch_sizes.tolist()
+    rows = packed.data.shape[0]
+    if sum(sizes) != rows or sorted(sizes, reverse=True) != sizes or not sizes or sizes[-1] < 1:
+        raise ValueError(
+            f"the batch_sizes of x must be positive and non-increasing, and their sum {rows}, the number of "
+            f"rows of its data, got {sizes[:20]}"
+        )
 
 
 def _positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -137,6 +137,18 @@ def test_compiled_by_inductor_and_eager_agree(case):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own, of torch.jit
+def test_compiled_by_inductor_both_ways_for_batches_of_any_size():
+    torch._dynamo.reset()
+    layer = ONLSTM(3, 6, chunk_size=2, bidirectional=True).requires_grad_(False)
+    compiled = torch.compile(layer, fullgraph=True)
+    for shape in ((5, 4, 3), (6, 2, 3), (3, 7, 3)):
+        x = torch.randn(shape)
+        for one, other in zip(flat(compiled(x)), flat(layer(x)), strict=True):
+            assert_close(one, other)
+
+
 def test_a_packed_sequence_as_input_of_what_is_compiled():
     layer = ONLSTM(3, 6, chunk_size=2)
     packed = ragged(False)

@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -292,8 +293,15 @@ def test_bad_constructor_arguments_are_named(arguments, message):
         OrderedMemory(**{"input_size": 4, "slot_size": 6, "num_slots": 5, **arguments})
 
 
-def test_a_fraction_may_be_any_real_number():
-    assert OrderedMemory(4, 6, 5, cell_dropout=np.float32(0.5)).cell_dropout == 0.5
+@pytest.mark.parametrize("half", [np.float32(0.5), Fraction(1, 2)], ids=repr)
+def test_a_fraction_may_be_any_real_number(half, tmp_path):
+    names = ("cell_dropout", "attention_dropout", "occupancy_threshold")
+    layer = OrderedMemory(4, 6, 5, **dict.fromkeys(names, half))
+    assert "cell_dropout=0.5, attention_dropout=0.5, occupancy_threshold=0.5" in repr(layer)
+    torch.save(layer, tmp_path / "f")
+    for one in (layer, torch.load(tmp_path / "f", weights_only=True)):
+        assert [getattr(one, name) for name in names] == [0.5] * 3
+        assert one(torch.randn(3, 2, 4)).output.isfinite().all()
 
 
 X = torch.zeros(2, 5, 4, dtype=F64)
@@ -320,6 +328,9 @@ X = torch.zeros(2, 5, 4, dtype=F64)
         (lambda m: m(X, lengths="51"), "lengths must be one integer for each sequence, got '51'"),
         (lambda m: m(X[0], lengths=[5]), "lengths must be None for an input without a batch axis"),
         (lambda m: m(PackedSequence(X[0, 0], torch.ones(4, dtype=torch.int64))), "must have 2 axes"),
+        (lambda m: m(PackedSequence(X[0], torch.tensor([3, 1]))), "and their sum 5, the number of rows"),
+        (lambda m: m(PackedSequence(X[0], torch.tensor([2, 3]))), "must be positive and non-increasing"),
+        (lambda m: m(PackedSequence(X[0, :0], torch.tensor([], dtype=torch.int64))), "got []"),
         (lambda m: m(X, num_slots=0), "num_slots must be an integer of at least 1, got 0"),
         (lambda m: m(X, m(X).state, num_slots=6), "state.memory must have shape (2, 6, 6)"),
         (lambda m: m(X, m(X[:1]).state), "state.memory must have shape (2, 5, 6) for these inputs"),
