@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 DOWNLOAD = ("revision", "cache_dir", "force_download", "local_files_only", "token")
@@ -87,9 +89,13 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
 
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
     in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
-    constructor argument is saved only if it is a JSON value and has a name of its own. So a dtype, or a value
-    that `*args` receives, is not saved.
+    constructor argument is saved only if it is a JSON value or a NumPy number and has a name of its own. So a
+    dtype, or a value that `*args` receives, is not saved.
     """
+
+    def __init_subclass__(cls, **about: Any) -> None:
+        coders = {np.generic: (np.generic.item, float)}  # to a JSON value, and back
+        super().__init_subclass__(**{"coders": coders} | about)
 
     usage = ""
     """Python code of the model card that calls the model, after `model = Class.from_pretrained(…)`."""

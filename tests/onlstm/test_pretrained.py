@@ -34,6 +34,11 @@ def test_a_saved_model_comes_back(recurrent, tied, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json", "README.md"}
 
 
+def test_a_numpy_number_is_saved(tmp_path):
+    LanguageModel(3, 4, 6, 2, chunk_size=2, weight_dropout=np.float32(0.25)).save_pretrained(tmp_path)
+    assert LanguageModel.from_pretrained(tmp_path).weight_dropout == 0.25
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
