@@ -36,7 +36,23 @@ def test_the_accuracy_on_nodes_counts_equal_phrases_as_often_as_they_occur():
 def test_a_word_that_occurs_once_has_the_vector_of_unknown_ones():
     data = data_of("good film", "Good")
     config = replace(FIVE, vectors=("none",), embedding_size=4, slot_size=4, num_slots=2)
-    assert SST.build_initial_model(config, (data, data, data)).embedding.vocabulary == ["good"]
+    other = data_of("film film")
+    assert SST.build_initial_model(config, (data, other, other)).embedding.vocabulary == ["good"]
+
+
+def test_each_part_of_the_treebank_has_its_own_use(monkeypatch):
+    treebank = generate_treebank(60, seed=1)
+    monkeypatch.setattr("tasks.sst.task.load_treebank", lambda config: treebank)
+    counts = {}
+    for which in ("sentences", "all", "distinct"):
+        splits = SST.load_splits(replace(FIVE, phrases=which))
+        assert tuple(part.trees for part in splits) == tuple(treebank)
+        assert [part.split for part in splits[1:]] == ["validation", "test"]
+        for part in splits[1:]:
+            assert part.examples == sentences(part.trees, 5)
+        counts[which] = len(splits.train.examples)
+    nodes = sum(len(tree.labels) for tree in treebank.train)
+    assert counts["sentences"] == len(treebank.train) < counts["distinct"] < counts["all"] == nodes
 
 
 def test_a_negation_may_have_a_capital_letter():
