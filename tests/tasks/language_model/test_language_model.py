@@ -34,7 +34,7 @@ from tasks.language_model.task import (
 )
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.task import Shard
+from tasks.runs.task import Scores, Shard
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
@@ -305,6 +305,11 @@ def test_validation_of_two_processes_is_that_of_one():
         parts = two[2 * number : 2 * number + 2]
         assert (torch.stack([part.targets for part in parts], 2).flatten(1) == whole.targets).all()
         assert all(part.first == whole.first for part in parts)
+
+
+def test_the_epoch_with_the_lowest_loss_is_the_best_one():
+    task = LanguageModeling(options(), torch.arange(9), torch.arange(9))
+    assert task.selection_score(Scores(1.0, 0.0)) > task.selection_score(Scores(2.0, 0.0))
 
 
 @pytest.mark.parametrize("processes", [1, 3, 7])

@@ -239,3 +239,15 @@ def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
     loss, right, count = sum(summed[1:]).tolist()
     assert count == 5 + 4 + 3 + 2
     assert (loss / count, right / count) == pytest.approx(whole)
+
+
+def test_each_process_draws_masks_of_its_own(tmp_path):
+    drawn = []
+    for rank in range(3):
+        trainer = trainer_of(tmp_path / "run", CONFIG, build())
+        trainer.fabric = OneOf(trainer.fabric, rank, 3)
+        trainer.restore()
+        drawn.append(torch.rand(()).item())
+    torch.manual_seed(CONFIG.seed)
+    assert drawn[0] == torch.rand(()).item()
+    assert len(set(drawn)) == 3
