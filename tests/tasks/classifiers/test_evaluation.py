@@ -24,9 +24,9 @@ def test_a_model_is_evaluated_without_dropout_in_the_order_of_the_data():
 
 def test_true_classes_are_the_rows_of_a_confusion_matrix():
     data = Expressions.from_texts(["0", "1", "1", "2"])
-    evaluation = Evaluation(data, np.eye(3)[[0, 2, 1, 1]], None)
-    assert evaluation.confusion(3) == [[1, 0, 0], [0, 1, 1], [0, 1, 0]]
-    assert evaluation.correct.tolist() == [True, False, True, False]
+    evaluation = Evaluation(data, np.eye(3)[[0, 2, 2, 1]], None)
+    assert evaluation.confusion(3) == [[1, 0, 0], [0, 0, 2], [0, 1, 0]]
+    assert evaluation.correct.tolist() == [True, False, False, False]
 
 
 def test_trees_and_baselines_are_compared_with_the_true_trees():
