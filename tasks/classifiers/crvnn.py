@@ -101,7 +101,7 @@ class CRvNN(nn.Module):
             nodes = Nodes(
                 torch.where(running[:, None, None], stepped.values, nodes.values),
                 torch.where(running[:, None], stepped.existence, nodes.existence),
-                torch.where(running[:, None], stepped.composed, nodes.composed),
+                stepped.composed,  # which a sequence that has halted does not use any more
             )
         rows = torch.arange(len(lengths), device=embedded.device)
         total_existence = (nodes.existence * is_token).sum(1)

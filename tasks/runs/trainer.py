@@ -42,7 +42,7 @@ from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
 
 @torch.no_grad()
 def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
-    """Compute the mean loss and accuracy of a model in evaluation mode.
+    """Compute the mean loss and accuracy of a model, which is left in evaluation mode.
 
     Args:
         task: computes the losses of a batch.
@@ -50,7 +50,6 @@ def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: 
         batches: batches on the CPU; each process computes every `world_size`-th of them.
         fabric: already launched.
     """
-    was_training = model.training
     model.eval()
     sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
     for i, batch in enumerate(batches):
@@ -58,7 +57,6 @@ def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: 
             loss, correct, _ = task.losses(model, fabric.to_device(batch))
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
             sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
-    model.train(was_training)
     loss_sum, correct_sum, examples = all_reduce(fabric, sums).tolist()
     return Scores(loss_sum / examples, correct_sum / examples)
 

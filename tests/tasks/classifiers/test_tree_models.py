@@ -132,6 +132,23 @@ def test_a_tree_lstm_node_is_that_of_the_equations():
     assert torch.allclose(model.compose(left, right)[0], torch.cat([h, c]))
 
 
+def test_the_leaves_and_the_summary_of_a_tree_lstm_are_those_of_the_equations():
+    """The same with no children, where no cell is remembered; what is read is h, not c."""
+    model = build("gold-tree-lstm")
+    word = torch.randn(1, model.projection.in_features, dtype=torch.float64)
+    i, o, u = model.projection(word).split(8, dim=-1)
+    c = i.sigmoid() * u.tanh()
+    assert torch.allclose(model.leaf(word), torch.cat([o.sigmoid() * c.tanh(), c], dim=-1))
+    assert torch.allclose(model.summary(model.leaf(word)), o.sigmoid() * c.tanh())
+
+
+def test_a_node_of_the_tree_cell_is_that_of_ordered_memory():
+    model = build("gold-tree-cell")
+    word, left, right = torch.randn(1, SIZE, dtype=torch.float64), *torch.randn(2, 1, 8, dtype=torch.float64)
+    assert torch.allclose(model.leaf(word), model.norm(model.projection(word)))
+    assert torch.allclose(model.compose(left, right), model.norm(model.cell(left, right)))
+
+
 @pytest.mark.parametrize("name", TREE_MODELS)
 def test_dropout_acts_on_children_in_training_alone(name):
     model = TREE_MODELS[name](4, 6, 0.5)

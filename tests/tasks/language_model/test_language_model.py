@@ -31,10 +31,11 @@ from tasks.language_model.task import (
     bptt_segments,
     perplexity,
     unigram_losses,
+    word_losses,
 )
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.task import Shard
+from tasks.runs.task import Scores, Shard
 from tests.outcome import outcome
 from tests.tasks.reporting.pages import embedded
 
@@ -254,8 +255,17 @@ def test_lengths_vary_around_bptt():
     task = LanguageModeling(options(bptt=40), text, text)
     lengths = np.array([batch.stop - batch.start for batch in task.training_batches(1, 3)])
     assert 38 < lengths.mean() < 41
-    assert lengths[:-1].min() >= 5
     assert 0.02 < (lengths < 28).mean() < 0.1
+
+
+def test_short_stretches_have_five_words_or_more_and_another_seed_has_other_ones():
+    text = torch.zeros(3_000, dtype=torch.int64)
+    cuts = []
+    for seed in (1, 2):
+        batches = LanguageModeling(options(bptt=6, seed=seed), text, text).training_batches(1, 3)
+        cuts.append([batch.stop for batch in batches])
+        assert min(batch.stop - batch.start for batch in batches[:-1]) == 5
+    assert cuts[0] != cuts[1]
 
 
 @pytest.mark.parametrize("columns", [1, 3, 4, 50])
@@ -281,6 +291,15 @@ def test_perplexity_does_not_depend_on_the_length_of_stretches():
         torch.testing.assert_close(losses.mean(), expected)
 
 
+@pytest.mark.parametrize("columns", [1, 4])
+def test_the_loss_of_each_word_is_that_after_all_words_before_in_its_column(columns):
+    model, text = build(ON_LSTM, input_dropout=0.5).double().train(), torch.randint(1, 11, (24,))
+    losses = word_losses(model, text, options(bptt=5), columns)
+    inputs = torch.cat([torch.tensor([0]), text[:-1]]).view(columns, -1).t()
+    logits = model.eval()(inputs).logits.transpose(0, 1).flatten(0, 1)
+    torch.testing.assert_close(losses, cross_entropy(logits, text, reduction="none").detach())
+
+
 def test_validation_of_two_processes_is_that_of_one():
     text = torch.arange(1, 30)
     one, two = (list(LanguageModeling(options(), text, text).validation_batches(n)) for n in (1, 2))
@@ -288,6 +307,19 @@ def test_validation_of_two_processes_is_that_of_one():
         parts = two[2 * number : 2 * number + 2]
         assert (torch.stack([part.targets for part in parts], 2).flatten(1) == whole.targets).all()
         assert all(part.first == whole.first for part in parts)
+
+
+def test_the_epoch_with_the_lowest_loss_is_the_best_one():
+    task = LanguageModeling(options(), torch.arange(9), torch.arange(9))
+    assert task.selection_score(Scores(1.0, 0.0)) > task.selection_score(Scores(2.0, 0.0))
+
+
+@pytest.mark.parametrize("processes", [1, 3, 7])
+def test_every_process_validates_as_many_columns(processes):
+    task = LanguageModeling(options(), torch.arange(1, 30), torch.arange(1, 30))
+    first, *others = list(task.validation_batches(processes))[:processes]
+    assert first.tokens.numel() > 0
+    assert all(part.tokens.shape == first.tokens.shape for part in others)
 
 
 def test_the_penalty_is_that_of_awd_lstm():
@@ -324,10 +356,12 @@ def test_the_learning_rate_goes_with_the_tokens_of_a_step():
     assert optimization.optimizer.param_groups[0]["lr"] == 8.0
 
 
-def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before():
+# The fourth and fifth are compared with the first one and two only. The last is above the third, or above the
+# first but not the second.
+@pytest.mark.parametrize("losses", [(5.0, 4.0, 3.0, 3.5, 3.9, 3.1), (1.0, 3.0, 2.9, 0.5, 2.0)])
+def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before(losses):
     optimization = AveragedSGD(build(ON_LSTM), options(patience=2))
-    # The fourth and fifth are compared with the first one and two only; the sixth is above the third.
-    for loss in (5.0, 4.0, 3.0, 3.5, 3.9, 3.1):
+    for loss in losses:
         assert optimization.average.averaged is None
         optimization.end_epoch(loss, -loss)
     assert optimization.average.averaged is not None
@@ -462,6 +496,13 @@ def test_drawn_sentences_are_the_same_for_a_seed_and_their_trees_fit():
     assert len(encode_text([sentences[0].words], vocabulary, "")) == len(sentences[0].words) + 1
 
 
+def test_no_drawn_sentence_is_in_two_parts():
+    parts = generate_splits(options(sentences=59, seed=3))
+    assert [len(part) for part in parts] == [49, 5, 5]
+    drawn = generate_sentences(59, 3)
+    assert sorted(sentence for part in parts for sentence in part) == sorted(drawn)
+
+
 def test_drawn_pairs_differ_in_the_number_of_their_verb():
     number = {word: n for words in (NOUNS, INTRANSITIVE) for n in (0, 1) for word in words[n]}
     pairs = generate_pairs(20, 1)
@@ -562,13 +603,21 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     data.mkdir()
     for name, text in (("train", "a b\nb c <unk>\n" * 20), ("valid", "a b\n"), ("test", "c b\nd a\n")):
         (data / f"{name}.txt").write_text(text)
-    assert train(tmp_path / "run", "--data-dir", str(data), "--epochs", "1") == 0
+    options = ["--epochs", "1", "--evaluation-batch-size", "1"]
+    assert train(tmp_path / "run", "--data-dir", str(data), *options) == 0
     (data / "train.txt").write_text("c d b a\n")
     out, checkpoint = tmp_path / "out.json", tmp_path / "run" / "best.safetensors"
     assert main(["evaluate", "--checkpoint", str(checkpoint), "--json", str(out)]) == 0
-    found, results = json.loads(out.read_text()), outcome(tmp_path / "run")[1]
+    found, (rows, results) = json.loads(out.read_text()), outcome(tmp_path / "run")
     assert found["loss"] == pytest.approx(results["test_loss"])
+    assert rows[0]["validation_loss"] == pytest.approx(results["validation_loss"])
+    assert results["validation_loss"] != pytest.approx(results["test_loss"], rel=1e-3)
     assert found["known_words"] == 0.75
+    # Of 140 words and ends of sentences for training, and one more of each of 5: 21 a, 41 b, 21 c, 21 <unk>.
+    for part, counts in (("validation", (21, 41, 41)), ("test", (21, 41, 41, 21, 21, 41))):
+        assert results[f"{part}_unigram_perplexity"] == pytest.approx(
+            145 / math.prod(counts) ** (1 / len(counts))
+        )
     moved = data.rename(tmp_path / "moved")
     assert main(["evaluate", "--checkpoint", str(checkpoint)]) == 2
     assert "the text of the run is not here; --data-dir names its directory" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Data of the logic task: files, splits, generated pairs, batches."""
 
 import gzip
+import re
 
 import numpy as np
 import pooch
@@ -57,6 +58,18 @@ def test_generated_pairs_are_distributed_as_the_official_ones(groups):
     official = {"<": 0.110, ">": 0.110, "=": 0.019, "^": 0.018, "|": 0.107, "#": 0.531, "v": 0.107}
     # Doubles are dropped, so a small draw has more of the short pairs, where # is most common.
     assert np.abs(relations - [official[sign] for sign in RELATIONS]).max() < 0.06
+
+
+def test_generated_formulas_have_as_many_of_each_operator_as_they_should(groups):
+    pairs = [pair for part in groups for group in part[4:] for pair in group]  # few of which are doubles
+    texts = [" ".join(decode(clause)) for pair in pairs for clause in (pair.left, pair.right)]
+    counts = {word: sum(text.count(word) for text in texts) for word in ("( and", "( or", "( not")}
+    assert counts["( and"] / counts["( or"] == pytest.approx(1, abs=0.05)
+    variables = sum(len(re.findall(r"\b[a-f]\b", text)) for text in texts)
+    negated = sum(len(re.findall(r"not [a-f]\b", text)) for text in texts)
+    assert negated / variables == pytest.approx(1 / 3, abs=0.05)
+    # A budget of 12 is enough for three operators inside one another, 7 in all, and no more.
+    assert max(text.count("and") + text.count("or") for text in texts) == 7
 
 
 def test_longer_pairs():

@@ -119,3 +119,17 @@ def test_only_what_a_split_leaves_out_is_counted_as_left_out():
     left_out = groups[LEFT_OUT.format("A")]
     assert left_out["7–12"].tolist() == left_out["0–12"].tolist()
     assert not left_out["7–12"].all()
+
+
+def test_pairs_left_out_are_short_up_to_the_six_operations_of_training():
+    data = Dataset([*longer(6, 20, seed=1), *longer(7, 20, seed=1)])
+    groups = LOGIC.accuracy_groups(replace(SMALL, split="C"), data)[LEFT_OUT.format("C")]
+    assert groups["0–6"].tolist() == [*groups["0–12"][:20], *[False] * 20]
+    assert groups["7–12"].tolist() == [*[False] * 20, *groups["0–12"][20:]]
+    assert 0 < groups["0–6"].sum() < groups["0–12"].sum()
+
+
+def test_a_run_is_tested_on_all_test_pairs_whatever_its_split():
+    config = replace(SMALL, split="C", generated=400, seed=3)
+    tests = [pair for group in generate(400, seed=3)[1] for pair in group]
+    assert LOGIC.load_splits(config).test.pairs == tests

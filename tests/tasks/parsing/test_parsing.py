@@ -14,7 +14,15 @@ from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import batched_distances, distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.parsing.evaluation import LABELS, TreeSource, decode, evaluate, label_recall, score
+from tasks.parsing.evaluation import (
+    LABELS,
+    TreeSource,
+    decode,
+    evaluate,
+    frequent_labels,
+    label_recall,
+    score,
+)
 from tasks.parsing.gold import generated_gold
 from tasks.parsing.report import _traces
 from tasks.parsing.treebank import TreebankSentence
@@ -154,6 +162,24 @@ def test_depths_by_hand():
     assert found["depth"] == (2 + 0) / 2
     assert found["depth_of_words"] == ((2 + 2 + 1) / 3 + 0) / 2
     assert found["f1_corpus"] == found["f1_sentence"] == 1.0
+
+
+def test_precision_and_recall_of_every_convention_by_hand():
+    """Of the first tree one of two inner constituents is right, of the second one none of one."""
+    found = score([((0, 1), (2, 3)), ((0, 1), 2)], [gold(((0, 1), 2, 3)), gold((0, (1, 2)))])
+    expected = {
+        "corpus": (3 / 5, 3 / 4, 2 * 3 / (5 + 4)),
+        "corpus_inner": (1 / 3, 1 / 2, 2 * 1 / (3 + 2)),
+        "sentence": ((1 / 2 + 0) / 2, (1 + 0) / 2, (2 / 3 + 0) / 2),
+    }
+    for convention, values in expected.items():
+        names = [f"{measure}_{convention}" for measure in ("precision", "recall", "f1")]
+        assert [found[name] for name in names] == pytest.approx(values)
+
+
+def test_labels_of_whole_sentences_are_not_among_the_frequent_ones():
+    sentence = gold(((0, 1), 2), [("NP", 0, 1), ("S", 0, 2), ("VP", 0, 2)])
+    assert frequent_labels([sentence, gold((0, 1), [("FRAG", 0, 1)])]) == ["NP"]
 
 
 def test_every_layer_decoding_and_baseline_is_scored_on_all_and_on_short_sentences():

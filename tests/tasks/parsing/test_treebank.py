@@ -294,3 +294,10 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
                 read_treebank(tmp_path / path)
     with pytest.raises(UserError, match=r"0\.mrg: expected at most 1,000 bytes of text in all, got more"):
         read_treebank(tmp_path / "one" / "0.mrg")
+
+
+def test_constituents_are_those_of_their_own_sentence():
+    text = "(S (NP (DT The) (NN cat)) (VP (VBD sat)))\n(NP (DT A) (NN dog))\n"
+    first, second = read_trees(text, "two.mrg")
+    assert first.labeled_spans == [("NP", 0, 1), ("S", 0, 2)]
+    assert second.labeled_spans == [("NP", 0, 1)]

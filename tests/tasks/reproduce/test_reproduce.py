@@ -118,6 +118,22 @@ def test_the_numbers_of_a_table_are_those_of_its_runs(finished):
     )
 
 
+@pytest.mark.parametrize(
+    ("measure", "epochs"),
+    [("validation_accuracy", [(0.9, 0.1), (0.5, 0.6)]), ("validation_loss", [(0.2, 0.6), (3.0, 0.5)])],
+)
+def test_the_best_seed_is_that_of_the_best_epoch_in_validation(again, commands, measure, epochs):
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    for run, scores, accuracy in zip(runs, epochs, (0.25, 0.75), strict=True):
+        run.files.write_metrics([{measure: score} for score in scores])
+        run.files.results.write_text(json.dumps({"accuracy": accuracy}))
+    cell = asked(again, seeds=2)["rows"][0]["cells"]["100"]
+    assert (cell["best"], cell["mean"]) == (25.0, 50.0)
+    assert cell["deviation"] == pytest.approx(2 * 25 / 2**0.5)
+    best = next(line for line in (again / "tiny-paper.md").read_text().splitlines() if "LSTM, best" in line)
+    assert best.startswith("| LSTM, best | 25.000 |")
+
+
 def test_asked_again_a_table_does_only_what_is_missing(again, finished, commands, capsys):
     found = asked(again, seeds=2)
     assert found["rows"] == finished[1]["rows"]

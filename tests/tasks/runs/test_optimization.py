@@ -76,6 +76,13 @@ def test_submodules_have_rates_of_their_own_and_frozen_weights_none():
     assert groups[1]["params"][0] is model.second.weight
 
 
+def test_a_rate_is_that_of_one_submodule_and_not_of_those_whose_names_begin_alike():
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(1, 1) for name in ("word", "words")})
+    rest, group = PlateauAdam(model, AdamConfig(), {"word": 0.01}).optimizer.param_groups
+    assert group["params"] == list(model["word"].parameters())
+    assert rest["params"] == list(model["words"].parameters())
+
+
 def test_every_rate_falls_on_a_plateau():
     config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5)
     optimization = PlateauAdam(Two(), config, {"second": 0.01})

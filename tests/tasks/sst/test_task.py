@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ordered_memory.baseline_trees import right_branching
 from tasks.classifiers.evaluation import Evaluation
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
@@ -24,24 +25,60 @@ def data_of(*texts):
     return PhraseData(trees, sentences(trees, 5))
 
 
-def test_the_accuracy_on_nodes_counts_equal_phrases_as_often_as_they_occur():
-    def right_on_good_alone(nodes):
-        predicted = [3 if nodes.words_of(i) == ["good"] else 0 for i in range(len(nodes.labels))]
-        return Evaluation(nodes, np.eye(5)[predicted], None)
+def right_on_good_alone(nodes):
+    predicted = [3 if nodes.words_of(i) == ["good"] else 0 for i in range(len(nodes.labels))]
+    return Evaluation(nodes, np.eye(5)[predicted], None)
 
+
+def test_the_accuracy_on_nodes_counts_equal_phrases_as_often_as_they_occur():
     data = data_of("good", "good", "good", "fine")
     assert SST.extra_accuracies(FIVE, data, right_on_good_alone)["nodes"]["all"] == [0.75, 4]
+
+
+def test_an_encoder_reads_words_that_differ_in_case_as_two():
+    config = replace(FIVE, encoder="bert")
+    nodes = SST.extra_accuracies(config, data_of("Good", "good"), right_on_good_alone)["nodes"]
+    assert nodes["all"] == [0.5, 2]
+
+
+def test_the_accuracy_on_nodes_is_told_by_their_number_of_words():
+    lengths = (1, 1, 2, 5, 6, 10, 11, 30)
+    trees = [
+        LabeledTree(tuple("w" * i for i in range(1, n + 1)), right_branching(n), {(0, n - 1): 3})
+        for n in lengths
+    ]
+    data = PhraseData(trees, sentences(trees, 5))
+    nodes = SST.extra_accuracies(FIVE, data, right_on_good_alone)["nodes"]
+    counts = {name: count for name, (_, count) in nodes.items()}
+    assert counts == {"all": 8, "words": 2, "2–5 words": 2, "6–10 words": 2, "over 10 words": 2}
 
 
 def test_a_word_that_occurs_once_has_the_vector_of_unknown_ones():
     data = data_of("good film", "Good")
     config = replace(FIVE, vectors=("none",), embedding_size=4, slot_size=4, num_slots=2)
-    assert SST.build_initial_model(config, (data, data, data)).embedding.vocabulary == ["good"]
+    other = data_of("film film")
+    assert SST.build_initial_model(config, (data, other, other)).embedding.vocabulary == ["good"]
+
+
+def test_each_part_of_the_treebank_has_its_own_use(monkeypatch):
+    treebank = generate_treebank(60, seed=1)
+    monkeypatch.setattr("tasks.sst.task.load_treebank", lambda config: treebank)
+    counts = {}
+    for which in ("sentences", "all", "distinct"):
+        splits = SST.load_splits(replace(FIVE, phrases=which))
+        assert tuple(part.trees for part in splits) == tuple(treebank)
+        assert [part.split for part in splits[1:]] == ["validation", "test"]
+        for part in splits[1:]:
+            assert part.examples == sentences(part.trees, 5)
+        counts[which] = len(splits.train.examples)
+    nodes = sum(len(tree.labels) for tree in treebank.train)
+    assert counts["sentences"] == len(treebank.train) < counts["distinct"] < counts["all"] == nodes
 
 
 def test_a_negation_may_have_a_capital_letter():
-    groups = SST.accuracy_groups(FIVE, data_of("Not good", "fine"))
-    assert groups["sentences with"]["a negation"].tolist() == [True, False]
+    groups = SST.accuracy_groups(FIVE, data_of("Not good", "fine", "But why"))["sentences with"]
+    assert groups["a negation"].tolist() == [True, False, False]
+    assert groups["but"].tolist() == [False, False, True]
 
 
 def test_only_an_encoder_that_is_trained_has_a_rate_of_its_own():

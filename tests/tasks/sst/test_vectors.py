@@ -131,6 +131,11 @@ def test_a_drawn_vector_depends_on_its_word_the_seed_and_the_files_alone(tmp_pat
     assert np.abs(load_vectors([name, other], ["odd"], seed=1).values[0, 400:]).max() > 10
 
 
+def test_a_drawn_vector_deviates_as_the_numbers_of_its_file_do_from_their_mean(tmp_path):
+    name = write(tmp_path / "a.txt", line("a", *[3] * 50) + line("b", *[3] * 50))
+    assert not values_of(name, ["odd"]).any()
+
+
 def test_a_file_without_cache_gives_the_same_drawn_vectors(tmp_path, cache):
     name = write(tmp_path / "a.txt", made_up(["a", "b", "c"], 7)[0])
     kept = values_of(name, ["odd", "a"])

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -96,6 +97,44 @@ def test_coverage_and_what_cannot_be_compared():
     without = tiny_model(Vocabulary([word for word in WORDS if word != "<unk>"]))
     with pytest.raises(UserError, match="'the poet laughs': 'poet' is not in the vocabulary"):
         compare([without], pairs, unknown="score")
+
+
+@pytest.mark.parametrize("include_end", [True, False])
+def test_every_model_scores_a_sentence_as_it_reads_it(include_end):
+    models = [
+        tiny_model(),  # reads "the author laughs" where the other one reads "The author laughs ."
+        tiny_model(Vocabulary(["<eos>", "<unk>", "The", "author", "laughs", "laugh", "like", "."])),
+    ]
+    pairs = [
+        MinimalPair("known to both", "The author laughs.", "The author laugh."),
+        MinimalPair("one sentence known", "The author laughs.", "The author swims."),
+        MinimalPair("equal to the second", "The author likes.", "The author that."),
+        MinimalPair("unknown to the second", "The author like.", "The author likes."),
+    ]
+
+    def log_probability(trained, sentence):
+        words = sentence.replace(".", " .") if trained is models[1] else sentence.lower().strip(".")
+        ids = trained.vocabulary.encode(words.split(), "")
+        return float(word_log_probabilities(trained.model, ids, 0)[: None if include_end else -1].sum())
+
+    skipping, scoring = (
+        score_pairs(models, pairs, unknown=unknown, include_end=include_end) for unknown in ("skip", "score")
+    )
+    assert [pair.covered for pair in skipping] == [True, False, False, False]
+    assert [pair.log_probabilities is not None for pair in skipping] == [True, False, False, False]
+    assert [pair.differs_in_unknown for pair in scoring] == [False, True, False, True]
+    for pair, (construction, good, bad, *_) in zip(scoring, pairs, strict=True):
+        if construction == "equal to the second":
+            assert pair.log_probabilities is None
+        else:
+            expected = [tuple(log_probability(model, text) for text in (good, bad)) for model in models]
+            np.testing.assert_allclose(pair.log_probabilities, expected, rtol=1e-5)
+
+
+def test_the_sentences_of_each_kind_are_compared():
+    good, bad, intrusive = "no author laughs", "the author laughs", "the author laugh"
+    scored = score_pairs([tiny_model()], [MinimalPair("x", good, bad, intrusive)])
+    assert [pair.comparison[1:] for pair in scored] == [(good, intrusive), (intrusive, bad), (good, bad)]
 
 
 def test_a_tie_is_wrong():

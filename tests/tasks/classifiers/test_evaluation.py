@@ -1,0 +1,48 @@
+"""What is counted of the predictions and of the trees of a classifier."""
+
+import numpy as np
+import pytest
+
+from ordered_memory.baseline_trees import right_branching
+from tasks.classifiers.evaluation import Evaluation, evaluate
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Dataset as Expressions
+from tasks.listops.model import ListOpsModel
+from tasks.logic.data import Dataset as Pairs
+
+
+def test_a_model_is_evaluated_without_dropout_in_the_order_of_the_data():
+    data = Expressions.from_texts(["[MIN 1 2 3 ]", "4", "[MAX 5 [MIN 6 7 ] ]", "[SM 8 9 ]"])
+    config = ListOpsConfig(embedding_size=4, slot_size=4, num_slots=3, input_dropout=0.9, output_dropout=0.9)
+    model = ListOpsModel(config).train()
+    probabilities = evaluate(model, data, batch_size=2).probabilities
+    assert not model.training
+    for index, row in enumerate(probabilities):
+        alone = model(data.batch([index])).logits.detach().double().softmax(-1)
+        np.testing.assert_allclose(row, alone[0], rtol=1e-4)
+
+
+def test_true_classes_are_the_rows_of_a_confusion_matrix():
+    data = Expressions.from_texts(["0", "1", "1", "2"])
+    evaluation = Evaluation(data, np.eye(3)[[0, 2, 2, 1]], None)
+    assert evaluation.confusion(3) == [[1, 0, 0], [0, 0, 2], [0, 1, 0]]
+    assert evaluation.correct.tolist() == [True, False, False, False]
+
+
+def test_trees_and_baselines_are_compared_with_the_true_trees():
+    texts = [("( a ( or b ) )", "( ( not a ) ( and ( not b ) ) )"), ("( ( a ( or b ) ) ( and c ) )", "a")]
+    data = Pairs.from_texts(texts)
+    trees = [
+        tuple(right_branching(len(sentence.words)) for sentence in data.sentences(index))
+        for index in range(len(texts))
+    ]
+    for scores in Evaluation(data, np.eye(7)[data.labels], trees).span_f1(2).values():
+        assert scores["model"] == pytest.approx(scores["right-branching"])
+        assert scores["model"] < 1
+
+
+def test_sentences_of_as_many_words_as_are_needed_are_scored():
+    data = Pairs.from_texts([("( not a )", "( not b )")])
+    evaluation = Evaluation(data, np.eye(7)[data.labels], [((0, 1), (0, 1))])
+    assert evaluation.span_f1(2)
+    assert evaluation.span_f1(3) == {}

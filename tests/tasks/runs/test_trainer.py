@@ -1,0 +1,253 @@
+"""The training loop against the same steps written out, on a model small enough for both."""
+
+import itertools
+import json
+from copy import deepcopy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tasks.runs.checkpoints import read_checkpoint
+from tasks.runs.config import AdamConfig
+from tasks.runs.fabric import SafetensorsIO, build_fabric
+from tasks.runs.optimization import PlateauAdam
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.task import Experiment, Losses, Shard
+from tasks.runs.trainer import Trainer, score
+
+CONFIG = AdamConfig(
+    seed=5,
+    epochs=5,
+    batch_size=4,
+    learning_rate=0.1,
+    weight_decay=0.1,
+    gradient_clip=0.5,
+    adam_betas=(0.3, 0.9),
+    adam_epsilon=0.01,
+    patience=0,
+    learning_rate_decay=0.25,
+    average_decay=0.6,
+    accelerator="cpu",
+)
+SELECTION = (1.0, 3.0, 3.0001, 2.0, 3.0001)
+"""The selection score of each epoch: the third is the best one, and the last only as good."""
+BEST = 3
+DRAW = torch.Generator().manual_seed(7)
+TRAIN, VALIDATION = (
+    (torch.randn(n, 3, generator=DRAW), torch.randint(2, (n,), generator=DRAW)) for n in (10, 5)
+)
+
+
+def cut(data, size):
+    return list(zip(*(tensor.split(size) for tensor in data), strict=True))
+
+
+def penalty_of(model):
+    return 0.3 * sum(parameter.square().sum() for parameter in model.parameters())
+
+
+class Toy:
+    """Three numbers to one of two classes, in batches of 4, 4 and 2."""
+
+    batch_options = ()
+
+    def __init__(self):
+        self.scores = iter(SELECTION)
+        self.selected_by = []
+        self.precisions = set()
+
+    def fingerprint(self):
+        return "toy"
+
+    def training_batches(self, epoch, batch_size):
+        return cut(TRAIN, batch_size)
+
+    def shard(self, batch, rank, world_size):
+        own = [tensor[rank::world_size] for tensor in batch]
+        return Shard(own if len(own[1]) else [tensor[:1] for tensor in batch], len(batch[1]), len(own[1]) > 0)
+
+    def validation_batches(self, world_size):
+        return cut(VALIDATION, 3)
+
+    def losses(self, model, batch):
+        logits = model(batch[0])
+        if not model.training:
+            self.precisions.add(logits.dtype)
+        loss = cross_entropy(logits, batch[1], reduction="none")
+        return Losses(loss, logits.argmax(-1) == batch[1], penalty_of(model) if model.training else None)
+
+    def metrics(self, scores):
+        return {"loss": scores.loss, "accuracy": scores.accuracy}
+
+    def selection_score(self, scores):
+        self.selected_by.append(scores)
+        return next(self.scores)
+
+    def state(self):
+        return {}
+
+    def load_state(self, state):
+        pass
+
+
+class Optimization(PlateauAdam):
+    losses = ()
+
+    def end_epoch(self, loss, selection_score):
+        self.losses += (loss,)
+        return super().end_epoch(loss, selection_score)
+
+
+def build(dropout=0.2):
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Dropout(dropout), nn.Linear(3, 2))
+
+
+def by_hand(config):
+    """The metrics of every epoch, and the averaged weights and those that are trained after it."""
+    model, averaged, rate = build(), None, config.learning_rate
+    adam = torch.optim.Adam(
+        model.parameters(), rate, config.adam_betas, config.adam_epsilon, config.weight_decay
+    )
+    torch.manual_seed(config.seed)
+    rows, weights, step = [], [], 0
+    for epoch in range(1, config.epochs + 1):
+        losses, right = [], []
+        for x, y in cut(TRAIN, config.batch_size):
+            logits = model(x)
+            loss = cross_entropy(logits, y, reduction="none")
+            model.zero_grad()
+            (loss.mean() + penalty_of(model)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
+            adam.step()
+            step += 1
+            now = {name: value.detach().clone() for name, value in model.state_dict().items()}
+            decay = min(config.average_decay, step / (step + 9)) if averaged else 0.0
+            averaged = {name: decay * (averaged or now)[name] + (1 - decay) * now[name] for name in now}
+            losses += loss.tolist()
+            right += (logits.argmax(-1) == y).tolist()
+        tested = deepcopy(model).eval()
+        tested.load_state_dict(averaged)
+        logits = tested(VALIDATION[0]).detach()
+        rows.append(
+            {
+                "epoch": epoch,
+                "step": step,
+                "train_loss": sum(losses) / 10,
+                "train_accuracy": sum(right) / 10,
+                "validation_loss": float(cross_entropy(logits, VALIDATION[1])),
+                "validation_accuracy": float((logits.argmax(-1) == VALIDATION[1]).double().mean()),
+                "learning_rate": rate,
+            }
+        )
+        weights.append((averaged, now))
+        if epoch == 4:  # its score is below that of the third; the fifth's is no better, but comes last
+            rate *= config.learning_rate_decay
+            adam.param_groups[0]["lr"] = rate
+    return rows, weights
+
+
+def trainer_of(directory, config, model):
+    experiment = Experiment(Toy(), model, Optimization(model, config), "", lambda *_: {}, str)
+    fabric = build_fabric(config)
+    fabric.launch()
+    directory.mkdir(exist_ok=True)
+    return Trainer(config, experiment, fabric, RunDirectory(directory))
+
+
+def train(directory, config):
+    # A model that was loaded to train it further is in evaluation mode.
+    trainer = trainer_of(directory, config, build().eval())
+    trainer.restore()
+    return trainer, trainer.fit()
+
+
+def assert_same(found, expected):
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=itertools.count().__next__))
+    trainer, progress = train(tmp_path / "run", CONFIG)
+    rows, weights = by_hand(CONFIG)
+    assert [row.pop("seconds") for row in progress.history] == [3, 6, 9, 12, 15]  # a second for each step
+    assert json.loads(json.dumps(progress.history)) == [pytest.approx(row, rel=1e-5) for row in rows]
+    assert [list(scores) for scores in trainer.task.selected_by] == [
+        pytest.approx([row["validation_loss"], row["validation_accuracy"]], rel=1e-5) for row in rows
+    ]
+    assert trainer.optimization.losses == pytest.approx([row["validation_loss"] for row in rows], rel=1e-5)
+    assert (progress.best_epoch, progress.best) == (BEST, SELECTION[BEST - 1])
+    assert_same(read_checkpoint(trainer.run.best)[0], weights[BEST - 1][0])
+    assert_same(SafetensorsIO().load_checkpoint(trainer.run.last)["model"], weights[-1][1])
+
+
+def test_without_an_average_the_weights_themselves_are_evaluated_and_saved(tmp_path):
+    config = replace(CONFIG, average_decay=0.0, epochs=2)
+    trainer, progress = train(tmp_path / "run", config)
+    rows, weights = by_hand(config)
+    assert progress.history[-1]["validation_loss"] == pytest.approx(rows[-1]["validation_loss"], rel=1e-5)
+    assert_same(read_checkpoint(trainer.run.best)[0], weights[-1][1])
+
+
+def test_validation_has_the_precision_of_training(tmp_path):
+    trainer, _ = train(tmp_path / "run", replace(CONFIG, precision="bf16-mixed", epochs=1))
+    assert trainer.task.precisions == {torch.bfloat16}
+
+
+class OneOf:
+    """One of several processes: what it adds up is kept apart, and not added to what the others have."""
+
+    def __init__(self, fabric, rank, world_size):
+        self.fabric, self.global_rank, self.world_size = fabric, rank, world_size
+
+    def __getattr__(self, name):
+        return getattr(self.fabric, name)
+
+
+@pytest.mark.parametrize("size", [10, 4, 2, 1])
+def test_three_processes_take_the_step_of_one(tmp_path, monkeypatch, size):
+    config = replace(CONFIG, gradient_clip=1e9)
+    summed = []
+    monkeypatch.setattr("tasks.runs.trainer.all_reduce", lambda _, sums: summed.append(sums) or 10 * sums)
+    gradients, totals = [], []
+    batch = [tensor[:size] for tensor in TRAIN]
+    for rank, world_size in [(0, 1), (0, 3), (1, 3), (2, 3)]:
+        trainer = trainer_of(tmp_path / "run", config, build(dropout=0.0))
+        trainer.fabric = OneOf(trainer.fabric, rank, world_size)
+        sums, examples = trainer.train_batch(batch)
+        assert examples == size
+        assert torch.equal(sums, 10 * summed[-1])
+        gradients.append([p.grad.clone() for p in trainer.unwrapped_model.parameters()])
+        totals.append(summed[-1])
+    for one, *three in zip(*gradients, strict=True):  # of which DDP takes the mean
+        torch.testing.assert_close(sum(three) / 3, one)
+    torch.testing.assert_close(sum(totals[1:]), totals[0])
+
+
+def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.runs.trainer.all_reduce", lambda _, sums: summed.append(sums) or sums)
+    trainer, summed = trainer_of(tmp_path / "run", CONFIG, build()), []
+    batches = [tuple(tensor[i:] for tensor in VALIDATION) for i in range(4)]
+    whole = score(trainer.task, trainer.model, batches, OneOf(trainer.fabric, 0, 1))
+    for rank in range(3):
+        score(trainer.task, trainer.model, batches, OneOf(trainer.fabric, rank, 3))
+    loss, right, count = sum(summed[1:]).tolist()
+    assert count == 5 + 4 + 3 + 2
+    assert (loss / count, right / count) == pytest.approx(whole)
+
+
+def test_each_process_draws_masks_of_its_own(tmp_path):
+    drawn = []
+    for rank in range(3):
+        trainer = trainer_of(tmp_path / "run", CONFIG, build())
+        trainer.fabric = OneOf(trainer.fabric, rank, 3)
+        trainer.restore()
+        drawn.append(torch.rand(()).item())
+    torch.manual_seed(CONFIG.seed)
+    assert drawn[0] == torch.rand(()).item()
+    assert len(set(drawn)) == 3
