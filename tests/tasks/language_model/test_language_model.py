@@ -608,7 +608,7 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     (data / "train.txt").write_text("c d b a\n")
     out, checkpoint = tmp_path / "out.json", tmp_path / "run" / "best.safetensors"
     assert main(["evaluate", "--checkpoint", str(checkpoint), "--json", str(out)]) == 0
-    found, (rows, results) = json.loads(out.read_text()), outcome(tmp_path / "run")
+    found, (rows, results, _) = json.loads(out.read_text()), outcome(tmp_path / "run")
     assert found["loss"] == pytest.approx(results["test_loss"])
     assert rows[0]["validation_loss"] == pytest.approx(results["validation_loss"])
     assert results["validation_loss"] != pytest.approx(results["test_loss"], rel=1e-3)
