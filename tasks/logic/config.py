@@ -86,7 +86,8 @@ PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
 def presets_of(model: str | None) -> dict[str, LogicConfig]:
     """Return the presets for a model.
 
-    ON-LSTM has the configuration of its own paper. A TreeRNN has no dropout: with dropout in the composition it learns little.
+    ON-LSTM has the configuration of its own paper. A TreeRNN has no dropout: with dropout in the composition
+    it learns little.
 
     Args:
         model: value of `--model`; None if it is not given.
