@@ -79,7 +79,7 @@ class EvaluateConfig(ModelConfig, TreebankConfig, PredictionsConfig):
     treebank: Path | None = None
     """True trees in the Penn Treebank's bracket format: a file, a directory (searched recursively) of .mrg,
     .tree and .ptb or else .txt files, or a .zip of them such as NLTK's treebank.zip. Files may be compressed
-    (.gz, .bz2, .xz), and have at most 4 GiB in all. The default, for a model that was trained on generated
+    (.gz, .bz2, .xz), and have at most 1 GiB in all. The default, for a model that was trained on generated
     sentences, is their test data."""
     max_words: int | None = None
     """Leave out sentences with more words than this, punctuation not counted."""

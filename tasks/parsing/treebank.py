@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
-from tasks.runs.text_files import MAX_BYTES, ZIP_ERRORS, decode, read_bytes, uncompressed_name, without_copies
+from tasks.runs.text_files import ZIP_ERRORS, decode, read_bytes, uncompressed_name, without_copies
 
 WORD_TAGS = {
     *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -29,6 +29,8 @@ WORD_TAGS = {
 """Tags of words, as in the authors' evaluation."""
 PUNCTUATION_TAGS = {"``", "''", ",", ".", ":", "-LRB-", "-RRB-", "$", "#"}
 """Tags of punctuation and currency signs."""
+MAX_BYTES = 1 << 30
+"""Maximum size of a treebank's text in bytes, decompressed."""
 NULL_ELEMENT = "-NONE-"
 SUFFIXES = (".mrg", ".tree", ".ptb")
 OTHER_SUFFIXES = (".txt",)

@@ -28,24 +28,26 @@ ZIP_ERRORS = (
 """What `zipfile` raises for archives that are truncated, corrupt, encrypted or of an unknown kind."""
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, max_bytes: int | None = None) -> str:
     """Read a text file in UTF-8, with or without a byte order mark; all line ends become line feeds.
 
     Args:
         path: the file, which is decompressed if its name ends in .gz, .bz2 or .xz.
+        max_bytes: maximum size of the text in bytes; None for `MAX_BYTES`.
     Raises:
-        UserError: the file does not exist, is a directory, is not UTF-8 text, has more than `MAX_BYTES`, or
-            is compressed and damaged.
+        UserError: the file does not exist, is a directory, is not UTF-8 text, is too large, or is compressed
+            and damaged.
     """
+    limit = MAX_BYTES if max_bytes is None else max_bytes
     try:
         with path.open("rb") as file:
-            content = read_bytes(file, str(path), MAX_BYTES)
+            content = read_bytes(file, str(path), limit)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path}: expected a file, got a directory") from None
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{path}: expected at most {MAX_BYTES:,} bytes of text, got more")
+    if len(content) > limit:
+        raise UserError(f"{path}: expected at most {limit:,} bytes of text, got more")
     return decode(content, str(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 

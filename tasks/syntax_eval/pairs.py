@@ -22,8 +22,8 @@ from tasks.runs.text_files import read_text, uncompressed_name, without_copies
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
 SUFFIX = ".jsonl"
-MAX_LINE = 1 << 20
-"""Maximum number of characters of a line."""
+MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
+"""Maximum size of a line and of a file in bytes, decompressed."""
 
 
 class MinimalPair(NamedTuple):
@@ -96,10 +96,10 @@ def spread(pairs: Sequence[MinimalPair], limit: int) -> list[MinimalPair]:
 
 def _read_file(path: Path) -> Iterator[MinimalPair]:
     stem = uncompressed_name(path.name).removesuffix(SUFFIX)
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, MAX_BYTES).split("\n"), start=1):
         where = f"{path}, line {number}"
-        if len(line) > MAX_LINE:
-            raise UserError(f"{where}: expected at most {MAX_LINE:,} characters, got more")
+        if len(line.encode()) > MAX_LINE:
+            raise UserError(f"{where}: expected at most {MAX_LINE:,} bytes, got more")
         if line.strip():
             yield _parse(line, stem, where)
 

@@ -50,7 +50,8 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
             "expected a JSON object of strings, got brackets nested too deep",
         ),
         ("1" * 5_000, "not JSON"),
-        (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 characters, got more"),
+        (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 bytes, got more"),
+        ('{"good": "a", "bad": "' + "ü" * (1 << 19) + '"}', "expected at most 1,048,576 bytes, got more"),
     ],
 )
 def test_errors_name_file_line_and_value(line, message, tmp_path):
@@ -61,7 +62,7 @@ def test_errors_name_file_line_and_value(line, message, tmp_path):
 
 
 def test_more_than_a_file_may_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.runs.text_files.MAX_BYTES", 100)
+    monkeypatch.setattr("tasks.syntax_eval.pairs.MAX_BYTES", 100)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 101))
     with pytest.raises(UserError, match=r"a\.jsonl\.gz: expected at most 100 bytes of text, got more"):
         read_pairs(tmp_path / "a.jsonl.gz")
