@@ -15,7 +15,7 @@ from huggingface_hub import snapshot_download
 
 from ordered_memory.hub import CONFIG, WEIGHTS
 from tasks.runs.errors import UserError
-from tasks.runs.options import flag
+from tasks.runs.options import option_words
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
 
@@ -93,11 +93,6 @@ def _options(config: Any, preset: Any) -> str:
     differing = [name for name in values if values[name] != defaults[name]]
     words = []
     for name in dict.fromkeys((*always, *differing)):
-        value = values[name]
-        if name in ("run_dir", "resume"):
-            continue
-        if isinstance(value, bool):
-            words.append(flag(name) if value else flag(f"no_{name}"))
-        else:
-            words += [flag(name), *map(str, value if isinstance(value, list | tuple) else (value,))]
+        if name not in ("run_dir", "resume"):
+            words += option_words(name, values[name])
     return shlex.join(words)

@@ -140,18 +140,26 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def option_words(name: str, value: Any) -> list[str]:
+    """An option with its value, as on the command line.
+
+    Args:
+        name: the name of the field.
+        value: its value; a list or tuple for an option of several values.
+    Example:
+        >>> option_words("batch_size", 8), option_words("end", False), option_words("drop_tags", ("PU", "X"))
+        (['--batch-size', '8'], ['--no-end'], ['--drop-tags', 'PU', 'X'])
+    """
+    if isinstance(value, bool):
+        return [flag(name if value else f"no_{name}")]
+    return [flag(name), *map(str, value if isinstance(value, list | tuple) else (value,))]
+
+
 def _unused_messages(options: Any, default: Any, unused: Mapping[str, str]) -> Iterator[str]:
     for name, reason in unused.items():
         value = getattr(options, name)
         if value != getattr(default, name):
-            yield f"{_as_given(name, value)} has no effect {reason}"
-
-
-def _as_given(name: str, value: Any) -> str:
-    """An option with its value, as on the command line: --batch-size 8, --no-end."""
-    if isinstance(value, bool):
-        return flag(name if value else f"no_{name}")
-    return f"{flag(name)} {value}"
+            yield f"{' '.join(option_words(name, value))} has no effect {reason}"
 
 
 def _given_options(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
