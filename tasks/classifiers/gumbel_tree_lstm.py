@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, one_hot
 
-from tasks.classifiers.tree_models import compose_tree_lstm
+from tasks.classifiers.tree_models import compose_tree_lstm, tree_lstm_composition
 
 
 class GumbelTreeLSTM(nn.Module):
@@ -34,6 +34,8 @@ class GumbelTreeLSTM(nn.Module):
     A sequence with one node left keeps it while longer sequences continue. Each of the T - 1 steps computes
     all M - 1 candidates, so the cost grows with T².
 
+    Initial weights are those of the authors' code; the forget gates of the leaf LSTM, too, have a bias of 1.
+
     Args:
         input_size: E.
         size: D.
@@ -43,7 +45,13 @@ class GumbelTreeLSTM(nn.Module):
     def __init__(self, input_size: int, size: int, dropout: float) -> None:
         super().__init__()
         self.leaf = nn.LSTMCell(input_size, size)
-        self.composition = nn.Linear(2 * size, 5 * size)
+        nn.init.kaiming_normal_(self.leaf.weight_ih)
+        nn.init.orthogonal_(self.leaf.weight_hh)
+        with torch.no_grad():
+            self.leaf.bias_ih.zero_()
+            self.leaf.bias_hh.zero_()
+            self.leaf.bias_ih[size : 2 * size] = 1.0
+        self.composition = tree_lstm_composition(size)
         self.dropout = nn.Dropout(dropout)
         self.query = nn.Parameter(torch.empty(size))
         nn.init.normal_(self.query, std=0.01)

@@ -122,8 +122,9 @@ class TreeRNN(TreeModel):
 class TreeLSTM(TreeModel):
     """The N-ary Tree-LSTM of Tai et al. (2015), §3.2, with N = 2 and words only at the leaves.
 
-    A node is [h; c]. Inner nodes are computed by `compose_tree_lstm`. At a leaf, c = i u and h = o tanh c,
-    where the gates i, o and the update u come from W x + b.
+    A node is [h; c]. Inner nodes are computed by `compose_tree_lstm`, with the linear layer of
+    `tree_lstm_composition`. At a leaf, c = i u and h = o tanh c, where the gates i, o and the update u come
+    from W x + b.
 
     Args:
         input_size: embedding size.
@@ -135,7 +136,7 @@ class TreeLSTM(TreeModel):
         super().__init__()
         self.size = size
         self.projection = nn.Linear(input_size, 3 * size)
-        self.composition = nn.Linear(2 * size, 5 * size)
+        self.composition = tree_lstm_composition(size)
         self.dropout = nn.Dropout(dropout)
 
     def leaf(self, words: Tensor) -> Tensor:
@@ -148,6 +149,25 @@ class TreeLSTM(TreeModel):
 
     def summary(self, nodes: Tensor) -> Tensor:
         return nodes[..., : self.size]
+
+
+def tree_lstm_composition(size: int) -> nn.Linear:
+    """Make the linear layer of a binary Tree-LSTM, [h_l; h_r] → i, f_l, f_r, o, u, as Choi et al. (2018) do.
+
+    Initial weights are orthogonal; biases are 1 for the forget gates f_l and f_r, else 0. With biases of 0 a
+    parent would begin as half the sum of its children, and roots of deep trees would be nearly the same.
+
+    Args:
+        size: D.
+    Returns:
+        A layer that maps (…, 2D) to (…, 5D).
+    """
+    layer = nn.Linear(2 * size, 5 * size)
+    nn.init.orthogonal_(layer.weight)
+    with torch.no_grad():
+        layer.bias.zero_()
+        layer.bias[size : 3 * size] = 1.0
+    return layer
 
 
 def compose_tree_lstm(left: Tensor, right: Tensor, units: Callable[[Tensor], Tensor]) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
+from tasks.classifiers.tree_models import compose_tree_lstm
 
 LENGTHS = [6, 1, 4, 2, 3]
 
@@ -22,6 +23,16 @@ def model():
 def embedded():
     torch.manual_seed(2)
     return torch.randn(len(LENGTHS), max(LENGTHS), 3, dtype=torch.float64, requires_grad=True)
+
+
+def test_an_untrained_model_remembers_more_than_half():
+    """In the authors' code all forget gates begin with a bias of 1, and the other gates with 0."""
+    model = GumbelTreeLSTM(3, 4, 0.0)
+    _, c = model.leaf(torch.zeros(1, 3), (torch.zeros(1, 4), torch.ones(1, 4)))
+    assert torch.allclose(c, torch.tensor(1.0).sigmoid())
+    nodes = torch.tensor([0.0] * 4 + [1.0] * 4).expand(1, 2, 8)
+    parent = compose_tree_lstm(nodes[:, 0], nodes[:, 1], model.composition)
+    assert torch.allclose(parent[:, 4:], 2 * torch.tensor(1.0).sigmoid())
 
 
 def leaves_of(model, words):

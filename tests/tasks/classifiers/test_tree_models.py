@@ -107,13 +107,14 @@ def test_a_tree_rnn_node_is_that_of_the_equation():
         assert torch.allclose(model.compose(left, right)[0, unit], expected)
 
 
-def test_roots_of_an_untrained_tree_rnn_differ_as_much_as_leaves():
+@pytest.mark.parametrize("name", ["gold-tree-rnn", "gold-tree-lstm"])
+def test_roots_of_an_untrained_tree_model_differ_as_much_as_leaves(name):
     torch.manual_seed(0)
-    model = TREE_MODELS["gold-tree-rnn"](100, 100, 0.0)
-    nodes = leaves = model.leaf(0.06 * torch.randn(64, 32, 100))  # 32 trees of depth 6
-    while len(nodes) > 1:
+    model = TREE_MODELS[name](100, 100, 0.0)
+    nodes = leaves = model.leaf(0.06 * torch.randn(64 * 32, 100))  # 32 trees of depth 6
+    for _ in range(6):
         nodes = model.compose(nodes[::2], nodes[1::2])
-    assert nodes.std(1).mean() > 0.5 * leaves.std(1).mean()
+    assert model.summary(nodes).std(0).mean() > 0.5 * model.summary(leaves).std(0).mean()
 
 
 def test_a_tree_lstm_node_is_that_of_the_equations():
