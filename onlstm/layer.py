@@ -26,14 +26,13 @@ from onlstm.parameters import (
     set_forget_bias,
 )
 from ordered_memory.checks import (
-    CAST_BY_AUTOCAST,
-    autocast_dtype,
     check_device,
     check_dtype,
     check_fraction,
     check_name,
     check_sequences,
 )
+from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype
 from ordered_memory.representation import constructor_arguments
 
 

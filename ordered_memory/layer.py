@@ -21,9 +21,9 @@ from ordered_memory.checks import (
     check_name,
     check_positive,
     check_sequences,
-    is_jit_tracing,
 )
 from ordered_memory.direction import Direction
+from ordered_memory.modes import is_jit_tracing
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, get_type_hints
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_device, is_jit_tracing
+from ordered_memory.checks import check_device
+from ordered_memory.modes import is_jit_tracing
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 

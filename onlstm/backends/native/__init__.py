@@ -31,7 +31,7 @@ from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.threads import run_team
-from ordered_memory.tracing import constant
+from ordered_memory.modes import constant
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256

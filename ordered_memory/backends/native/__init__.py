@@ -27,9 +27,9 @@ from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.modes import autocast_dtype, constant
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-from ordered_memory.tracing import constant
 
 
 def run_recurrence(
@@ -52,7 +52,7 @@ def run_recurrence(
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     """
-    bfloat16 = contract.asks_for_bfloat16(inputs.device)
+    bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
     if bfloat16 and not multiplies_bfloat16():
         if inputs.dtype == torch.float32:
             warn_float32_products()

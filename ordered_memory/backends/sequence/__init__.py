@@ -24,10 +24,9 @@ from ordered_memory.backends.contract import Arguments
 from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
-from ordered_memory.checks import is_jit_tracing
+from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-from ordered_memory.tracing import untraced
 
 
 def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:
@@ -66,7 +65,7 @@ def run_recurrence(
         Outputs (T, B, D), final state, attention (T, B, N).
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
-    with torch.autocast(inputs.device.type, enabled=False):
+    with without_autocast(inputs.device):
         return _run(arguments, inputs.device.type == "cpu" if active_only is None else active_only)
 
 

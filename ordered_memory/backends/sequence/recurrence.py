@@ -25,6 +25,7 @@ from ordered_memory.backends.sequence.step import (
     forward_step,
     halves,
 )
+from ordered_memory.modes import without_autocast
 from ordered_memory.state import OrderedMemoryState
 
 Value = TypeVar("Value", Tensor, Tensor | None)
@@ -132,7 +133,7 @@ class Recurrence(torch.autograd.Function):
         steps: list[Step] = [
             _map_nested(_Index, lambda index: saved[index.value], step) for step in ctx.steps
         ]
-        with torch.autocast(tokens.device.type, enabled=False):
+        with without_autocast(tokens.device):
             return None, *_run_backward(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
 
 

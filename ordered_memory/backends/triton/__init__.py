@@ -26,9 +26,9 @@ from ordered_memory.backends.derivatives import forbid_double_backward
 from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.modes import untraced
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-from ordered_memory.tracing import untraced
 
 SMALLEST, LARGEST = 16, 512
 """Smallest and largest slot size of the kernels, after rounding up to a power of two."""
