@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, is_jit_tracing
 
@@ -137,6 +137,25 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
     """
     if value not in known:
         raise ValueError(f"{argument} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_fixed(module: nn.Module, name: str, value: object, fixed: Collection[str]) -> None:
+    """Check that an attribute that is being set is not one that the parameters of a module depend on.
+
+    Args:
+        module: the module, whose constructor sets every attribute for the first time.
+        name: name of the attribute.
+        value: its new value.
+        fixed: names of the attributes that may not be changed.
+    Raises:
+        TypeError: the attribute may not be changed, and has another value.
+    """
+    built_with = module.__dict__.get(name, value)
+    if name in fixed and value != built_with:
+        raise TypeError(
+            f"{name} cannot be changed, as the layer was built with {name}={built_with!r}: build another "
+            f"layer, got {value!r}"
+        )
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:

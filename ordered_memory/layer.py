@@ -15,6 +15,7 @@ from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
     check_dtype,
+    check_fixed,
     check_flags,
     check_fraction,
     check_lengths,
@@ -75,8 +76,8 @@ class OrderedMemory(nn.Module):
     Under autocast the results keep the dtype of the parameters, because the memory is carried over many
     steps.
 
-    `cell_dropout`, `attention_dropout` and `occupancy_threshold` are also attributes. Setting one takes
-    effect at the next call.
+    All arguments but the last two are also attributes. Setting one takes effect at the next call, except that
+    `input_size`, `slot_size`, `score`, `cell` and `bidirectional` cannot be changed (TypeError).
 
     Args:
         input_size: number of features of a token.
@@ -222,6 +223,7 @@ class OrderedMemory(nn.Module):
                 f"{name} is the name of the {name} that the layer was built with, got {shown}; to replace "
                 f"the module, set layer.directions[i].{name}"
             )
+        check_fixed(self, name, value, ("input_size", "slot_size", "bidirectional"))
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
