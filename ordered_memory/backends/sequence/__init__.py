@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import Arguments
-from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
+from ordered_memory.backends.sequence.operations import RecurrencePlan
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
 from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
 from ordered_memory.backends.derivatives import forbid_double_backward
-from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
 from ordered_memory.backends.sequence.layout import dense_layout
+from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
     Gradients,
     Step,
@@ -67,7 +67,7 @@ def run(
     Returns:
         Outputs, attention and final state.
     """
-    kernels = Kernels(plan, weights)
+    operations = Operations(plan, weights)
     result = Packed(
         torch.empty_like(tokens),
         tokens.new_empty(len(tokens), state.memory.shape[1]),
@@ -77,7 +77,7 @@ def run(
     for t, (x, query, output, attention) in enumerate(
         zip(*(packed.split(plan.batch_sizes) for packed in (tokens, queries, *result[:2])), strict=True)
     ):
-        step = forward_step(t, x, query, carried, kernels, plan)
+        step = forward_step(t, x, query, carried, operations)
         attention.copy_(step.attention)
         torch.index_select(halves(step.carried.entries), 0, 2 * step.carried.layout.roots + 1, out=output)
         _write_final(t, plan, step, carried, result)
@@ -164,10 +164,10 @@ def _run_backward(
     upstream: Packed[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of tokens, queries, initial state (three tensors) and weights."""
-    kernels = Kernels(plan, weights)
-    token_gradients, query_gradients = [], []
+    operations = Operations(plan, weights)
+    d_tokens, d_queries = [], []
     x_of, query_of = tokens.split(plan.batch_sizes), queries.split(plan.batch_sizes)
-    output_of, attention_of = (
+    d_output_of, d_attention_of = (
         [None] * len(steps) if packed is None else packed.split(plan.batch_sizes) for packed in upstream[:2]
     )
     initial = _initial_step_state(state)
@@ -176,26 +176,33 @@ def _run_backward(
         previous = steps[t - 1].carried if t > 0 else initial
         previous_gradients = Gradients.zeros(previous)
         _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, previous_gradients)
-        output = output_of[t]
-        if output is not None:
-            halves(gradients.entries).index_add_(0, 2 * steps[t].carried.layout.roots + 1, output)
-        x_gradient, query_gradient = backward_step(
-            x_of[t], query_of[t], steps[t], previous, kernels, gradients, attention_of[t], previous_gradients
+        d_output = d_output_of[t]
+        if d_output is not None:
+            halves(gradients.entries).index_add_(0, 2 * steps[t].carried.layout.roots + 1, d_output)
+        d_x, d_query = backward_step(
+            x_of[t],
+            query_of[t],
+            steps[t],
+            previous,
+            operations,
+            gradients,
+            d_attention_of[t],
+            previous_gradients,
         )
-        token_gradients.append(x_gradient)
-        query_gradients.append(query_gradient)
+        d_tokens.append(d_x)
+        d_queries.append(d_query)
         gradients = previous_gradients
     num_rows, num_slots, size = state.memory.shape
     by_slot = gradients.entries.view(num_slots + 1, num_rows, 2, size).transpose(0, 1)
-    state_gradient = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
-    for gradient, final in zip(state_gradient, upstream[2:], strict=True):
+    d_state = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
+    for d_initial, final in zip(d_state, upstream[2:], strict=True):
         if final is not None:  # rows without a token return their initial state
-            gradient[plan.batch_sizes[0] :] += final[plan.batch_sizes[0] :]
+            d_initial[plan.batch_sizes[0] :] += final[plan.batch_sizes[0] :]
     return (
-        torch.cat(token_gradients[::-1]),
-        torch.cat(query_gradients[::-1]),
-        *state_gradient,
-        *kernels.gradients(),
+        torch.cat(d_tokens[::-1]),
+        torch.cat(d_queries[::-1]),
+        *d_state,
+        *operations.gradients(),
     )
 
 
