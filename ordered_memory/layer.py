@@ -191,8 +191,8 @@ class OrderedMemory(nn.Module):
             check_positive(recompute_every=self.recompute_every)
         num_slots = self.num_slots if num_slots is None else num_slots
         check_positive(num_slots=num_slots)
-        is_tuple = isinstance(state, (tuple, list)) and len(state) == 3
-        if state is not None and not (is_tuple and all(isinstance(tensor, Tensor) for tensor in state)):
+        is_triple = isinstance(state, (tuple, list)) and len(state) == 3
+        if state is not None and not (is_triple and all(isinstance(tensor, Tensor) for tensor in state)):
             raise TypeError(
                 "state must be three tensors, such as an OrderedMemoryState, or None, got "
                 f"{type(state).__name__}"
@@ -243,10 +243,8 @@ class OrderedMemory(nn.Module):
         checked_lengths = check_lengths(lengths, inputs)
         states = self._check_state(state, inputs, num_slots)
         results = [
-            self.directions[i](
-                inputs, states[i], checked_lengths, num_slots, self.backend, self.recompute_every
-            )
-            for i in range(len(self.directions))
+            direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)
+            for direction, direction_state in zip(self.directions, states, strict=True)
         ]
         return self._assemble(results)
 

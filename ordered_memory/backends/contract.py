@@ -108,7 +108,7 @@ class Arguments(NamedTuple):
     key_epsilon: float
     bfloat16: bool
 
-    def needs_grad(self) -> bool:
+    def needs_backward(self) -> bool:
         """Whether a backward pass may follow."""
         return needs_backward((self.inputs, self.queries, *self.state, *self.weights))
 
@@ -159,6 +159,21 @@ def prepare(
             norm_epsilon=_epsilon(modules.norm),
             key_epsilon=_epsilon(getattr(modules.score, "key_norm", None)),
             bfloat16=bfloat16,
+        )
+
+
+def forbid_double_backward() -> None:
+    """Raise an error in the backward of an autograd.Function that is called with `create_graph=True`.
+
+    `torch.autograd.function.once_differentiable` raises an error only when the second derivative is computed,
+    and returns zero for the part of it that does not depend on the upstream gradient.
+
+    Raises:
+        RuntimeError: the gradient is computed with `create_graph=True`.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "this backend cannot be differentiated twice (create_graph=True): use backend='reference'"
         )
 
 

@@ -39,18 +39,9 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: Masks = None,
 ) -> RecurrenceOutput:
-    """A faster `ordered_memory.memory.run_recurrence`.
+    """The recurrence in C; see `ordered_memory.memory.run_recurrence`.
 
     Dropout masks differ from those of the definition with the same seed.
-
-    Args:
-        inputs: x̃, (T, B, D).
-        state: initial state.
-        modules: score, cell and LayerNorm.
-        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
-        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
-    Returns:
-        Outputs (T, B, D), final state, attention (T, B, N).
     """
     bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
     if bfloat16 and not multiplies_bfloat16():
@@ -59,7 +50,7 @@ def run_recurrence(
         bfloat16 = False
     arguments = contract.prepare(inputs, state, modules, lengths, masks, bfloat16)
     shares = min(_num_threads(), inputs.shape[1])
-    *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_grad())
+    *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_backward())
     output, memory, candidate, occupancy, attention = results
     return RecurrenceOutput(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 

@@ -49,20 +49,13 @@ def run_recurrence(
     masks: Masks = None,
     active_only: bool | None = None,
 ) -> RecurrenceOutput:
-    """A faster `ordered_memory.memory.run_recurrence`.
+    """The recurrence in plain PyTorch; see `ordered_memory.memory.run_recurrence` for the other arguments.
 
     Dropout masks differ from those of the definition with the same seed; they are drawn for active slots
     only.
 
     Args:
-        inputs: x̃, (T, B, D).
-        state: initial state.
-        modules: score, cell and LayerNorm.
-        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
-        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
         active_only: whether to leave out inactive slots; None does so on a CPU.
-    Returns:
-        Outputs (T, B, D), final state, attention (T, B, N).
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
     with without_autocast(inputs.device):
@@ -87,7 +80,7 @@ def _run(arguments: Arguments, active_only: bool) -> RecurrenceOutput:
         active_only=active_only,
     )
     ordered_state = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
-    if arguments.needs_grad():
+    if arguments.needs_backward():
         result = Packed(*Recurrence.apply(plan, tokens, queries, *ordered_state, *arguments.weights))  # type: ignore[no-untyped-call]
     else:
         result = run(plan, tokens, queries, ordered_state, arguments.weights)

@@ -13,8 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.derivatives import forbid_double_backward
+from ordered_memory.backends.contract import Weights, forbid_double_backward
 from ordered_memory.backends.sequence.layout import dense_layout
 from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
