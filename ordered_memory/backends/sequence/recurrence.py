@@ -7,11 +7,11 @@ computes one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ordered_memory.backends.contract import Weights, forbid_double_backward
 from ordered_memory.backends.sequence.layout import dense_layout
@@ -103,15 +103,11 @@ class Recurrence(torch.autograd.Function):
         steps: list[Step] = []
         result = run(plan, tokens, queries, state, weights, steps)
         # All tensors go through save_for_backward, so that hooks (checkpointing, offloading) see them.
-        saved: list[Tensor] = []
-
-        def save(tensor: Tensor) -> _Index:
-            saved.append(tensor)
-            return _Index(len(saved) - 1)
-
-        ctx.plan, ctx.steps = plan, [_map_nested(Tensor, save, step) for step in steps]
+        # The class Tensor takes their place.
+        leaves, ctx.structure = tree_flatten((tokens, queries, state, weights, steps))
+        ctx.save_for_backward(*(leaf for leaf in leaves if isinstance(leaf, Tensor)))
+        ctx.plan, ctx.leaves = plan, [Tensor if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(tokens, queries, *others, *saved)
         return result
 
     @staticmethod
@@ -122,45 +118,20 @@ class Recurrence(torch.autograd.Function):
             *upstream: gradients with respect to the results; None is zero.
         """
         forbid_double_backward()
-        tokens, queries, *others = ctx.saved_tensors
-        weights_end = 3 + len(Weights._fields)
-        state, weights, saved = (
-            OrderedMemoryState(*others[:3]),
-            Weights(*others[3:weights_end]),
-            others[weights_end:],
-        )
-        steps: list[Step] = [
-            _map_nested(_Index, lambda index: saved[index.value], step) for step in ctx.steps
-        ]
-        with without_autocast(tokens.device):
-            return None, *_run_backward(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
-
-
-class _Index:
-    """Index of a tensor of a step among the saved tensors."""
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-
-def _map_nested(target_type: type, function: Callable[[Any], Any], value: Any) -> Any:
-    """Replace every object of a type in a nested named tuple by the result of a function."""
-    if isinstance(value, target_type):
-        return function(value)
-    if not isinstance(value, tuple):
-        return value
-    parts = [_map_nested(target_type, function, part) for part in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        saved = iter(ctx.saved_tensors)
+        leaves = [next(saved) if leaf is Tensor else leaf for leaf in ctx.leaves]
+        with without_autocast(leaves[0].device):
+            return None, *_run_backward(ctx.plan, Packed(*upstream), *tree_unflatten(leaves, ctx.structure))
 
 
 def _run_backward(
     plan: RecurrencePlan,
+    upstream: Packed[Tensor | None],
     tokens: Tensor,
     queries: Tensor,
     state: OrderedMemoryState,
     weights: Weights,
     steps: list[Step],
-    upstream: Packed[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of tokens, queries, initial state (three tensors) and weights."""
     operations = Operations(plan, weights)
