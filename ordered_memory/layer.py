@@ -76,7 +76,7 @@ class OrderedMemory(nn.Module):
     Under autocast the results keep the dtype of the parameters, because the memory is carried over many
     steps.
 
-    All arguments but the last two are also attributes. Setting one takes effect at the next call, except that
+    All arguments but `device` and `dtype` are also attributes. Setting one takes effect at the next call, but
     `input_size`, `slot_size`, `score`, `cell` and `bidirectional` cannot be changed (TypeError).
 
     Args:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ordered_memory.backends.contract import Weights, forbid_double_backward
-from ordered_memory.backends.sequence.layout import dense_layout
+from ordered_memory.backends.sequence.layout import dense_layout, halves
 from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
     Gradients,
@@ -22,7 +22,6 @@ from ordered_memory.backends.sequence.step import (
     StepState,
     backward_step,
     forward_step,
-    halves,
 )
 from ordered_memory.modes import without_autocast
 from ordered_memory.state import OrderedMemoryState
@@ -78,7 +77,7 @@ def run(
     ):
         step = forward_step(t, x, query, carried, operations)
         attention.copy_(step.attention)
-        torch.index_select(halves(step.carried.entries), 0, 2 * step.carried.layout.roots + 1, out=output)
+        torch.index_select(halves(step.carried.entries), 0, step.carried.layout.half_of_root, out=output)
         _write_final(t, plan, step, carried, result)
         carried = step.carried
         if keep is not None:
@@ -148,7 +147,7 @@ def _run_backward(
         _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, previous_gradients)
         d_output = d_output_of[t]
         if d_output is not None:
-            halves(gradients.entries).index_add_(0, 2 * steps[t].carried.layout.roots + 1, d_output)
+            halves(gradients.entries).index_add_(0, steps[t].carried.layout.half_of_root, d_output)
         d_x, d_query = backward_step(
             x_of[t],
             query_of[t],
@@ -210,14 +209,14 @@ def _write_final(
         return
     rows, row, slot = ended
     current_halves, old_halves = halves(step.carried.entries), halves(previous.entries)
-    memory = old_halves[2 * previous.layout.entry(row, slot) + 1]
+    memory = old_halves[previous.layout.half_of_candidate(row, slot)]
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        memory = torch.where(empty, old_halves[2 * previous.layout.pair(row, slot)[0]], memory)
-    pair, active = step.carried.layout.pair(row, slot)
-    memory = torch.where(active.unsqueeze(-1), current_halves[2 * pair], memory)
+        memory = torch.where(empty, old_halves[previous.layout.half_of_memory(row, slot)[0]], memory)
+    half, active = step.carried.layout.half_of_memory(row, slot)
+    memory = torch.where(active.unsqueeze(-1), current_halves[half], memory)
     result.memory[rows] = memory
-    result.candidate[rows] = current_halves[2 * step.carried.layout.entry(row, slot) + 1]
+    result.candidate[rows] = current_halves[step.carried.layout.half_of_candidate(row, slot)]
     result.occupancy[rows] = step.carried.occupancy[rows]
 
 
@@ -238,20 +237,20 @@ def _read_final_gradient(
     if upstream.occupancy is not None:
         gradients.occupancy[rows] += upstream.occupancy[rows]
     if upstream.candidate is not None:
-        _add_to_halves(gradients, 2 * step.carried.layout.entry(row, slot) + 1, upstream.candidate[rows])
+        _add_to_halves(gradients, step.carried.layout.half_of_candidate(row, slot), upstream.candidate[rows])
     if upstream.memory is None:
         return
     memory = upstream.memory[rows]
-    pair, active = step.carried.layout.pair(row, slot)
-    _add_to_halves(gradients, 2 * pair, memory.masked_fill(~active.unsqueeze(-1), 0))
+    half, active = step.carried.layout.half_of_memory(row, slot)
+    _add_to_halves(gradients, half, memory.masked_fill(~active.unsqueeze(-1), 0))
     memory = memory.masked_fill(active.unsqueeze(-1), 0)
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
         _add_to_halves(
-            previous_gradients, 2 * previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0)
+            previous_gradients, previous.layout.half_of_memory(row, slot)[0], memory.masked_fill(~empty, 0)
         )
         memory = memory.masked_fill(empty, 0)
-    _add_to_halves(previous_gradients, 2 * previous.layout.entry(row, slot) + 1, memory)
+    _add_to_halves(previous_gradients, previous.layout.half_of_candidate(row, slot), memory)
 
 
 def _add_to_halves(gradients: Gradients, index: Tensor, values: Tensor) -> None:

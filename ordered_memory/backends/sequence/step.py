@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ordered_memory.attention import masked_attention
 from ordered_memory.backends.sequence.cells import Pairs
-from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout
+from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout, halves
 from ordered_memory.backends.sequence.masks import RowMasks
 from ordered_memory.backends.sequence.operations import Operations
 from ordered_memory.cumulative import backward_mask, forward_mask
@@ -115,15 +115,15 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
 
     row, slot = layout.pair_row, layout.pair_slot
     flat_index = row * num_slots + slot
-    old_candidate = 2 * previous.layout.entry(row, slot) + 1
-    old_memory, was_active = previous.layout.pair(row, slot)
+    old_candidate = previous.layout.half_of_candidate(row, slot)
+    old_memory, was_active = previous.layout.half_of_memory(row, slot)
     # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
-    old_memory = torch.where(was_active, 2 * old_memory, old_candidate)
+    old_memory = torch.where(was_active, old_memory, old_candidate)
     forward_of_pairs = forward.take(flat_index)
     backward_of_pairs = backward.take(flat_index).masked_fill_(~was_active, 1.0)
 
     entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
-    halves(entries).index_copy_(0, 2 * layout.entry_of_x + 1, x)
+    halves(entries).index_copy_(0, layout.half_of_x, x)
     torch.lerp(
         halves(previous.entries).index_select(0, old_memory),
         halves(previous.entries).index_select(0, old_candidate),
@@ -201,17 +201,6 @@ def backward_step(
     d_scores = step.attention * (d_p - torch.linalg.vecdot(step.attention, d_p).unsqueeze(1))
     previous_gradients.occupancy[: len(x), 1:] += d_scores / step.mask.masked_fill(step.mask == 0, 1.0)
     return d_x, _score_backward(d_scores, query, step, previous, operations, previous_gradients)
-
-
-def halves(entries: Tensor) -> Tensor:
-    """View the two halves of each entry as rows: M of entry j at 2j, M̂ at 2j + 1.
-
-    Args:
-        entries: (E, 2D).
-    Returns:
-        A view, (2E, D).
-    """
-    return entries.view(2 * len(entries), entries.shape[1] // 2)
 
 
 def _score(
@@ -299,5 +288,5 @@ def _compose_backward(
             d_composed = operations.normalize_backward(d_normalized, composed_of[i], mean, rstd)
             cell.compose_backward(i, d_composed, d_inputs_of[i])
     cell.end_backward()
-    d_copy = halves(gradients.entries).index_select(0, 2 * layout.entry_of_x + 1)
+    d_copy = halves(gradients.entries).index_select(0, layout.half_of_x)
     return d_forward, d_ordered_x.index_select(0, layout.rank).add_(d_copy)
