@@ -25,6 +25,7 @@ from torch import Tensor
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
+from ordered_memory.backends.runtime.build import load
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.modes import autocast_dtype, constant
@@ -81,7 +82,7 @@ def _num_threads() -> int:
 
 @constant
 def _why_not_compiled(dtype: torch.dtype) -> str | None:
-    library = call.compiled(dtype)
+    library = load(call.SOURCE, dtype)
     return library if isinstance(library, str) else None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ordered_memory.backends.contract import Arguments, Weights
 from ordered_memory.backends.operators import Implementation, Shapes
 from ordered_memory.backends.runtime import buffers
-from ordered_memory.backends.runtime.build import Library, load, load_or_raise
+from ordered_memory.backends.runtime.build import load, load_or_raise
 from ordered_memory.backends.runtime.threads import run_team
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
@@ -27,20 +27,9 @@ GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
 
 
-def compiled(dtype: torch.dtype) -> Library | str:
-    """The functions of recurrence.c, compiled for a dtype.
-
-    Args:
-        dtype: torch.float32 or torch.float64.
-    Returns:
-        The library, or the reason why there is none.
-    """
-    return load(SOURCE, dtype)
-
-
 def bfloat16_products() -> Literal["pairs", "blas"] | None:
     """How bfloat16 products are computed here: "blas" (MKL with AMX), "pairs" (the C code) or None (not)."""
-    library = compiled(torch.float32)
+    library = load(SOURCE, torch.float32)
     if isinstance(library, str):
         return None
     if library.bf16_gemm is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -13,20 +11,6 @@ from ordered_memory.backends.sequence.masks import RowMasks
 
 ROWS_AT_ONCE = 256
 """Number of candidates that are processed together: few enough to stay in the cache."""
-
-
-class Recomputed(NamedTuple):
-    """What the backward pass recomputes for a chunk of candidates.
-
-    Args:
-        saved: tensor that `forward` saved, (E, D).
-        features: features, (E, D).
-        statistics: mean and rstd of the LayerNorm of the keys; empty without one.
-    """
-
-    saved: Tensor
-    features: Tensor
-    statistics: tuple[Tensor, ...] = ()
 
 
 class Score:
@@ -92,10 +76,10 @@ class Score:
         masked = candidate if masks[0].values is None else torch.empty_like(saved)
         for chunk in _chunks(len(row)):
             candidate_masks, feature_masks = (mask.rows(chunk) for mask in masks)
-            recomputed = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
-            self.d_score.addmv_(feature_masks.apply(recomputed.features).t(), d_scores[chunk])
+            features, *statistics = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
+            self.d_score.addmv_(feature_masks.apply(features).t(), d_scores[chunk])
             d_features = feature_masks.apply(torch.outer(d_scores[chunk], self.score))
-            d_sum = self._features_backward(d_features, recomputed, d_keys[chunk])
+            d_sum = self._features_backward(d_features, saved[chunk], features, statistics, d_keys[chunk])
             d_query.index_add_(0, row[chunk], d_sum)
             self.d_key_bias += d_keys[chunk].sum(0)
             mask = candidate_masks.mask(d_candidate)
@@ -115,11 +99,13 @@ class Score:
         """Compute the features. May overwrite both arguments; then `key` holds what `backward` needs."""
         raise NotImplementedError
 
-    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
-        """Recompute the features from what `forward` saved."""
+    def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
+        """Recompute from what `forward` saved the features, then mean and rstd if there is a LayerNorm."""
         raise NotImplementedError
 
-    def _features_backward(self, d_features: Tensor, recomputed: Recomputed, d_keys: Tensor) -> Tensor:
+    def _features_backward(
+        self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
+    ) -> Tensor:
         """Return the gradient of the queries and write that of the keys."""
         raise NotImplementedError
 
@@ -130,11 +116,13 @@ class Additive(Score):
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         return key.add_(query).tanh_()
 
-    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
-        return Recomputed(saved, features=saved)
+    def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
+        return (saved,)
 
-    def _features_backward(self, d_features: Tensor, recomputed: Recomputed, d_keys: Tensor) -> Tensor:
-        torch.ops.aten.tanh_backward(d_features, recomputed.features, grad_input=d_keys)
+    def _features_backward(
+        self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
+    ) -> Tensor:
+        torch.ops.aten.tanh_backward(d_features, features, grad_input=d_keys)
         return d_keys
 
 
@@ -149,15 +137,16 @@ class Normalized(Score):
         self.d_norm = [torch.zeros_like(weight) for weight in self.norm]
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
-        return self._recompute(key, query).features
+        return self._recompute(key, query)[0]
 
-    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
+    def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
         weight, bias = self.norm
         normalized, mean, rstd = torch.native_layer_norm(saved, saved.shape[1:], weight, bias, self.epsilon)
-        return Recomputed(saved, normalized.add_(query).relu_(), (mean, rstd))
+        return normalized.add_(query).relu_(), mean, rstd
 
-    def _features_backward(self, d_features: Tensor, recomputed: Recomputed, d_keys: Tensor) -> Tensor:
-        saved, features, statistics = recomputed
+    def _features_backward(
+        self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
+    ) -> Tensor:
         d_sum: Tensor = torch.ops.aten.threshold_backward(d_features, features, 0)
         d_unnormalized, weight, bias = torch.ops.aten.native_layer_norm_backward(
             d_sum, saved, saved.shape[1:], *statistics, *self.norm, [True, True, True]

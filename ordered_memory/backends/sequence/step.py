@@ -32,11 +32,6 @@ class StepState(NamedTuple):
     entries: Tensor
     occupancy: Tensor
 
-    @property
-    def candidate(self) -> Tensor:
-        """M̂ of each entry, (E, D)."""
-        return self.entries.chunk(2, 1)[1]
-
 
 class Gradients(NamedTuple):
     """Gradients of a `StepState`, of the same shapes, accumulated in place."""
@@ -245,8 +240,9 @@ def _score_backward(
 
 def _attended(previous: StepState) -> tuple[Tensor, Tensor, Tensor]:
     """The candidates that can be attended to (all but M̂_0), (E', D), and their rows and slots."""
-    above = previous.layout.num_above
-    return previous.candidate[above:], previous.layout.entry_row[above:], previous.layout.entry_slot[above:]
+    layout, entries, _ = previous
+    above = layout.num_above
+    return entries.chunk(2, 1)[1][above:], layout.entry_row[above:], layout.entry_slot[above:]
 
 
 def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, operations: Operations) -> Tensor:
