@@ -5,7 +5,7 @@ Axes: B batch, H hidden units, C chunk size.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -21,13 +21,15 @@ from onlstm.parameters import (
     reset_parameters,
     set_forget_bias,
 )
+from ordered_memory.checks import check_fixed
 
 
 class ONLSTMCell(nn.Module):
     """An ON-LSTM cell, for one time step: a drop-in replacement for `nn.LSTMCell`.
 
     ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. The last C units are never
-    written, as in `ONLSTM`.
+    written, as in `ONLSTM`. All arguments but `device` and `dtype` are also attributes; they cannot be
+    changed (TypeError).
 
     Args:
         input_size: number of features of a token.
@@ -113,6 +115,10 @@ class ONLSTMCell(nn.Module):
         hidden, cell, _ = step(gates, hx[1].to(dtype), self.chunk_size)
         hidden, cell = hidden.to(hx[0].dtype), cell.to(hx[1].dtype)
         return (hidden, cell) if batched else (hidden.squeeze(0), cell.squeeze(0))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_fixed(self, name, value, ("input_size", "hidden_size", "bias", "chunk_size"))
+        super().__setattr__(name, value)
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("ONLSTMCell cannot be compiled by torch.jit.script; use torch.compile")

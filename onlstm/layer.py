@@ -26,15 +26,18 @@ from onlstm.parameters import (
     set_forget_bias,
 )
 from ordered_memory.checks import (
-    CAST_BY_AUTOCAST,
-    autocast_dtype,
     check_device,
     check_dtype,
+    check_fixed,
     check_fraction,
     check_name,
     check_sequences,
 )
+from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype
 from ordered_memory.representation import constructor_arguments
+
+FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
+"""The attributes of `ONLSTM` that cannot be changed."""
 
 
 class Distances(NamedTuple):
@@ -63,6 +66,9 @@ class ONLSTM(nn.Module):
 
     The bias of the forget gate is rows H to 2H, as in nn.LSTM, but these are not the second quarter of all
     rows: the common idiom `bias[n // 4 : n // 2] = 1` sets other rows. Use `set_forget_bias`.
+
+    All arguments but `device` and `dtype` are also attributes. Setting `batch_first`, `dropout`,
+    `weight_dropout` or `backend` takes effect at the next call; the others cannot be changed (TypeError).
 
     According to the paper's equations, the last C units are never written: their cell state remains c_0, and
     if that is zero, their output is zero, up to rounding. This is a small part of the units if C is much
@@ -258,6 +264,10 @@ class ONLSTM(nn.Module):
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, ONLSTM)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_fixed(self, name, value, FIXED)
+        super().__setattr__(name, value)
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError("ONLSTM cannot be compiled by torch.jit.script; use torch.compile")

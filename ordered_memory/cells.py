@@ -72,7 +72,7 @@ class _Cell(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
-        self.from_memory.reset_parameters()
+        self.from_memory.reset_parameters()  # as nn.Linear does at construction
         self.from_candidate.reset_parameters()
         reset_as_one(self.from_memory, self.from_candidate)
 

@@ -8,16 +8,14 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.autograd import forward_ad
+from torch import Tensor, nn
 
-from ordered_memory.tracing import constant
+from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, is_jit_tracing
 
 INTEGERS = {
     *(torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
 }
-CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 
 
 def check_positive(**arguments: int) -> None:
@@ -127,48 +125,6 @@ def check_dtype(name: str, tensor: Tensor, like: Tensor, error: type[Exception] 
         raise error(f"{name} must have dtype {like.dtype}, got {tensor.dtype}")
 
 
-def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """The dtype that autocast casts to.
-
-    Args:
-        device: device of the computation.
-    Returns:
-        The dtype; None if autocast is not enabled.
-    """
-    device_type = device.type
-    if device_type != "meta" and torch.is_autocast_enabled(device_type):
-        return torch.get_autocast_dtype(device_type)
-    return None
-
-
-def is_transformed(*tensors: Tensor | None) -> bool:
-    """Whether a `torch.func` transform is active or a tensor carries a forward-mode derivative.
-
-    Args:
-        *tensors: the inputs of a computation. While `torch.compile` traces it, they are not looked at: then
-            every tensor counts as carrying a forward-mode derivative where one could.
-    """
-    transforms, forward_mode = _active_transforms()
-    if transforms or not forward_mode or torch.compiler.is_compiling():
-        return transforms or forward_mode
-    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
-
-
-@constant
-def _active_transforms() -> tuple[bool, bool]:
-    """Whether transforms of `torch.func` are active, and whether forward-mode derivatives are.
-
-    In a captured graph the result is a constant. This is correct, because the compiler traces with the
-    transforms active, and compiles again if other transforms are active.
-    """
-    return bool(torch._C._are_functorch_transforms_active()), forward_ad._current_level >= 0
-
-
-def is_jit_tracing() -> bool:
-    """Whether `torch.jit.trace` records the computation."""
-    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
-
-
 def check_name(argument: str, value: str, known: Collection[str]) -> None:
     """Check that an argument is one of the known names.
 
@@ -181,6 +137,25 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
     """
     if value not in known:
         raise ValueError(f"{argument} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_fixed(module: nn.Module, name: str, value: object, fixed: Collection[str]) -> None:
+    """Check that an attribute that is being set is not one that the parameters of a module depend on.
+
+    Args:
+        module: the module, whose constructor sets every attribute for the first time.
+        name: name of the attribute.
+        value: its new value.
+        fixed: names of the attributes that may not be changed.
+    Raises:
+        TypeError: the attribute may not be changed, and has another value.
+    """
+    built_with = module.__dict__.get(name, value)
+    if name in fixed and value != built_with:
+        raise TypeError(
+            f"{name} cannot be changed, as the layer was built with {name}={built_with!r}: build another "
+            f"layer, got {value!r}"
+        )
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:

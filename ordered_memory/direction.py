@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import RunRecurrence, select_backend
 from ordered_memory.cells import CELLS, check_cell
-from ordered_memory.checks import is_transformed
 from ordered_memory.initialization import reset_children
 from ordered_memory.memory import initial_state
+from ordered_memory.modes import is_transformed
 from ordered_memory.recurrence import DropoutSampler, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 

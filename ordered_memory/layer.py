@@ -15,15 +15,16 @@ from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
     check_dtype,
+    check_fixed,
     check_flags,
     check_fraction,
     check_lengths,
     check_name,
     check_positive,
     check_sequences,
-    is_jit_tracing,
 )
 from ordered_memory.direction import Direction
+from ordered_memory.modes import is_jit_tracing
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
@@ -75,8 +76,8 @@ class OrderedMemory(nn.Module):
     Under autocast the results keep the dtype of the parameters, because the memory is carried over many
     steps.
 
-    `cell_dropout`, `attention_dropout` and `occupancy_threshold` are also attributes. Setting one takes
-    effect at the next call.
+    All arguments but `device` and `dtype` are also attributes. Setting one takes effect at the next call, but
+    `input_size`, `slot_size`, `score`, `cell` and `bidirectional` cannot be changed (TypeError).
 
     Args:
         input_size: number of features of a token.
@@ -190,8 +191,8 @@ class OrderedMemory(nn.Module):
             check_positive(recompute_every=self.recompute_every)
         num_slots = self.num_slots if num_slots is None else num_slots
         check_positive(num_slots=num_slots)
-        is_tuple = isinstance(state, (tuple, list)) and len(state) == 3
-        if state is not None and not (is_tuple and all(isinstance(tensor, Tensor) for tensor in state)):
+        is_triple = isinstance(state, (tuple, list)) and len(state) == 3
+        if state is not None and not (is_triple and all(isinstance(tensor, Tensor) for tensor in state)):
             raise TypeError(
                 "state must be three tensors, such as an OrderedMemoryState, or None, got "
                 f"{type(state).__name__}"
@@ -222,6 +223,7 @@ class OrderedMemory(nn.Module):
                 f"{name} is the name of the {name} that the layer was built with, got {shown}; to replace "
                 f"the module, set layer.directions[i].{name}"
             )
+        check_fixed(self, name, value, ("input_size", "slot_size", "bidirectional"))
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -241,10 +243,8 @@ class OrderedMemory(nn.Module):
         checked_lengths = check_lengths(lengths, inputs)
         states = self._check_state(state, inputs, num_slots)
         results = [
-            self.directions[i](
-                inputs, states[i], checked_lengths, num_slots, self.backend, self.recompute_every
-            )
-            for i in range(len(self.directions))
+            direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)
+            for direction, direction_state in zip(self.directions, states, strict=True)
         ]
         return self._assemble(results)
 

@@ -10,7 +10,6 @@ G = 4H + 2M.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,8 @@ from torch import Tensor
 
 from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends import operators
-from ordered_memory.checks import autocast_dtype, check_device, check_dtype, is_transformed
+from ordered_memory.checks import check_device, check_dtype
+from ordered_memory.modes import autocast_dtype, is_transformed, without_autocast
 
 
 class Inputs(NamedTuple):
@@ -105,9 +105,9 @@ def run(
     """
     sizes = torch.as_tensor(batch_sizes, dtype=torch.int64, device="cpu")
     _check(tokens, weights, hidden, cell, chunk_size)
-    device, dtype = tokens.device.type, weights.recurrent.dtype
+    dtype = weights.recurrent.dtype
     bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # before autocast is disabled
-    with contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
+    with without_autocast(tokens.device):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
         keep = operators.needs_backward(tensors)
         return RecurrenceOutput(*operator(*tensors, chunk_size, bfloat16, keep)[:5])

@@ -91,7 +91,7 @@ class Loop(Implementation):
             old_cell = _previous_state(cell, saved.cells, step)
             self.forward_step(units, old_cell, saved.rows(current), output[current])
         last_hidden, last_cell = _final_state(hidden, output, sizes), _final_state(cell, saved.cells, sizes)
-        result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates(saved.softmax).distances())
+        result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates_of(saved.softmax).distances())
         return result, list(saved) if keep else []
 
     def backward(
@@ -102,7 +102,7 @@ class Loop(Implementation):
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
     ) -> list[Tensor]:
-        activations, cell = Saved(*saved), inputs.cell.contiguous()
+        kept, cell = Saved(*saved), inputs.cell.contiguous()
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )
@@ -111,7 +111,7 @@ class Loop(Implementation):
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else d.clone()
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
-        d_gates = activations.units.new_empty(len(activations.units), len(inputs.weight_hh))
+        d_gates = kept.units.new_empty(len(kept.units), len(inputs.weight_hh))
         for step in reversed(previous_steps(inputs.batch_sizes.tolist())):
             current, rows = step[0], step[0].stop - step[0].start
             from_output, from_forget, from_input = (
@@ -120,14 +120,12 @@ class Loop(Implementation):
             step_gradients = StepGradients(
                 d_hidden[:rows], from_output, d_cell[:rows], from_forget, from_input, d_gates[current]
             )
-            step_activations = activations.rows(current)
-            old_cell = _previous_state(cell, activations.cells, step)
-            self.backward_step(step_activations, old_cell, step_gradients)
+            self.backward_step(kept.rows(current), _previous_state(cell, kept.cells, step), step_gradients)
             torch.mm(d_gates[current], inputs.weight_hh, out=d_hidden[:rows])
         return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, needs_input_grad)
 
 
-def master_gates(softmax: Tensor) -> MasterGates:
+def master_gates_of(softmax: Tensor) -> MasterGates:
     """The master gates f̃ and ĩ.
 
     Args:

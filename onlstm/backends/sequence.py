@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.loop import Loop, Saved, StepGradients, master_gates
+from onlstm.backends.loop import Loop, Saved, StepGradients, master_gates_of
 from ordered_memory.backends.operators import define
+from ordered_memory.cumulative import backward_mask
 
 why_not = contract.why_not
 
@@ -44,7 +45,7 @@ def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients
     torch.mul(d_c, forget, out=gradients.cell)
     d_forget, d_write = d_c * previous_cell, d_c * update
 
-    master_forget, master_input = master_gates(softmax)
+    master_forget, master_input = master_gates_of(softmax)
     overlap = (master_forget * master_input).unsqueeze(-1)
     i, f, d_forget, d_write = (tensor.reshape(chunks) for tensor in (i, f, d_forget, d_write))
     d_gates[:, size : 2 * size] = (d_forget * overlap * f * (1 - f)).flatten(1)
@@ -58,7 +59,8 @@ def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients
         d_master_forget = d_master_forget - gradients.forget_distance.unsqueeze(-1)
     if gradients.input_distance is not None:
         d_master_input = d_master_input - gradients.input_distance.unsqueeze(-1)
-    d_softmax = torch.stack([_reverse_cumsum(d_master_forget), -_reverse_cumsum(d_master_input)], dim=1)
+    # The gradient of a cumulative sum is summed in reverse, as a `backward_mask` is.
+    d_softmax = torch.stack([backward_mask(d_master_forget), -backward_mask(d_master_input)], dim=1)
     d_logits = softmax * (d_softmax - (softmax * d_softmax).sum(-1, keepdim=True))
     d_gates[:, 4 * size :] = d_logits.flatten(1)
 
@@ -66,16 +68,12 @@ def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients
 def _effective_gates(saved: Saved) -> tuple[Tensor, Tensor]:
     """f̂ and î, (rows, H)."""
     rows, size = saved.cells.shape
-    master_forget, master_input = (master.unsqueeze(-1) for master in master_gates(saved.softmax))
+    master_forget, master_input = (master.unsqueeze(-1) for master in master_gates_of(saved.softmax))
     overlap = master_forget * master_input
     i, f = saved.units[:, : 2 * size].view(rows, 2, saved.softmax.shape[2], -1).unbind(1)
     forget = torch.addcmul(master_forget - overlap, f, overlap)
     write = torch.addcmul(master_input - overlap, i, overlap)
     return forget.flatten(1), write.flatten(1)
-
-
-def _reverse_cumsum(values: Tensor) -> Tensor:
-    return values.flip(-1).cumsum(-1).flip(-1)
 
 
 OPERATOR = define("onlstm::sequence", Loop(_forward_step, _backward_step))

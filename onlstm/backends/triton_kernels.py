@@ -9,30 +9,7 @@ program computes one row.
 
 from __future__ import annotations
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # `triton_steps.why_not` reports this, and nothing below is called
-    triton = tl = None
-
-jit = triton.jit if triton is not None else lambda function: function
-
-
-@jit
-def _sigmoid(x):
-    return 1 / (1 + tl.exp(-x))
-
-
-@jit
-def _tanh(x):
-    return 1 - 2 / (1 + tl.exp(2 * x))
-
-
-@jit
-def _softmax(logits):
-    """The softmax of one row; its padding must be -inf."""
-    exponentials = tl.exp(logits - tl.max(logits, 0))
-    return exponentials / tl.sum(exponentials, 0)
+from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 
 @jit
@@ -65,18 +42,18 @@ def forward_kernel(
 
     gates += row * (4 * H + 2 * M)
     logits = gates + 4 * H + m
-    softmax_forget = _softmax(tl.load(logits, mask=valid_master, other=-float("inf")))
-    softmax_input = _softmax(tl.load(logits + M, mask=valid_master, other=-float("inf")))
+    softmax_forget = tl.softmax(tl.load(logits, mask=valid_master, other=-float("inf")))
+    softmax_input = tl.softmax(tl.load(logits + M, mask=valid_master, other=-float("inf")))
     tl.store(softmax + row * 2 * M + m, softmax_forget, mask=valid_master)
     tl.store(softmax + row * 2 * M + M + m, softmax_input, mask=valid_master)
     master_forget = tl.cumsum(softmax_forget, 0)[:, None]
     master_input = 1 - tl.cumsum(softmax_input, 0)[:, None]
     overlap = master_forget * master_input
 
-    i = _sigmoid(tl.load(gates + u, mask=valid, other=0.0))
-    f = _sigmoid(tl.load(gates + H + u, mask=valid, other=0.0))
-    update = _tanh(tl.load(gates + 2 * H + u, mask=valid, other=0.0))
-    o = _sigmoid(tl.load(gates + 3 * H + u, mask=valid, other=0.0))
+    i = tl.sigmoid(tl.load(gates + u, mask=valid, other=0.0))
+    f = tl.sigmoid(tl.load(gates + H + u, mask=valid, other=0.0))
+    update = tanh(tl.load(gates + 2 * H + u, mask=valid, other=0.0))
+    o = tl.sigmoid(tl.load(gates + 3 * H + u, mask=valid, other=0.0))
     old_cell = tl.load(old_cells + row * H + u, mask=valid, other=0.0)
     forget = f * overlap + (master_forget - overlap)
     write = i * overlap + (master_input - overlap)
@@ -88,7 +65,7 @@ def forward_kernel(
     tl.store(units + 2 * H + u, update, mask=valid)
     tl.store(units + 3 * H + u, o, mask=valid)
     tl.store(cells + row * H + u, cell, mask=valid)
-    tl.store(output + row * H + u, o * _tanh(cell), mask=valid)
+    tl.store(output + row * H + u, o * tanh(cell), mask=valid)
 
 
 @jit
@@ -141,12 +118,12 @@ def backward_kernel(
     update = tl.load(units + 2 * H + u, mask=valid, other=0.0)
     o = tl.load(units + 3 * H + u, mask=valid, other=0.0)
     old_cell = tl.load(old_cells + row * H + u, mask=valid, other=0.0)
-    tanh = _tanh(tl.load(cells + row * H + u, mask=valid, other=0.0))
+    tanh_c = tanh(tl.load(cells + row * H + u, mask=valid, other=0.0))
 
     d_h = tl.load(d_hidden + row * H + u, mask=valid, other=0.0)
     if d_output is not None:
         d_h += tl.load(d_output + row * H + u, mask=valid, other=0.0)
-    d_c = tl.load(d_cell + row * H + u, mask=valid, other=0.0) + d_h * o * (1 - tanh * tanh)
+    d_c = tl.load(d_cell + row * H + u, mask=valid, other=0.0) + d_h * o * (1 - tanh_c * tanh_c)
     forget = f * overlap + (master_forget - overlap)
     write = i * overlap + (master_input - overlap)
     d_forget, d_write = d_c * old_cell, d_c * update
@@ -154,7 +131,7 @@ def backward_kernel(
     tl.store(d_gates + u, d_write * overlap * i * (1 - i), mask=valid)
     tl.store(d_gates + H + u, d_forget * overlap * f * (1 - f), mask=valid)
     tl.store(d_gates + 2 * H + u, d_c * write * (1 - update * update), mask=valid)
-    tl.store(d_gates + 3 * H + u, d_h * tanh * o * (1 - o), mask=valid)
+    tl.store(d_gates + 3 * H + u, d_h * tanh_c * o * (1 - o), mask=valid)
     tl.store(d_cell + row * H + u, d_c * forget, mask=valid)
 
     # Gradients of the overlap, then of the master gates, summed over the units of a chunk.

@@ -10,7 +10,6 @@ through `prepare`, so a backend only computes the gradients of the `Arguments`.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,8 +20,8 @@ from torch import Tensor, nn
 from ordered_memory.attention import NormalizedScore
 from ordered_memory.backends.operators import needs_backward
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.checks import autocast_dtype
 from ordered_memory.dropout import apply_mask
+from ordered_memory.modes import autocast_dtype, without_autocast
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -109,18 +108,9 @@ class Arguments(NamedTuple):
     key_epsilon: float
     bfloat16: bool
 
-    def needs_grad(self) -> bool:
+    def needs_backward(self) -> bool:
         """Whether a backward pass may follow."""
         return needs_backward((self.inputs, self.queries, *self.state, *self.weights))
-
-
-def asks_for_bfloat16(device: torch.device) -> bool:
-    """Whether autocast asks for matrix products with bfloat16 operands.
-
-    Args:
-        device: device of the inputs.
-    """
-    return autocast_dtype(device) == torch.bfloat16
 
 
 def prepare(
@@ -145,16 +135,14 @@ def prepare(
     Raises:
         ValueError: a tensor of the state does not match the inputs in shape, dtype or device.
     """
-    device = inputs.device.type
     dtype = modules.cell.from_memory.weight.dtype
     num_slots = state.memory.shape[1]
     check_state(state, inputs.shape[1:2], num_slots, inputs.shape[2], inputs)
     if bfloat16 is None:
-        bfloat16 = asks_for_bfloat16(inputs.device)
-    if lengths is not None:
-        lengths = lengths.to("cpu", torch.int64).clamp(0, inputs.shape[0]) if device != "meta" else lengths
-    no_autocast = torch.autocast(device, enabled=False) if device != "meta" else contextlib.nullcontext()
-    with no_autocast:
+        bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
+    if lengths is not None and inputs.device.type != "meta":
+        lengths = lengths.to("cpu", torch.int64).clamp(0, inputs.shape[0])
+    with without_autocast(inputs.device):
         inputs = inputs.to(dtype)
         query_mask, dropout, factors = _dropout(masks, modules, inputs, num_slots)
         queries: Tensor = modules.score.query(apply_mask(inputs, query_mask))
@@ -171,6 +159,21 @@ def prepare(
             norm_epsilon=_epsilon(modules.norm),
             key_epsilon=_epsilon(getattr(modules.score, "key_norm", None)),
             bfloat16=bfloat16,
+        )
+
+
+def forbid_double_backward() -> None:
+    """Raise an error in the backward of an autograd.Function that is called with `create_graph=True`.
+
+    `torch.autograd.function.once_differentiable` raises an error only when the second derivative is computed,
+    and returns zero for the part of it that does not depend on the upstream gradient.
+
+    Raises:
+        RuntimeError: the gradient is computed with `create_graph=True`.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "this backend cannot be differentiated twice (create_graph=True): use backend='reference'"
         )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
-from ordered_memory.checks import is_transformed
+from ordered_memory.modes import is_transformed
 from ordered_memory.recurrence import Modules
 from ordered_memory.state import OrderedMemoryState
 

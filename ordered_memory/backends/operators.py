@@ -15,7 +15,8 @@ from typing import Any, ClassVar, get_type_hints
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_device, is_jit_tracing
+from ordered_memory.checks import check_device
+from ordered_memory.modes import is_jit_tracing
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
@@ -177,7 +178,11 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
 
 
 def _schemas(implementation: Implementation) -> tuple[str, str]:
-    """The schemas of the operator and of its backward operator, where `wanted` is `needs_input_grad`."""
+    """The schemas of the operator and of its backward operator.
+
+    `kept` is `saved` and `wanted` is `needs_input_grad`. An exported program names the arguments of operators
+    (of this one, if it contains a backward pass), and could not be loaded if they had other names.
+    """
     results = _fields(implementation.results_type)
     inputs = ", ".join(
         f"{_DECLARED[hint]} {field}" for field, hint in _fields(implementation.inputs_type).items()

@@ -25,7 +25,7 @@ from tests.equality import assert_equals_the_definition
 from tests.tolerances import assert_close
 
 NATIVE = load(native.SOURCE, torch.float64)
-NAMES = [name for name in BACKENDS if name != "triton"]  # that one is in test_onlstm_triton.py
+NAMES = [name for name in BACKENDS if name != "triton"]  # that one is in test_triton.py
 FAST = [name for name in NAMES if name != "reference"]
 
 

@@ -11,12 +11,12 @@ from onlstm import ONLSTM
 from onlstm.backends import native as onlstm_native
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import contract, native, select_backend, sequence
-from ordered_memory.backends.native.call import compiled
 from ordered_memory.backends.runtime import build, compiler, processor
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
 
-AVAILABLE = pytest.mark.skipif(isinstance(compiled(torch.float64), str), reason=str(compiled(torch.float64)))
+NATIVE = build.load(native.call.SOURCE, torch.float64)
+AVAILABLE = pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def bfloat16_products(request, monkeypatch):
     compile_pairs = [*compiler.command(), "-DEMULATE_PAIRS"]
     monkeypatch.setenv("CC", shlex.join(compile_pairs))
     build.load.cache_clear()
-    library = compiled(torch.float32)
+    library = build.load(native.call.SOURCE, torch.float32)
     if isinstance(library, str):
         pytest.skip(library)
     product = getattr(build.pytorch_library(), "gemm_bf16bf16f32_", None) if request.param == "blas" else None
@@ -195,7 +195,7 @@ def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
             assert (one - other).norm() < 0.1 * other.norm()
 
 
-@pytest.mark.skipif(isinstance(compiled(torch.float32), str), reason="native cannot run here")
+@AVAILABLE
 def test_batch_mates_move_no_bit():
     case = Halved()
     case.layer.eval()
@@ -226,7 +226,7 @@ def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most
             assert torch.equal(result.output[:, 0], together.output[:, row])
 
 
-@pytest.mark.skipif(isinstance(compiled(torch.float32), str), reason="native cannot run here")
+@AVAILABLE
 def test_an_operator_told_of_bfloat16_elsewhere_computes_in_float32_here(monkeypatch):
     """As an exported program that was made on another machine."""
     case = Halved()
@@ -247,7 +247,7 @@ def test_an_odd_slot_size_has_no_pairs_but_works():
 
 
 def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
-    library = compiled(torch.float32)
+    library = build.load(native.call.SOURCE, torch.float32)
     if isinstance(library, str):
         pytest.skip(library)
     monkeypatch.setattr(native.call, "bfloat16_products", lambda: None)

@@ -18,16 +18,18 @@ from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import OrderedMemory, OrderedMemoryOutput, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, module_checks, native, select_backend
-from ordered_memory.backends.native.call import compiled
+from ordered_memory.backends.native.call import SOURCE
 from ordered_memory.backends.registry import BackendError
 from ordered_memory.backends.runtime import processor
+from ordered_memory.backends.runtime.build import load
 from ordered_memory.memory import run_recurrence
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
 
 F64 = torch.float64
 LENGTHS = torch.tensor([6, 2, 3, 1, 5])
-pytestmark = pytest.mark.skipif(isinstance(compiled(F64), str), reason=str(compiled(F64)))
+NATIVE = load(SOURCE, F64)
+pytestmark = pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
 # What PyTorch's own tracing says about itself.
 QUIET = pytest.mark.filterwarnings(
     r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning",

@@ -45,6 +45,18 @@ def test_a_backend_that_was_asked_for_and_cannot_run(make, no_compiler):
     assert line.endswith(", selected by backend='native'")
 
 
+@BOTH
+def test_an_exported_program_says_why_it_cannot_run_without_what_it_was_exported_with(make, request):
+    x = torch.zeros(5, 2, 3)
+    fastest = layer(make).eval()
+    if "native: runs" not in explain(fastest, x):
+        pytest.skip("native cannot run here")
+    program = torch.export.export(fastest, (x,)).module()
+    request.getfixturevalue("no_compiler")
+    with pytest.raises(RuntimeError, match="backend 'native' cannot run here: there is no C compiler"):
+        program(x)
+
+
 def test_directions_that_differ_have_lines_each():
     both = layer(OrderedMemory, bidirectional=True, backend="sequence")
     assert len(explain(both, torch.zeros(5, 2, 3)).splitlines()) == 4

@@ -19,9 +19,10 @@ from torch.utils.checkpoint import checkpoint
 
 os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
+from onlstm.backends import triton_kernels as onlstm_kernels
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
-from ordered_memory.backends import contract, triton
+from ordered_memory.backends import contract, triton, triton_jit
 from ordered_memory.backends.triton import kernels, kernels_backward
 from ordered_memory.cells import CellMasks
 from ordered_memory.memory import initial_state, run_recurrence
@@ -383,10 +384,12 @@ def test_without_triton_the_modules_can_be_imported_and_say_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     case = Case(device="cpu")
     assert triton.why_not(case.inputs, case.modules) == "Triton is not installed"
-    spec = importlib.util.spec_from_file_location("without_triton", kernels.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.tl is None
+    for module in (triton_jit, kernels, kernels_backward, onlstm_kernels):
+        spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
+        again = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, module.__name__, again)
+        spec.loader.exec_module(again)
+        assert again.tl is None
 
 
 def compiled(**arguments):

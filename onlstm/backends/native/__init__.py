@@ -28,10 +28,10 @@ from onlstm.backends.products import multiply
 from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime import buffers
-from ordered_memory.backends.runtime.build import Library, load
+from ordered_memory.backends.runtime.build import load, load_or_raise
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.threads import run_team
-from ordered_memory.tracing import constant
+from ordered_memory.modes import constant
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
@@ -48,12 +48,12 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     dtype = weights.recurrent.dtype
     if dtype not in (torch.float32, torch.float64):
         return f"its parameters must be float32 or float64, not {dtype}"
-    return contract.why_not(tokens, weights, hidden, cell) or _why_no_library(dtype == torch.float64)
+    return contract.why_not(tokens, weights, hidden, cell) or _why_not_compiled(dtype)
 
 
 @constant
-def _why_no_library(double: bool) -> str | None:
-    library = load(SOURCE, torch.float64 if double else torch.float32)
+def _why_not_compiled(dtype: torch.dtype) -> str | None:
+    library = load(SOURCE, dtype)
     return library if isinstance(library, str) else None
 
 
@@ -100,7 +100,7 @@ class _Native(Implementation):
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
         d_gates = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
         rounded, pairs = None, _multiplies_pairs(inputs)
-        if inputs.bfloat16 and _library(inputs).multiplies_bfloat16:
+        if inputs.bfloat16 and load_or_raise(SOURCE, inputs.weight_hh.dtype).multiplies_bfloat16:
             rounded = _buffer(gates.shape[0], gates.shape[1], torch.bfloat16)
         d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
@@ -130,17 +130,10 @@ class _Native(Implementation):
         )
 
 
-def _library(inputs: Inputs) -> Library:
-    library = load(SOURCE, inputs.weight_hh.dtype)
-    if isinstance(library, str):
-        raise RuntimeError(f"backend 'native' cannot run here: {library}")
-    return library
-
-
 def _multiplies_pairs(inputs: Inputs) -> bool:
     """Whether the C code multiplies pairs of bfloat16 numbers: rows of operands need an even size."""
     even = inputs.tokens.shape[1] % 2 == 0 and inputs.weight_hh.shape[1] % 2 == 0
-    return inputs.bfloat16 and even and _library(inputs).multiplies_pairs
+    return inputs.bfloat16 and even and load_or_raise(SOURCE, inputs.weight_hh.dtype).multiplies_pairs
 
 
 def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: Tensor | None) -> None:
@@ -148,7 +141,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: 
     rows, size = inputs.weight_hh.shape
     steps, (batch_size, _) = len(inputs.batch_sizes), inputs.hidden.shape
     features, master_size = inputs.tokens.shape[1], size // inputs.chunk_size
-    library = _library(inputs)
+    library = load_or_raise(SOURCE, inputs.weight_hh.dtype)
     if inputs.bfloat16 and library.dtype == torch.float32 and not library.multiplies_bfloat16:
         warn_float32_products()
     pairs = _multiplies_pairs(inputs)

@@ -25,11 +25,12 @@ from torch import Tensor
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
+from ordered_memory.backends.runtime.build import load
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.modes import autocast_dtype, constant
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-from ordered_memory.tracing import constant
 
 
 def run_recurrence(
@@ -39,27 +40,18 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: Masks = None,
 ) -> RecurrenceOutput:
-    """A faster `ordered_memory.memory.run_recurrence`.
+    """The recurrence in C; see `ordered_memory.memory.run_recurrence`.
 
     Dropout masks differ from those of the definition with the same seed.
-
-    Args:
-        inputs: x̃, (T, B, D).
-        state: initial state.
-        modules: score, cell and LayerNorm.
-        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
-        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
-    Returns:
-        Outputs (T, B, D), final state, attention (T, B, N).
     """
-    bfloat16 = contract.asks_for_bfloat16(inputs.device)
+    bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
     if bfloat16 and not multiplies_bfloat16():
         if inputs.dtype == torch.float32:
             warn_float32_products()
         bfloat16 = False
     arguments = contract.prepare(inputs, state, modules, lengths, masks, bfloat16)
     shares = min(_num_threads(), inputs.shape[1])
-    *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_grad())
+    *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_backward())
     output, memory, candidate, occupancy, attention = results
     return RecurrenceOutput(output, OrderedMemoryState(memory, candidate, occupancy), attention)
 
@@ -90,7 +82,7 @@ def _num_threads() -> int:
 
 @constant
 def _why_not_compiled(dtype: torch.dtype) -> str | None:
-    library = call.compiled(dtype)
+    library = load(call.SOURCE, dtype)
     return library if isinstance(library, str) else None
 
 

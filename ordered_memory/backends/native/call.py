@@ -13,7 +13,7 @@ from torch import Tensor
 from ordered_memory.backends.contract import Arguments, Weights
 from ordered_memory.backends.operators import Implementation, Shapes
 from ordered_memory.backends.runtime import buffers
-from ordered_memory.backends.runtime.build import Library, load
+from ordered_memory.backends.runtime.build import load, load_or_raise
 from ordered_memory.backends.runtime.threads import run_team
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
@@ -27,20 +27,9 @@ GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
 
 
-def compiled(dtype: torch.dtype) -> Library | str:
-    """The functions of recurrence.c, compiled for a dtype.
-
-    Args:
-        dtype: torch.float32 or torch.float64.
-    Returns:
-        The library, or the reason why there is none.
-    """
-    return load(SOURCE, dtype)
-
-
 def bfloat16_products() -> Literal["pairs", "blas"] | None:
     """How bfloat16 products are computed here: "blas" (MKL with AMX), "pairs" (the C code) or None (not)."""
-    library = compiled(torch.float32)
+    library = load(SOURCE, torch.float32)
     if isinstance(library, str):
         return None
     if library.bf16_gemm is not None:
@@ -192,7 +181,10 @@ def _check(arguments: Arguments) -> None:
 
 
 def _allocate_tape(size: int) -> Tensor:
-    """A buffer of which only the start will be written. The rest of a small buffer is always zero."""
+    """A buffer of which only the start will be written.
+
+    The rest of a small buffer is zero, so that `torch.library.opcheck` finds two calls equal.
+    """
     if size <= SMALL:
         return torch.zeros(size, dtype=torch.uint8, device="cpu")
     return buffers.empty(size)
@@ -202,8 +194,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     """Call a C function with the struct of `arguments.h`. `extra_fields` are further fields, by name."""
     arguments, shares = operator_inputs
     inputs, dropout = arguments.inputs, arguments.dropout
-    library = compiled(inputs.dtype)
-    assert isinstance(library, Library)
+    library = load_or_raise(SOURCE, inputs.dtype)
     struct: Any = library.struct("Pass")()
     (struct.T, struct.B, struct.D), struct.N = inputs.shape, arguments.state.memory.shape[1]
     struct.threshold = arguments.threshold

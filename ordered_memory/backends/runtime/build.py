@@ -93,6 +93,21 @@ def load(source: Path, dtype: torch.dtype) -> Library | str:
         return str(error)
 
 
+def load_or_raise(source: Path, dtype: torch.dtype) -> Library:
+    """Load a library that a call needs, such as that of an exported program from another machine; see `load`.
+
+    Args:
+        source: the C file.
+        dtype: torch.float32 or torch.float64.
+    Raises:
+        RuntimeError: there is none; the message says why.
+    """
+    library = load(source, dtype)
+    if isinstance(library, str):
+        raise RuntimeError(f"backend 'native' cannot run here: {library}")
+    return library
+
+
 @cache
 def pytorch_library() -> ctypes.CDLL:
     """PyTorch's CPU library, which gives access to the BLAS and the OpenMP that it is linked with."""

@@ -7,7 +7,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from ordered_memory.tracing import constant
+from ordered_memory.modes import constant
 
 logger = logging.getLogger(__name__)
 

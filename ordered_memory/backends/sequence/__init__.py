@@ -21,13 +21,12 @@ from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import Arguments
-from ordered_memory.backends.sequence.kernels import RecurrencePlan
 from ordered_memory.backends.sequence.masks import SlotMasks
+from ordered_memory.backends.sequence.operations import RecurrencePlan
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
-from ordered_memory.checks import is_jit_tracing
+from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-from ordered_memory.tracing import untraced
 
 
 def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:
@@ -50,23 +49,16 @@ def run_recurrence(
     masks: Masks = None,
     active_only: bool | None = None,
 ) -> RecurrenceOutput:
-    """A faster `ordered_memory.memory.run_recurrence`.
+    """The recurrence in plain PyTorch; see `ordered_memory.memory.run_recurrence` for the other arguments.
 
     Dropout masks differ from those of the definition with the same seed; they are drawn for active slots
     only.
 
     Args:
-        inputs: x̃, (T, B, D).
-        state: initial state.
-        modules: score, cell and LayerNorm.
-        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
-        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
         active_only: whether to leave out inactive slots; None does so on a CPU.
-    Returns:
-        Outputs (T, B, D), final state, attention (T, B, N).
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
-    with torch.autocast(inputs.device.type, enabled=False):
+    with without_autocast(inputs.device):
         return _run(arguments, inputs.device.type == "cpu" if active_only is None else active_only)
 
 
@@ -88,7 +80,7 @@ def _run(arguments: Arguments, active_only: bool) -> RecurrenceOutput:
         active_only=active_only,
     )
     ordered_state = OrderedMemoryState(*(tensor.index_select(0, order) for tensor in state))
-    if arguments.needs_grad():
+    if arguments.needs_backward():
         result = Packed(*Recurrence.apply(plan, tokens, queries, *ordered_state, *arguments.weights))  # type: ignore[no-untyped-call]
     else:
         result = run(plan, tokens, queries, ordered_state, arguments.weights)

@@ -43,7 +43,7 @@ class Cell:
     def __init__(self, weights: Weights) -> None:
         self.w_in, self.b_in = weights.w_in, weights.b_in
         self.w_in_t = self.w_in.t().contiguous()
-        self.w_in_gradient, self.b_in_gradient = WeightGradient(self.w_in), torch.zeros_like(self.b_in)
+        self.d_w_in, self.d_b_in = WeightGradient(self.w_in), torch.zeros_like(self.b_in)
 
     hidden_units = 0
 
@@ -80,44 +80,44 @@ class Cell:
         """
         self._split(pairs)
         inputs = pairs.inputs
-        self.pre_gradient = inputs.new_empty(len(inputs), len(self.b_in))
-        self.pre_gradient_of = self.pre_gradient.split(pairs.counts)
+        self.d_pre = inputs.new_empty(len(inputs), len(self.b_in))
+        self.d_pre_of = self.d_pre.split(pairs.counts)
         self.masked = inputs if pairs.input_masks.values is None else torch.empty_like(inputs)
         self.masked_of = self.masked.split(pairs.counts)
 
-    def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
+    def compose_backward(self, i: int, d_composed: Tensor, d_inputs: Tensor) -> None:
         """The backward pass of `compose`.
 
         Args:
             i: index of the slot.
-            gradient: gradient of the result of `compose`, (rows, D).
-            into: gradient of the inputs, (rows, 2D); accumulated in place.
+            d_composed: gradient of the result of `compose`, (rows, D).
+            d_inputs: gradient of the inputs, (rows, 2D); accumulated in place.
         """
         raise NotImplementedError
 
     def end_backward(self) -> None:
         """Accumulate the weight gradients of the step."""
-        self.w_in_gradient.add(self.pre_gradient, self.masked)
+        self.d_w_in.add(self.d_pre, self.masked)
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the weights, by name."""
-        return {"w_in": self.w_in_gradient.result(), "b_in": self.b_in_gradient}
+        return {"w_in": self.d_w_in.result(), "b_in": self.d_b_in}
 
     def _split(self, pairs: Pairs) -> None:
         self.inputs_of = pairs.inputs.split(pairs.counts)
         self.input_masks_of = pairs.input_masks.split(pairs.counts)
         self.hidden_masks_of = pairs.hidden_masks.split(pairs.counts)
 
-    def _first_map_backward(self, i: int, into: Tensor) -> None:
-        """The backward pass of the first map, from `pre_gradient`."""
-        gradient = self.pre_gradient_of[i]
-        self.b_in_gradient += gradient.sum(0)
-        mask = self.input_masks_of[i].mask(into)
+    def _first_map_backward(self, i: int, d_inputs: Tensor) -> None:
+        """The backward pass of the first map, from `d_pre`."""
+        d_pre = self.d_pre_of[i]
+        self.d_b_in += d_pre.sum(0)
+        mask = self.input_masks_of[i].mask(d_inputs)
         if mask is None:
-            into.addmm_(gradient, self.w_in)
+            d_inputs.addmm_(d_pre, self.w_in)
         else:
             torch.mul(self.inputs_of[i], mask, out=self.masked_of[i])
-            into.addcmul_(torch.mm(gradient, self.w_in), mask)
+            d_inputs.addcmul_(torch.mm(d_pre, self.w_in), mask)
 
 
 class Gated(Cell):
@@ -129,7 +129,7 @@ class Gated(Cell):
         assert weights.b_out is not None
         self.w_out, self.b_out = weights.w_out, weights.b_out
         self.w_out_t = self.w_out.t().contiguous()
-        self.w_out_gradient, self.b_out_gradient = WeightGradient(self.w_out), torch.zeros_like(self.b_out)
+        self.d_w_out, self.d_b_out = WeightGradient(self.w_out), torch.zeros_like(self.b_out)
         self.hidden_units = len(self.b_in)
 
     def begin(self, pairs: Pairs) -> None:
@@ -158,39 +158,40 @@ class Gated(Cell):
         super().begin_backward(pairs, saved)
         self.hidden, gates = saved
         self.hidden_of, self.gates_of = self.hidden.split(pairs.counts), gates.split(pairs.counts)
-        self.gates_gradient = torch.empty_like(gates)
-        self.gates_gradient_of = self.gates_gradient.split(pairs.counts)
+        self.d_gates = torch.empty_like(gates)
+        self.d_gates_of = self.d_gates.split(pairs.counts)
 
-    def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
-        gates, gates_gradient, size = self.gates_of[i], self.gates_gradient_of[i], gradient.shape[1]
+    def compose_backward(self, i: int, d_composed: Tensor, d_inputs: Tensor) -> None:
+        gates, d_gates, size = self.gates_of[i], self.d_gates_of[i], d_composed.shape[1]
         sigmoids, update = gates[:, : 3 * size], gates[:, 3 * size :]
         # σ' = σ - σ², times the value that is gated. The gradient of u is its gate.
-        slopes = gates_gradient[:, : 3 * size]
+        slopes = d_gates[:, : 3 * size]
         torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=slopes)
         slopes[:, : 2 * size] *= self.inputs_of[i]
         slopes[:, 2 * size :] *= update
-        gates_gradient[:, 3 * size :] = sigmoids[:, 2 * size :]
-        rows = len(gradient)
-        gates_gradient.view(rows, 4, size).mul_(gradient.unsqueeze(1))
-        self.b_out_gradient += gates_gradient.sum(0)
+        d_gates[:, 3 * size :] = sigmoids[:, 2 * size :]
+        rows = len(d_composed)
+        d_gates.view(rows, 4, size).mul_(d_composed.unsqueeze(1))
+        self.d_b_out += d_gates.sum(0)
 
-        hidden_gradient = self.pre_gradient_of[i]
-        torch.mm(gates_gradient, self.w_out, out=hidden_gradient)
+        d_hidden = self.d_pre_of[i]
+        torch.mm(d_gates, self.w_out, out=d_hidden)
         # Drawn masks are 0 or 1 and are not saved: where hidden > 0, the mask was 1.
-        torch.ops.aten.threshold_backward(hidden_gradient, self.hidden_of[i], 0, grad_input=hidden_gradient)
-        mask = self.hidden_masks_of[i].mask(hidden_gradient)
+        torch.ops.aten.threshold_backward(d_hidden, self.hidden_of[i], 0, grad_input=d_hidden)
+        mask = self.hidden_masks_of[i].mask(d_hidden)
         if mask is not None:
-            hidden_gradient *= mask
-        self._first_map_backward(i, into)
-        into.view(rows, 2, size).addcmul_(gates[:, : 2 * size].view(rows, 2, size), gradient.unsqueeze(1))
+            d_hidden *= mask
+        self._first_map_backward(i, d_inputs)
+        d_inputs.view(rows, 2, size).addcmul_(
+            gates[:, : 2 * size].view(rows, 2, size), d_composed.unsqueeze(1)
+        )
 
     def end_backward(self) -> None:
         super().end_backward()
-        self.w_out_gradient.add(self.gates_gradient, self.hidden)
+        self.d_w_out.add(self.d_gates, self.hidden)
 
     def gradients(self) -> dict[str, Tensor]:
-        output_map_gradients = {"w_out": self.w_out_gradient.result(), "b_out": self.b_out_gradient}
-        return super().gradients() | output_map_gradients
+        return super().gradients() | {"w_out": self.d_w_out.result(), "b_out": self.d_b_out}
 
 
 class TreeRNN(Cell):
@@ -209,12 +210,12 @@ class TreeRNN(Cell):
         super().begin_backward(pairs, saved)
         self.composed_of = saved[0].split(pairs.counts)
 
-    def compose_backward(self, i: int, gradient: Tensor, into: Tensor) -> None:
-        torch.ops.aten.tanh_backward(gradient, self.composed_of[i], grad_input=self.pre_gradient_of[i])
-        self._first_map_backward(i, into)
+    def compose_backward(self, i: int, d_composed: Tensor, d_inputs: Tensor) -> None:
+        torch.ops.aten.tanh_backward(d_composed, self.composed_of[i], grad_input=self.d_pre_of[i])
+        self._first_map_backward(i, d_inputs)
 
 
-def cell_kernel(weights: Weights) -> Cell:
+def cell_with(weights: Weights) -> Cell:
     """Create the cell that weights belong to.
 
     Args:

@@ -64,8 +64,8 @@ class Layout(NamedTuple):
         """The slot of each pair, (P,)."""
         return self.entry_slot[: self.num_pairs] + 1
 
-    def entry(self, row: Tensor, slot: Tensor) -> Tensor:
-        """The entries that hold M̂ of given rows and slots; above the first active slot of a row that is x̃.
+    def half_of_candidate(self, row: Tensor, slot: Tensor) -> Tensor:
+        """The rows of `halves` that hold M̂ of given rows and slots: x̃ above the first active slot of a row.
 
         Args:
             row: (n,) int64.
@@ -74,19 +74,19 @@ class Layout(NamedTuple):
             (n,) int64.
         """
         region = torch.maximum(slot + 1, self.first.take(row))
-        return self.start_of.take(region) + self.rank.take(row)
+        return 2 * (self.start_of.take(region) + self.rank.take(row)) + 1
 
-    def pair(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs of given rows and slots.
+    def half_of_memory(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of `halves` that hold M of given rows and slots.
 
         Args:
             row: (n,) int64.
             slot: in [0, N), (n,) int64.
         Returns:
-            The pairs, (n,) int64, 0 where the slot is not active; and whether the slot is active, (n,) bool.
+            (n,) int64, 0 where the slot is not active; and whether the slot is active, (n,) bool.
         """
         active = slot >= self.first.take(row)
-        return torch.where(active, self.start_of.take(slot) + self.rank.take(row), 0), active
+        return torch.where(active, 2 * (self.start_of.take(slot) + self.rank.take(row)), 0), active
 
     @property
     def num_above(self) -> int:
@@ -94,14 +94,14 @@ class Layout(NamedTuple):
         return self.counts[0]
 
     @property
-    def entry_of_x(self) -> Tensor:
-        """The entry that holds x̃ itself, of each row, (R,)."""
-        return self.start_of[self.first] + self.rank
+    def half_of_x(self) -> Tensor:
+        """The row of `halves` that holds x̃ itself, of each row, (R,)."""
+        return 2 * (self.start_of[self.first] + self.rank) + 1
 
     @property
-    def roots(self) -> Tensor:
-        """The entry that holds M̂_N, of each row, (R,)."""
-        return self.starts[-1] + self.rank
+    def half_of_root(self) -> Tensor:
+        """The row of `halves` that holds M̂_N, of each row, (R,)."""
+        return 2 * (self.starts[-1] + self.rank) + 1
 
     def outputs(self, entries: Tensor) -> list[Tensor]:
         """The parts of the entries that hold M̂ of each slot's active rows.
@@ -114,6 +114,17 @@ class Layout(NamedTuple):
         return [
             entries[start : start + count] for start, count in zip(self.starts[1:], self.counts, strict=True)
         ]
+
+
+def halves(entries: Tensor) -> Tensor:
+    """View the two halves of each entry as rows: M of entry j at 2j, M̂ at 2j + 1.
+
+    Args:
+        entries: (E, 2D).
+    Returns:
+        A view, (2E, D).
+    """
+    return entries.view(2 * len(entries), entries.shape[1] // 2)
 
 
 def active_layout(num_active: Tensor, num_slots: int) -> Layout:

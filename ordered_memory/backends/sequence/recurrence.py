@@ -7,24 +7,23 @@ computes one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.derivatives import forbid_double_backward
-from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
-from ordered_memory.backends.sequence.layout import dense_layout
+from ordered_memory.backends.contract import Weights, forbid_double_backward
+from ordered_memory.backends.sequence.layout import dense_layout, halves
+from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
     Gradients,
     Step,
     StepState,
     backward_step,
     forward_step,
-    halves,
 )
+from ordered_memory.modes import without_autocast
 from ordered_memory.state import OrderedMemoryState
 
 Value = TypeVar("Value", Tensor, Tensor | None)
@@ -66,7 +65,7 @@ def run(
     Returns:
         Outputs, attention and final state.
     """
-    kernels = Kernels(plan, weights)
+    operations = Operations(plan, weights)
     result = Packed(
         torch.empty_like(tokens),
         tokens.new_empty(len(tokens), state.memory.shape[1]),
@@ -76,9 +75,9 @@ def run(
     for t, (x, query, output, attention) in enumerate(
         zip(*(packed.split(plan.batch_sizes) for packed in (tokens, queries, *result[:2])), strict=True)
     ):
-        step = forward_step(t, x, query, carried, kernels, plan)
+        step = forward_step(t, x, query, carried, operations)
         attention.copy_(step.attention)
-        torch.index_select(halves(step.carried.entries), 0, 2 * step.carried.layout.roots + 1, out=output)
+        torch.index_select(halves(step.carried.entries), 0, step.carried.layout.half_of_root, out=output)
         _write_final(t, plan, step, carried, result)
         carried = step.carried
         if keep is not None:
@@ -103,15 +102,11 @@ class Recurrence(torch.autograd.Function):
         steps: list[Step] = []
         result = run(plan, tokens, queries, state, weights, steps)
         # All tensors go through save_for_backward, so that hooks (checkpointing, offloading) see them.
-        saved: list[Tensor] = []
-
-        def save(tensor: Tensor) -> _Index:
-            saved.append(tensor)
-            return _Index(len(saved) - 1)
-
-        ctx.plan, ctx.steps = plan, [_map_nested(Tensor, save, step) for step in steps]
+        # The class Tensor takes their place.
+        leaves, ctx.structure = tree_flatten((tokens, queries, state, weights, steps))
+        ctx.save_for_backward(*(leaf for leaf in leaves if isinstance(leaf, Tensor)))
+        ctx.plan, ctx.leaves = plan, [Tensor if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(tokens, queries, *others, *saved)
         return result
 
     @staticmethod
@@ -122,51 +117,26 @@ class Recurrence(torch.autograd.Function):
             *upstream: gradients with respect to the results; None is zero.
         """
         forbid_double_backward()
-        tokens, queries, *others = ctx.saved_tensors
-        weights_end = 3 + len(Weights._fields)
-        state, weights, saved = (
-            OrderedMemoryState(*others[:3]),
-            Weights(*others[3:weights_end]),
-            others[weights_end:],
-        )
-        steps: list[Step] = [
-            _map_nested(_Index, lambda index: saved[index.value], step) for step in ctx.steps
-        ]
-        with torch.autocast(tokens.device.type, enabled=False):
-            return None, *_run_backward(ctx.plan, tokens, queries, state, weights, steps, Packed(*upstream))
-
-
-class _Index:
-    """Index of a tensor of a step among the saved tensors."""
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-
-def _map_nested(target_type: type, function: Callable[[Any], Any], value: Any) -> Any:
-    """Replace every object of a type in a nested named tuple by the result of a function."""
-    if isinstance(value, target_type):
-        return function(value)
-    if not isinstance(value, tuple):
-        return value
-    parts = [_map_nested(target_type, function, part) for part in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        saved = iter(ctx.saved_tensors)
+        leaves = [next(saved) if leaf is Tensor else leaf for leaf in ctx.leaves]
+        with without_autocast(leaves[0].device):
+            return None, *_run_backward(ctx.plan, Packed(*upstream), *tree_unflatten(leaves, ctx.structure))
 
 
 def _run_backward(
     plan: RecurrencePlan,
+    upstream: Packed[Tensor | None],
     tokens: Tensor,
     queries: Tensor,
     state: OrderedMemoryState,
     weights: Weights,
     steps: list[Step],
-    upstream: Packed[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of tokens, queries, initial state (three tensors) and weights."""
-    kernels = Kernels(plan, weights)
-    token_gradients, query_gradients = [], []
+    operations = Operations(plan, weights)
+    d_tokens, d_queries = [], []
     x_of, query_of = tokens.split(plan.batch_sizes), queries.split(plan.batch_sizes)
-    output_of, attention_of = (
+    d_output_of, d_attention_of = (
         [None] * len(steps) if packed is None else packed.split(plan.batch_sizes) for packed in upstream[:2]
     )
     initial = _initial_step_state(state)
@@ -175,26 +145,33 @@ def _run_backward(
         previous = steps[t - 1].carried if t > 0 else initial
         previous_gradients = Gradients.zeros(previous)
         _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, previous_gradients)
-        output = output_of[t]
-        if output is not None:
-            halves(gradients.entries).index_add_(0, 2 * steps[t].carried.layout.roots + 1, output)
-        x_gradient, query_gradient = backward_step(
-            x_of[t], query_of[t], steps[t], previous, kernels, gradients, attention_of[t], previous_gradients
+        d_output = d_output_of[t]
+        if d_output is not None:
+            halves(gradients.entries).index_add_(0, steps[t].carried.layout.half_of_root, d_output)
+        d_x, d_query = backward_step(
+            x_of[t],
+            query_of[t],
+            steps[t],
+            previous,
+            operations,
+            gradients,
+            d_attention_of[t],
+            previous_gradients,
         )
-        token_gradients.append(x_gradient)
-        query_gradients.append(query_gradient)
+        d_tokens.append(d_x)
+        d_queries.append(d_query)
         gradients = previous_gradients
     num_rows, num_slots, size = state.memory.shape
     by_slot = gradients.entries.view(num_slots + 1, num_rows, 2, size).transpose(0, 1)
-    state_gradient = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
-    for gradient, final in zip(state_gradient, upstream[2:], strict=True):
+    d_state = [by_slot[:, :-1, 0], by_slot[:, 1:, 1], gradients.occupancy]
+    for d_initial, final in zip(d_state, upstream[2:], strict=True):
         if final is not None:  # rows without a token return their initial state
-            gradient[plan.batch_sizes[0] :] += final[plan.batch_sizes[0] :]
+            d_initial[plan.batch_sizes[0] :] += final[plan.batch_sizes[0] :]
     return (
-        torch.cat(token_gradients[::-1]),
-        torch.cat(query_gradients[::-1]),
-        *state_gradient,
-        *kernels.gradients(),
+        torch.cat(d_tokens[::-1]),
+        torch.cat(d_queries[::-1]),
+        *d_state,
+        *operations.gradients(),
     )
 
 
@@ -232,14 +209,14 @@ def _write_final(
         return
     rows, row, slot = ended
     current_halves, old_halves = halves(step.carried.entries), halves(previous.entries)
-    memory = old_halves[2 * previous.layout.entry(row, slot) + 1]
+    memory = old_halves[previous.layout.half_of_candidate(row, slot)]
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        memory = torch.where(empty, old_halves[2 * previous.layout.pair(row, slot)[0]], memory)
-    pair, active = step.carried.layout.pair(row, slot)
-    memory = torch.where(active.unsqueeze(-1), current_halves[2 * pair], memory)
+        memory = torch.where(empty, old_halves[previous.layout.half_of_memory(row, slot)[0]], memory)
+    half, active = step.carried.layout.half_of_memory(row, slot)
+    memory = torch.where(active.unsqueeze(-1), current_halves[half], memory)
     result.memory[rows] = memory
-    result.candidate[rows] = current_halves[2 * step.carried.layout.entry(row, slot) + 1]
+    result.candidate[rows] = current_halves[step.carried.layout.half_of_candidate(row, slot)]
     result.occupancy[rows] = step.carried.occupancy[rows]
 
 
@@ -260,20 +237,20 @@ def _read_final_gradient(
     if upstream.occupancy is not None:
         gradients.occupancy[rows] += upstream.occupancy[rows]
     if upstream.candidate is not None:
-        _add_to_halves(gradients, 2 * step.carried.layout.entry(row, slot) + 1, upstream.candidate[rows])
+        _add_to_halves(gradients, step.carried.layout.half_of_candidate(row, slot), upstream.candidate[rows])
     if upstream.memory is None:
         return
     memory = upstream.memory[rows]
-    pair, active = step.carried.layout.pair(row, slot)
-    _add_to_halves(gradients, 2 * pair, memory.masked_fill(~active.unsqueeze(-1), 0))
+    half, active = step.carried.layout.half_of_memory(row, slot)
+    _add_to_halves(gradients, half, memory.masked_fill(~active.unsqueeze(-1), 0))
     memory = memory.masked_fill(active.unsqueeze(-1), 0)
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
         _add_to_halves(
-            previous_gradients, 2 * previous.layout.pair(row, slot)[0], memory.masked_fill(~empty, 0)
+            previous_gradients, previous.layout.half_of_memory(row, slot)[0], memory.masked_fill(~empty, 0)
         )
         memory = memory.masked_fill(empty, 0)
-    _add_to_halves(previous_gradients, 2 * previous.layout.entry(row, slot) + 1, memory)
+    _add_to_halves(previous_gradients, previous.layout.half_of_candidate(row, slot), memory)
 
 
 def _add_to_halves(gradients: Gradients, index: Tensor, values: Tensor) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -13,20 +11,6 @@ from ordered_memory.backends.sequence.masks import RowMasks
 
 ROWS_AT_ONCE = 256
 """Number of candidates that are processed together: few enough to stay in the cache."""
-
-
-class Recomputed(NamedTuple):
-    """What the backward pass recomputes for a chunk of candidates.
-
-    Args:
-        saved: tensor that `forward` saved, (E, D).
-        features: features, (E, D).
-        statistics: statistics of the LayerNorm of the keys; empty without one.
-    """
-
-    saved: Tensor
-    features: Tensor
-    statistics: tuple[Tensor, ...] = ()
 
 
 class Score:
@@ -41,9 +25,9 @@ class Score:
         self.key, self.key_bias, self.score = weights.key, weights.key_bias, weights.score
         self.epsilon = epsilon
         self.key_t = self.key.t().contiguous()
-        self.key_gradient = WeightGradient(self.key)
-        self.key_bias_gradient = torch.zeros_like(self.key_bias)
-        self.score_gradient = torch.zeros_like(self.score)
+        self.d_key = WeightGradient(self.key)
+        self.d_key_bias = torch.zeros_like(self.key_bias)
+        self.d_score = torch.zeros_like(self.score)
 
     def forward(
         self, query: Tensor, row: Tensor, candidate: Tensor, masks: tuple[RowMasks, RowMasks]
@@ -69,58 +53,59 @@ class Score:
 
     def backward(
         self,
-        gradient: Tensor,
+        d_scores: Tensor,
         query: Tensor,
         row: Tensor,
         candidate: Tensor,
         masks: tuple[RowMasks, RowMasks],
         saved: Tensor,
-        candidate_gradient: Tensor,
+        d_candidate: Tensor,
     ) -> Tensor:
         """The backward pass of `forward`, which also accumulates the gradients of the weights.
 
         Args:
-            gradient: gradient of the scores, (E,).
+            d_scores: gradient of the scores, (E,).
             query, row, candidate, masks: arguments of `forward`.
             saved: tensor that `forward` saved.
-            candidate_gradient: gradient of the candidates, (E, D); accumulated in place.
+            d_candidate: gradient of the candidates, (E, D); accumulated in place.
         Returns:
             The gradient of the queries, (R, D).
         """
-        query_gradient = torch.zeros_like(query)
-        key_gradient = torch.empty_like(saved)
+        d_query = torch.zeros_like(query)
+        d_keys = torch.empty_like(saved)
         masked = candidate if masks[0].values is None else torch.empty_like(saved)
         for chunk in _chunks(len(row)):
             candidate_masks, feature_masks = (mask.rows(chunk) for mask in masks)
-            recomputed = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
-            self.score_gradient.addmv_(feature_masks.apply(recomputed.features).t(), gradient[chunk])
-            feature_gradient = feature_masks.apply(torch.outer(gradient[chunk], self.score))
-            sum_gradient = self._features_backward(feature_gradient, recomputed, key_gradient[chunk])
-            query_gradient.index_add_(0, row[chunk], sum_gradient)
-            self.key_bias_gradient += key_gradient[chunk].sum(0)
-            mask = candidate_masks.mask(candidate_gradient)
+            features, *statistics = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
+            self.d_score.addmv_(feature_masks.apply(features).t(), d_scores[chunk])
+            d_features = feature_masks.apply(torch.outer(d_scores[chunk], self.score))
+            d_sum = self._features_backward(d_features, saved[chunk], features, statistics, d_keys[chunk])
+            d_query.index_add_(0, row[chunk], d_sum)
+            self.d_key_bias += d_keys[chunk].sum(0)
+            mask = candidate_masks.mask(d_candidate)
             if mask is None:
-                candidate_gradient[chunk].addmm_(key_gradient[chunk], self.key)
+                d_candidate[chunk].addmm_(d_keys[chunk], self.key)
             else:
                 torch.mul(candidate[chunk], mask, out=masked[chunk])
-                candidate_gradient[chunk].addcmul_(torch.mm(key_gradient[chunk], self.key), mask)
-        self.key_gradient.add(key_gradient, masked)
-        return query_gradient
+                d_candidate[chunk].addcmul_(torch.mm(d_keys[chunk], self.key), mask)
+        self.d_key.add(d_keys, masked)
+        return d_query
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the weights, by name."""
-        key = {"key": self.key_gradient.result(), "key_bias": self.key_bias_gradient}
-        return key | {"score": self.score_gradient}
+        return {"key": self.d_key.result(), "key_bias": self.d_key_bias, "score": self.d_score}
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         """Compute the features. May overwrite both arguments; then `key` holds what `backward` needs."""
         raise NotImplementedError
 
-    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
-        """Recompute the features from what `forward` saved."""
+    def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
+        """Recompute from what `forward` saved the features, then mean and rstd if there is a LayerNorm."""
         raise NotImplementedError
 
-    def _features_backward(self, gradient: Tensor, recomputed: Recomputed, key_gradient: Tensor) -> Tensor:
+    def _features_backward(
+        self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
+    ) -> Tensor:
         """Return the gradient of the queries and write that of the keys."""
         raise NotImplementedError
 
@@ -131,12 +116,14 @@ class Additive(Score):
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         return key.add_(query).tanh_()
 
-    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
-        return Recomputed(saved, features=saved)
+    def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
+        return (saved,)
 
-    def _features_backward(self, gradient: Tensor, recomputed: Recomputed, key_gradient: Tensor) -> Tensor:
-        torch.ops.aten.tanh_backward(gradient, recomputed.features, grad_input=key_gradient)
-        return key_gradient
+    def _features_backward(
+        self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
+    ) -> Tensor:
+        torch.ops.aten.tanh_backward(d_features, features, grad_input=d_keys)
+        return d_keys
 
 
 class Normalized(Score):
@@ -147,35 +134,34 @@ class Normalized(Score):
         assert weights.key_norm is not None
         assert weights.key_norm_bias is not None
         self.norm = [weights.key_norm, weights.key_norm_bias]
-        self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
+        self.d_norm = [torch.zeros_like(weight) for weight in self.norm]
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
-        return self._recompute(key, query).features
+        return self._recompute(key, query)[0]
 
-    def _recompute(self, saved: Tensor, query: Tensor) -> Recomputed:
+    def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
         weight, bias = self.norm
-        normalized, mean, inverse = torch.native_layer_norm(
-            saved, saved.shape[1:], weight, bias, self.epsilon
-        )
-        return Recomputed(saved, normalized.add_(query).relu_(), (mean, inverse))
+        normalized, mean, rstd = torch.native_layer_norm(saved, saved.shape[1:], weight, bias, self.epsilon)
+        return normalized.add_(query).relu_(), mean, rstd
 
-    def _features_backward(self, gradient: Tensor, recomputed: Recomputed, key_gradient: Tensor) -> Tensor:
-        saved, features, statistics = recomputed
-        sum_gradient: Tensor = torch.ops.aten.threshold_backward(gradient, features, 0)
-        unnormalized_gradient, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            sum_gradient, saved, saved.shape[1:], *statistics, *self.norm, [True, True, True]
+    def _features_backward(
+        self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
+    ) -> Tensor:
+        d_sum: Tensor = torch.ops.aten.threshold_backward(d_features, features, 0)
+        d_unnormalized, weight, bias = torch.ops.aten.native_layer_norm_backward(
+            d_sum, saved, saved.shape[1:], *statistics, *self.norm, [True, True, True]
         )
-        key_gradient.copy_(unnormalized_gradient)
-        self.norm_gradients[0] += weight
-        self.norm_gradients[1] += bias
-        return sum_gradient
+        d_keys.copy_(d_unnormalized)
+        self.d_norm[0] += weight
+        self.d_norm[1] += bias
+        return d_sum
 
     def gradients(self) -> dict[str, Tensor]:
-        weight, bias = self.norm_gradients
+        weight, bias = self.d_norm
         return super().gradients() | {"key_norm": weight, "key_norm_bias": bias}
 
 
-def score_kernel(weights: Weights, epsilon: float) -> Score:
+def score_with(weights: Weights, epsilon: float) -> Score:
     """Create the score that weights belong to.
 
     Args:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ordered_memory.attention import masked_attention
 from ordered_memory.backends.sequence.cells import Pairs
-from ordered_memory.backends.sequence.kernels import Kernels, RecurrencePlan
-from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout
+from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout, halves
 from ordered_memory.backends.sequence.masks import RowMasks
+from ordered_memory.backends.sequence.operations import Operations
 from ordered_memory.cumulative import backward_mask, forward_mask
 
 
@@ -31,11 +31,6 @@ class StepState(NamedTuple):
     layout: Layout
     entries: Tensor
     occupancy: Tensor
-
-    @property
-    def candidate(self) -> Tensor:
-        """M̂ of each entry, (E, D)."""
-        return self.entries.chunk(2, 1)[1]
 
 
 class Gradients(NamedTuple):
@@ -92,9 +87,7 @@ class Step(NamedTuple):
         return Pairs(entries[: layout.num_pairs], layout.counts, self.input_masks, self.hidden_masks)
 
 
-def forward_step(
-    t: int, x: Tensor, query: Tensor, previous: StepState, kernels: Kernels, plan: RecurrencePlan
-) -> Step:
+def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operations: Operations) -> Step:
     """Read one token of each row.
 
     Args:
@@ -102,10 +95,10 @@ def forward_step(
         x: x̃, (R, D).
         query: queries of the score, (R, D).
         previous: the state before the step, of at least R rows.
-        kernels: score, cell and LayerNorm.
-        plan: settings of the pass.
+        operations: score, cell and LayerNorm, and the settings of the pass.
     """
-    scores, score_masks, scored = _score(t, query, previous, kernels, plan)
+    plan = operations.plan
+    scores, score_masks, scored = _score(t, query, previous, operations)
     occupancy = previous.occupancy[: len(x)]
     attention, mask = masked_attention(scores, occupancy, plan.threshold), occupancy[:, 1:]
     forward, backward = forward_mask(attention), backward_mask(attention)
@@ -117,15 +110,15 @@ def forward_step(
 
     row, slot = layout.pair_row, layout.pair_slot
     flat_index = row * num_slots + slot
-    old_candidate = 2 * previous.layout.entry(row, slot) + 1
-    old_memory, was_active = previous.layout.pair(row, slot)
+    old_candidate = previous.layout.half_of_candidate(row, slot)
+    old_memory, was_active = previous.layout.half_of_memory(row, slot)
     # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
-    old_memory = torch.where(was_active, 2 * old_memory, old_candidate)
+    old_memory = torch.where(was_active, old_memory, old_candidate)
     forward_of_pairs = forward.take(flat_index)
     backward_of_pairs = backward.take(flat_index).masked_fill_(~was_active, 1.0)
 
     entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
-    halves(entries).index_copy_(0, 2 * layout.entry_of_x + 1, x)
+    halves(entries).index_copy_(0, layout.half_of_x, x)
     torch.lerp(
         halves(previous.entries).index_select(0, old_memory),
         halves(previous.entries).index_select(0, old_candidate),
@@ -133,9 +126,9 @@ def forward_step(
         out=entries[: layout.num_pairs].chunk(2, 1)[0],
     )
     input_masks = plan.masks.at("cell_input_mask", t, row, slot, 2 * x.shape[1])
-    hidden_masks = plan.masks.at("hidden_mask", t, row, slot, kernels.cell.hidden_units)
-    kernels.cell.begin(Pairs(entries[: layout.num_pairs], layout.counts, input_masks, hidden_masks))
-    composed = _compose(x, layout, entries, forward_of_pairs, kernels)
+    hidden_masks = plan.masks.at("hidden_mask", t, row, slot, operations.cell.hidden_units)
+    operations.cell.begin(Pairs(entries[: layout.num_pairs], layout.counts, input_masks, hidden_masks))
+    composed = _compose(x, layout, entries, forward_of_pairs, operations)
     return Step(
         StepState(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
         composed,
@@ -146,7 +139,7 @@ def forward_step(
         old_candidate,
         old_memory,
         scored,
-        kernels.cell.saved,
+        operations.cell.saved,
         score_masks,
         input_masks,
         # Drawn masks of hidden units are 0 or 1: the backward pass sees them in the hidden units.
@@ -159,9 +152,9 @@ def backward_step(
     query: Tensor,
     step: Step,
     previous: StepState,
-    kernels: Kernels,
+    operations: Operations,
     gradients: Gradients,
-    attention_gradient: Tensor | None,
+    d_attention: Tensor | None,
     previous_gradients: Gradients,
 ) -> tuple[Tensor, Tensor]:
     """The backward pass of `forward_step`.
@@ -171,9 +164,9 @@ def backward_step(
         query: queries of the score, (R, D).
         step: result of `forward_step`.
         previous: the state before the step.
-        kernels: score, cell and LayerNorm, which accumulate the gradients of the weights.
+        operations: score, cell and LayerNorm, which accumulate the gradients of the weights.
         gradients: gradients of the state after the step; overwritten.
-        attention_gradient: upstream gradient of p, (R, N); None is zero.
+        d_attention: upstream gradient of p, (R, N); None is zero.
         previous_gradients: gradients of the state before the step; accumulated in place.
     Returns:
         The gradients of x̃ and of the queries, (R, D) each.
@@ -182,87 +175,77 @@ def backward_step(
     num_slots = step.attention.shape[1]
     flat_index = layout.pair_row * num_slots + layout.pair_slot
 
-    forward_gradient, x_gradient = _compose_backward(x, step, kernels, gradients)
-    memory_gradient = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
+    d_forward_of_pairs, d_x = _compose_backward(x, step, operations, gradients)
+    d_memory = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
     old_halves = halves(previous.entries)
     difference = old_halves.index_select(0, step.old_candidate) - old_halves.index_select(0, step.old_memory)
-    backward_gradient = torch.linalg.vecdot(memory_gradient, difference)
-    to_candidate = memory_gradient * step.backward.unsqueeze(1)
+    d_backward_of_pairs = torch.linalg.vecdot(d_memory, difference)
+    to_candidate = d_memory * step.backward.unsqueeze(1)
     halves(previous_gradients.entries).index_add_(0, step.old_candidate, to_candidate)
-    halves(previous_gradients.entries).index_add_(0, step.old_memory, memory_gradient - to_candidate)
+    halves(previous_gradients.entries).index_add_(0, step.old_memory, d_memory - to_candidate)
 
     # p_j is a term of →π_i for all i ≥ j, and of ←π_i for all i ≤ j.
-    d_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat_index, forward_gradient)
-    d_backward = torch.zeros_like(d_forward).index_add_(0, flat_index, backward_gradient)
-    d_attention = backward_mask(d_forward.view_as(step.attention))
-    d_attention += forward_mask(d_backward.view_as(step.attention))
-    if attention_gradient is not None:
-        d_attention += attention_gradient
+    d_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat_index, d_forward_of_pairs)
+    d_backward = torch.zeros_like(d_forward).index_add_(0, flat_index, d_backward_of_pairs)
+    d_p = backward_mask(d_forward.view_as(step.attention))
+    d_p += forward_mask(d_backward.view_as(step.attention))
+    if d_attention is not None:
+        d_p += d_attention
 
     # p_i = m_i exp(a_i) / Σ_j m_j exp(a_j)
-    centered = d_attention - torch.linalg.vecdot(step.attention, d_attention).unsqueeze(1)
-    score_gradient = step.attention * centered
-    previous_gradients.occupancy[: len(x), 1:] += score_gradient / step.mask.masked_fill(step.mask == 0, 1.0)
-    return x_gradient, _score_backward(score_gradient, query, step, previous, kernels, previous_gradients)
-
-
-def halves(entries: Tensor) -> Tensor:
-    """View the two halves of each entry as rows: M of entry j at 2j, M̂ at 2j + 1.
-
-    Args:
-        entries: (E, 2D).
-    Returns:
-        A view, (2E, D).
-    """
-    return entries.view(2 * len(entries), entries.shape[1] // 2)
+    d_scores = step.attention * (d_p - torch.linalg.vecdot(step.attention, d_p).unsqueeze(1))
+    previous_gradients.occupancy[: len(x), 1:] += d_scores / step.mask.masked_fill(step.mask == 0, 1.0)
+    return d_x, _score_backward(d_scores, query, step, previous, operations, previous_gradients)
 
 
 def _score(
-    t: int, query: Tensor, previous: StepState, kernels: Kernels, plan: RecurrencePlan
+    t: int, query: Tensor, previous: StepState, operations: Operations
 ) -> tuple[Tensor, tuple[RowMasks, RowMasks], Tensor]:
     """The scores of the slots that can be attended to, (R, N), -inf for the others."""
     candidate, row, slot = _attended(previous)
     rows, num_slots = len(query), previous.occupancy.shape[1] - 1
-    keys = plan.masks.at("key_mask", t, row, slot, query.shape[1])
-    masks = keys, plan.masks.at("feature_mask", t, row, slot, query.shape[1])
+    plan_masks = operations.plan.masks
+    keys = plan_masks.at("key_mask", t, row, slot, query.shape[1])
+    masks = keys, plan_masks.at("feature_mask", t, row, slot, query.shape[1])
     # Entries of rows that have ended are scored too, with the query of another row, and the scores discarded.
-    values, saved = kernels.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
+    values, saved = operations.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
     scores = values.new_full((len(previous.occupancy) * num_slots,), -torch.inf)
     scores.index_copy_(0, row * num_slots + slot, values)
     return scores.view(-1, num_slots)[:rows], masks, saved
 
 
 def _score_backward(
-    gradient: Tensor,
+    d_scores: Tensor,
     query: Tensor,
     step: Step,
     previous: StepState,
-    kernels: Kernels,
+    operations: Operations,
     previous_gradients: Gradients,
 ) -> Tensor:
     """The backward pass of `_score`. Returns the gradient of the queries, (R, D)."""
     candidate, row, slot = _attended(previous)
-    rows, num_slots = gradient.shape
-    padded = gradient.new_zeros(len(previous.occupancy), num_slots)
-    padded[:rows] = gradient
-    return kernels.score.backward(
+    rows, num_slots = d_scores.shape
+    padded = d_scores.new_zeros(len(previous.occupancy), num_slots)
+    padded[:rows] = d_scores
+    return operations.score.backward(
         padded.take(row * num_slots + slot),
         torch.nn.functional.pad(query, (0, 0, 0, len(padded) - rows)),
         row,
         candidate,
         step.score_masks,
         step.scored,
-        candidate_gradient=previous_gradients.entries.chunk(2, 1)[1][previous.layout.num_above :],
+        d_candidate=previous_gradients.entries.chunk(2, 1)[1][previous.layout.num_above :],
     )[:rows]
 
 
 def _attended(previous: StepState) -> tuple[Tensor, Tensor, Tensor]:
     """The candidates that can be attended to (all but M̂_0), (E', D), and their rows and slots."""
-    above = previous.layout.num_above
-    return previous.candidate[above:], previous.layout.entry_row[above:], previous.layout.entry_slot[above:]
+    layout, entries, _ = previous
+    above = layout.num_above
+    return entries.chunk(2, 1)[1][above:], layout.entry_row[above:], layout.entry_slot[above:]
 
 
-def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, kernels: Kernels) -> Tensor:
+def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, operations: Operations) -> Tensor:
     """Fill in M̂ of the entries, slot after slot. Returns the results of the cell, (P, D)."""
     composed = x.new_empty(layout.num_pairs, x.shape[1])
     ordered_x = x.index_select(0, layout.order)
@@ -270,34 +253,36 @@ def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, kernel
     composed_of, forward_of = composed.split(layout.counts), forward.unsqueeze(1).split(layout.counts)
     for i, count in enumerate(layout.counts):
         if count:
-            kernels.cell.compose(i, out=composed_of[i])
-            normalized, _, _ = kernels.normalize(composed_of[i])
+            operations.cell.compose(i, out=composed_of[i])
+            normalized, _, _ = operations.normalize(composed_of[i])
             torch.lerp(ordered_x[:count], normalized, forward_of[i], out=outputs[i])
     return composed
 
 
-def _compose_backward(x: Tensor, step: Step, kernels: Kernels, gradients: Gradients) -> tuple[Tensor, Tensor]:
+def _compose_backward(
+    x: Tensor, step: Step, operations: Operations, gradients: Gradients
+) -> tuple[Tensor, Tensor]:
     """The backward pass of `_compose`. Returns the gradients of →π, (P,), and x̃, (R, D)."""
-    layout, cell = step.carried.layout, kernels.cell
+    layout, cell = step.carried.layout, operations.cell
     cell.begin_backward(step.pairs, step.cell_saved)
     ordered_x = x.index_select(0, layout.order)
-    ordered_x_gradient = torch.zeros_like(x)
-    forward_gradient = torch.empty_like(step.forward)
+    d_ordered_x = torch.zeros_like(x)
+    d_forward = torch.empty_like(step.forward)
     forward_of = step.forward.unsqueeze(1).split(layout.counts)
-    forward_gradient_of = forward_gradient.split(layout.counts)
+    d_forward_of = d_forward.split(layout.counts)
     composed_of = step.composed.split(layout.counts)
-    into_of = gradients.entries[: layout.num_pairs].split(layout.counts)
-    output_gradients = layout.outputs(gradients.entries.chunk(2, 1)[1])
+    d_inputs_of = gradients.entries[: layout.num_pairs].split(layout.counts)
+    d_outputs = layout.outputs(gradients.entries.chunk(2, 1)[1])
     for i in reversed(range(len(layout.counts))):
         count = layout.counts[i]
         if count:
-            output_gradient = output_gradients[i]
-            normalized, mean, inverse = kernels.normalize(composed_of[i])
-            normalized_gradient = output_gradient * forward_of[i]
-            ordered_x_gradient[:count] += output_gradient - normalized_gradient
-            torch.linalg.vecdot(output_gradient, normalized - ordered_x[:count], out=forward_gradient_of[i])
-            gradient = kernels.normalize_backward(normalized_gradient, composed_of[i], mean, inverse)
-            cell.compose_backward(i, gradient, into_of[i])
+            d_output = d_outputs[i]
+            normalized, mean, rstd = operations.normalize(composed_of[i])
+            d_normalized = d_output * forward_of[i]
+            d_ordered_x[:count] += d_output - d_normalized
+            torch.linalg.vecdot(d_output, normalized - ordered_x[:count], out=d_forward_of[i])
+            d_composed = operations.normalize_backward(d_normalized, composed_of[i], mean, rstd)
+            cell.compose_backward(i, d_composed, d_inputs_of[i])
     cell.end_backward()
-    copy_gradient = halves(gradients.entries).index_select(0, 2 * layout.entry_of_x + 1)
-    return forward_gradient, ordered_x_gradient.index_select(0, layout.rank).add_(copy_gradient)
+    d_copy = halves(gradients.entries).index_select(0, layout.half_of_x)
+    return d_forward, d_ordered_x.index_select(0, layout.rank).add_(d_copy)

@@ -21,14 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
-from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights
-from ordered_memory.backends.derivatives import forbid_double_backward
+from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights, forbid_double_backward
 from ordered_memory.backends.devices import why_no_triton
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.modes import untraced
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-from ordered_memory.tracing import untraced
 
 SMALLEST, LARGEST = 16, 512
 """Smallest and largest slot size of the kernels, after rounding up to a power of two."""
@@ -56,20 +55,11 @@ def run_recurrence(
     lengths: Tensor | None = None,
     masks: Masks = None,
 ) -> RecurrenceOutput:
-    """`ordered_memory.memory.run_recurrence` with the loop over time inside one kernel.
+    """The recurrence with the loop over time inside one kernel; see `ordered_memory.memory.run_recurrence`.
 
     Matrix products have bfloat16 operands under bfloat16 autocast, else TensorFloat-32 operands if
     `torch.backends.cuda.matmul.allow_tf32` is set, else float32 operands. Sums and all other operations are
     float32. Dropout masks differ from those of the definition with the same seed.
-
-    Args:
-        inputs: x̃, (T, B, D).
-        state: initial state.
-        modules: score, cell and LayerNorm.
-        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
-        masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
-    Returns:
-        Outputs (T, B, D), final state, attention (T, B, N).
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
     steps, batch_size, size = inputs.shape
@@ -82,7 +72,7 @@ def run_recurrence(
         operand=torch.bfloat16 if arguments.bfloat16 else torch.float32,
         exact=not torch.backends.cuda.matmul.allow_tf32,
         normalized=arguments.weights.key_norm is not None,
-        keep=arguments.needs_grad(),
+        keep=arguments.needs_backward(),
     )
     output, memory, candidate, occupancy, attention = _Recurrence.apply(  # type: ignore[no-untyped-call]
         settings,

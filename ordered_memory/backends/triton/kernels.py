@@ -15,17 +15,10 @@ sequences follow at distances of 1 or N (`_row_ptrs`). Names in `_ptrs` are bloc
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: implicit-reexport
 
 from __future__ import annotations
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # `triton.why_not` reports this, and nothing below is called
-    triton = tl = None
-
-jit = triton.jit if triton is not None else lambda function: function
+from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 
 @jit
@@ -95,7 +88,7 @@ def _score(query_ptrs, weights, tape, dropout, sizes, plan, pair, mask_row, runn
         key = normalized * tl.load(weights.key_norm + d) + tl.load(weights.key_norm_bias + d)
         feature = tl.maximum(query + key, 0.0)
     else:
-        feature = _tanh(query + key)
+        feature = tanh(query + key)
     if plan.SCORE_MASKS:
         feature *= _load_dropout(
             _row_ptrs(dropout.feature, mask_row, sizes.slots, plan.WIDTH, plan) + d, valid
@@ -244,11 +237,6 @@ def _lerp(start, end, weight):
     """As `torch.lerp`: exactly `start` for weight 0 and exactly `end` for weight 1."""
     difference = end - start
     return tl.where(weight < 0.5, start + weight * difference, end - difference * (1 - weight))
-
-
-@jit
-def _tanh(x):
-    return 2 * tl.sigmoid(2 * x) - 1
 
 
 @jit

@@ -23,10 +23,8 @@ from ordered_memory.backends.triton.kernels import (
     _normalize,
     _row_ptrs,
     _store_slots,
-    _tanh,
-    jit,
-    tl,
 )
+from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 
 @jit
@@ -226,7 +224,7 @@ def _feature_backward(query, d_score, weights, tape, gradients, dropout, sizes, 
         feature = tl.maximum(query + normalized * norm_weight + tl.load(weights.key_norm_bias + d), 0.0)
         slope = tl.where(feature > 0, 1.0, 0.0)
     else:
-        feature = _tanh(query + key)
+        feature = tanh(query + key)
         slope = 1 - feature * feature
     d_feature = d_score * tl.load(weights.score + d)
     if plan.SCORE_MASKS:

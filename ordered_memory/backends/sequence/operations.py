@@ -1,4 +1,4 @@
-"""What does not change during a pass over the sequences: its settings and the weights."""
+"""What does not change during a pass over the sequences: its settings, and operations with weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.sequence.cells import cell_kernel
+from ordered_memory.backends.sequence.cells import cell_with
 from ordered_memory.backends.sequence.masks import SlotMasks
-from ordered_memory.backends.sequence.scores import score_kernel
+from ordered_memory.backends.sequence.scores import score_with
 
 
 class RecurrencePlan(NamedTuple):
@@ -32,7 +32,7 @@ class RecurrencePlan(NamedTuple):
     active_only: bool
 
 
-class Kernels:
+class Operations:
     """Score, cell and LayerNorm for one pass over the sequences, with the sums of their weight gradients.
 
     Args:
@@ -41,10 +41,11 @@ class Kernels:
     """
 
     def __init__(self, plan: RecurrencePlan, weights: Weights) -> None:
-        self.score = score_kernel(weights, plan.key_epsilon)
-        self.cell = cell_kernel(weights)
+        self.plan = plan
+        self.score = score_with(weights, plan.key_epsilon)
+        self.cell = cell_with(weights)
         self.norm, self.epsilon = [weights.norm, weights.norm_bias], plan.norm_epsilon
-        self.norm_gradients = [torch.zeros_like(weight) for weight in self.norm]
+        self.d_norm = [torch.zeros_like(weight) for weight in self.norm]
 
     def normalize(self, composed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Apply the shared LayerNorm.
@@ -57,24 +58,24 @@ class Kernels:
         weight, bias = self.norm
         return torch.native_layer_norm(composed, composed.shape[1:], weight, bias, self.epsilon)
 
-    def normalize_backward(self, gradient: Tensor, composed: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+    def normalize_backward(self, d_output: Tensor, composed: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
         """The backward pass of `normalize`, which also accumulates the gradients of the LayerNorm.
 
         Args:
-            gradient: gradient of the result, (rows, D).
-            composed, mean, inverse: argument and results of `normalize`.
+            d_output: gradient of the result, (rows, D).
+            composed, mean, rstd: argument and results of `normalize`.
         Returns:
             The gradient of `composed`, (rows, D).
         """
-        composed_gradient, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            gradient, composed, composed.shape[1:], mean, inverse, *self.norm, [True, True, True]
+        d_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
+            d_output, composed, composed.shape[1:], mean, rstd, *self.norm, [True, True, True]
         )
-        self.norm_gradients[0] += weight
-        self.norm_gradients[1] += bias
-        return composed_gradient  # type: ignore[no-any-return]
+        self.d_norm[0] += weight
+        self.d_norm[1] += bias
+        return d_composed  # type: ignore[no-any-return]
 
     def gradients(self) -> list[Tensor | None]:
         """The gradients of `Weights`, in the order of its fields."""
-        norm, norm_bias = self.norm_gradients
+        norm, norm_bias = self.d_norm
         gradients = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
         return [gradients.get(name) for name in Weights._fields]

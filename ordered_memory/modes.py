@@ -1,0 +1,115 @@
+"""Modes of PyTorch: autocast, transforms of `torch.func`, tracing, and compiling.
+
+The decorators for `torch.compile` do not import the compiler, which takes as long as importing torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
+"""The dtypes that autocast casts from and to."""
+
+
+def constant(function: Callable[P, R]) -> Callable[P, R]:
+    """As `torch.compiler.assume_constant_result`: a captured graph contains the result as a constant.
+
+    Args:
+        function: function that is called during capture and not traced.
+    Returns:
+        The same function.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def untraced(reason: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As `torch.compiler.disable`: the graph breaks at the function, which is not traced.
+
+    Args:
+        reason: reason for the graph break, for the compiler's log.
+    Returns:
+        A decorator.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        wrapped: list[Callable[P, R]] = []
+
+        @constant
+        def wrap() -> None:
+            if not wrapped:
+                wrapped.append(torch.compiler.disable(function, reason=reason))
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if torch.compiler.is_compiling():
+                wrap()
+                return wrapped[0](*args, **kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype that autocast casts to.
+
+    Args:
+        device: device of the computation.
+    Returns:
+        The dtype; None if autocast is not enabled.
+    """
+    device_type = device.type
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return None
+
+
+def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """A context in which autocast is disabled.
+
+    Args:
+        device: device of the computation.
+    """
+    if device.type == "meta":  # which `torch.autocast` does not know
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def is_transformed(*tensors: Tensor | None) -> bool:
+    """Whether a `torch.func` transform is active or a tensor carries a forward-mode derivative.
+
+    Args:
+        *tensors: the inputs of a computation. While `torch.compile` traces it, they are not looked at: then
+            every tensor counts as carrying a forward-mode derivative where one could.
+    """
+    transforms, forward_mode = _active_transforms()
+    if transforms or not forward_mode or torch.compiler.is_compiling():
+        return transforms or forward_mode
+    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
+@constant
+def _active_transforms() -> tuple[bool, bool]:
+    """Whether transforms of `torch.func` are active, and whether forward-mode derivatives are.
+
+    In a captured graph the result is a constant. This is correct, because the compiler traces with the
+    transforms active, and compiles again if other transforms are active.
+    """
+    return bool(torch._C._are_functorch_transforms_active()), forward_ad._current_level >= 0
+
+
+def is_jit_tracing() -> bool:
+    """Whether `torch.jit.trace` records the computation."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
