@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 
 from ordered_memory.backends import BACKENDS
+from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.options import check_at_least, check_fraction
 
 ConfigName = Literal["listops", "logic", "sst", "long"]
@@ -33,7 +33,7 @@ class MeasurementConfig(ResultsConfig):
     """Smoke test with tiny sizes and one repetition; its times mean nothing."""
 
     def check(self) -> None:
-        """Raise a UserError if an option is out of range; the message names the option."""
+        super().check()
         check_at_least(1, self, "repeats")
         check_at_least(0, self, "seed")
         try:
@@ -44,7 +44,6 @@ class MeasurementConfig(ResultsConfig):
 
     def set_up(self) -> None:
         """Check the options and set up this process."""
-        self.check()
         super().set_up()
         if not torch.set_flush_denormal(self.flush_denormal) and self.flush_denormal:
             raise UserError("--flush-denormal: not supported by this processor")

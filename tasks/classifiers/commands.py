@@ -19,14 +19,14 @@ from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig, answer_text
+from tasks.runs.command_options import CommandConfig, PredictionsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
 
 
 @dataclass
-class CheckpointConfig:
+class CheckpointConfig(CommandConfig):
     """Trained model."""
 
     checkpoint: Path | None = None
@@ -36,7 +36,7 @@ class CheckpointConfig:
     """Number of memory slots, for a model that has any; None for as many as in the final test of its run."""
 
     def check(self) -> None:
-        """Raise a UserError if an option is out of range."""
+        super().check()
         check_at_least(1, self, "num_slots")
 
 
@@ -105,10 +105,6 @@ class ReadConfig(InputConfig):
 class TraceConfig(InputConfig, FilesConfig):
     """Trained model and output files."""
 
-    def check(self) -> None:
-        super().check()
-        self.check_files()
-
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     """Evaluate a trained model on test data, and print the results.
@@ -119,7 +115,6 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or data.
     """
-    config.check()
     config.set_up()
     model = task.model_class.from_pretrained(
         task.checkpoint(config.checkpoint), occupancy_threshold=config.occupancy_threshold

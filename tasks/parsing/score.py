@@ -17,8 +17,8 @@ from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
+from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.text_files import read_text
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from functools import partial
 from typing import Any
 
 from tasks.reporting.tables import table as plain
@@ -16,6 +17,8 @@ from tasks.reproduce.layout import Table
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Run
+from tasks.runs.command_line import Verb
+from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
 
 TABLES: dict[str, Table] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
@@ -27,12 +30,7 @@ class ListConfig:
     """List the tables."""
 
 
-def run_list(config: ListConfig) -> None:
-    """Print the name and title of every table.
-
-    Args:
-        config: has no options.
-    """
+def _list(config: ListConfig) -> None:
     for name, table in TABLES.items():
         print(f"{name:<18}  {table.title}")
 
@@ -112,3 +110,17 @@ def _hours(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
+VERBS = {
+    "list": Verb(ListConfig, _list),
+    **{
+        name: Verb(
+            make_dataclass("TableConfig", [], bases=(ReproduceConfig,), namespace={"__doc__": table.title}),
+            partial(run_table, name),
+        )
+        for name, table in TABLES.items()
+    },
+}
+
+main = partial(run_command_line, "tasks.reproduce", VERBS)
