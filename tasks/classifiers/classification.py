@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -140,12 +140,15 @@ def check_data(data: LabeledData, classes: int, name: str) -> None:
         raise UserError(f"{name}, example {empty[0]}: expected one token or more, got none")
 
 
-class Splits(NamedTuple):
-    """The data sets of a run."""
+Data = TypeVar("Data", covariant=True)
 
-    train: LabeledData
-    validation: LabeledData
-    test: LabeledData
+
+class Splits(NamedTuple, Generic[Data]):
+    """The data of a run."""
+
+    train: Data
+    validation: Data
+    test: Data
 
 
 class Classification:

@@ -98,7 +98,7 @@ def _generate(config: GenerateConfig) -> None:
         expressions = generate(config.size, seed=(config.seed, 0, 1))
     else:
         expressions = hard_test(config.test, config.size, seed=config.seed)
-    write_tsv(config.output, Dataset.from_expressions(expressions))
+    write_tsv(config.output, Dataset(expressions))
     print(f"{config.output}: {config.size:,} expressions")
 
 

@@ -48,7 +48,7 @@ def load_pairs(config: LogicConfig) -> PairSplits:
     return split(*groups, config.split)
 
 
-def _load_splits(config: LogicConfig) -> Splits:
+def _load_splits(config: LogicConfig) -> Splits[Dataset]:
     """Load the data sets of a run, with trees if the model needs them."""
     splits = load_pairs(config)
     tests = [pair for group in splits.tests for pair in group]

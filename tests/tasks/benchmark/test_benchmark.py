@@ -439,7 +439,7 @@ def test_nested_expressions_have_the_length_asked_for_and_nest_no_deeper(length,
 @given(st.integers(0, 12), st.integers(0, 99))
 def test_clauses_are_formulas_of_the_logic_task(operators, seed):
     clause = decode_formula(logic_clause(np.random.default_rng(seed), operators))
-    assert parse(clause).operators == operators
+    assert parse(clause).operations == operators
     binary = operators - clause.count("not")
     assert len(clause) == 1 + 3 * clause.count("not") + 6 * binary
 
