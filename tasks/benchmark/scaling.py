@@ -24,7 +24,7 @@ from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
 from tasks.listops.expressions import TOKENS
 from tasks.reporting.drawing import figure_png
-from tasks.reporting.tables import number, table
+from tasks.reporting.tables import number, text_table
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
 
@@ -110,7 +110,7 @@ def _table(axis: str, rows: Sequence[Row]) -> str:
     }
     cells = [[number(row[name], digits) for name, digits in columns.values()] for row in rows]
     names = [[row["contender"], str(row[axis])] for row in rows]
-    return table(["", axis, *columns], [left + right for left, right in zip(names, cells, strict=True)])
+    return text_table(["", axis, *columns], [left + right for left, right in zip(names, cells, strict=True)])
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -14,19 +14,18 @@ import tyro
 from tasks.classifiers import commands
 from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
 from tasks.logic.comparison import write_comparison
-from tasks.logic.config import LogicConfig
+from tasks.logic.config import DataConfig, LogicConfig
 from tasks.logic.data import (
     MAX_OPERATIONS,
     OFFICIAL_SIZES,
     TRAIN_OPERATIONS,
     Dataset,
-    SplitName,
     write_directory,
 )
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
 from tasks.logic.task import LOGIC, load_pairs
-from tasks.reporting.tables import table
+from tasks.reporting.tables import text_table
 from tasks.runs.command_line import Verb, run
 from tasks.runs.errors import UserError
 from tasks.runs.hub import ExportConfig
@@ -69,15 +68,9 @@ class TraceConfig(PairConfig, commands.TraceConfig):
 
 
 @dataclass
-class StatsConfig:
+class StatsConfig(DataConfig):
     """Count the data by split, number of operations and relation."""
 
-    split: SplitName = "full"
-    """Systematic split whose pattern is left out of the training data; `full` leaves nothing out."""
-    data_dir: Path | None = None
-    """Directory with the official files; None to generate or download them."""
-    generated: int = 0
-    """Generate this many pairs; 0 to download the official files."""
     seed: int = 1
     """Seed of the generated pairs."""
 
@@ -114,9 +107,7 @@ def _predict(config: PredictConfig) -> None:
 
 def _stats(config: StatsConfig) -> None:
     check_at_least(0, config, "generated", "seed")
-    run_config = LogicConfig(
-        split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
-    )
+    run_config = LogicConfig(**vars(config))
     splits = load_pairs(run_config)
     size = len(splits.train) + len(splits.validation)
     if not size:
@@ -150,7 +141,7 @@ def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
     correct = tests.labels == answer
     for title, masks in LOGIC.accuracy_groups(config, tests).items():
         rows = [[name, f"{correct[mask].mean():.4f}"] for name, mask in masks.items() if mask.any()]
-        print(f"\n{table([title, 'accuracy'], rows)}")
+        print(f"\n{text_table([title, 'accuracy'], rows)}")
 
 
 def _generate(config: GenerateConfig) -> None:

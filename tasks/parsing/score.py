@@ -47,7 +47,7 @@ def run_score(config: ScoreConfig) -> None:
     config.set_up()
     gold = config.read_gold(config.treebank)
     sentences = gold.sentences
-    trees = {TreeSource(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
+    trees = {TreeSource(config.trees.name, None, "file"): _read_predicted(config.trees, sentences)}
     evaluation = Evaluation(sentences, trees | baseline_trees(sentences), [], gold.labels)
     results: dict[str, Any] = {
         **gold.facts(),
@@ -58,17 +58,10 @@ def run_score(config: ScoreConfig) -> None:
     print(results_text(results))
 
 
-def read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
-    """Read one tree in brackets for each sentence.
+def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
+    """Read a tree for each sentence, without constituents that have a single child.
 
-    Args:
-        path: path of a file with one tree per line; empty lines are skipped.
-        sentences: sentences of the treebank.
-    Returns:
-        A tree for each sentence, without constituents that have a single child.
-    Raises:
-        UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
-            names the line.
+    Raises a UserError if a line is not a tree, or the trees do not have the leaves of the sentences.
     """
     predicted = _read_trees(path)
     same_words = total_words = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
 
-from tasks.reporting.tables import table as plain
+from tasks.reporting.tables import text_table
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
@@ -103,7 +103,7 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left, {jobs}"
     if len(known_seconds) < len(runs):
         total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
-    return f"{plain(['run', 'state', 'training left'], rows)}\n\n{total}"
+    return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 
 def _hours(seconds: float | None) -> str:

@@ -264,7 +264,7 @@ class Trainer:
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
-        evaluated = self.optimization.model_to_evaluate(self.unwrapped_model)
+        evaluated = self.optimization.evaluated_model
         with self.fabric.autocast():
             validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
         self._check_loss(validation.loss)
