@@ -53,6 +53,22 @@ class Prediction(NamedTuple):
     rollout: Rollout | None = None
 
 
+class TokenBatch(NamedTuple):
+    """A batch of B examples with k sequences of token ids each, in the order of `Prediction`.
+
+    Args:
+        tokens: token ids, padded with 0 on the right, (k B, T) int64.
+        lengths: number of tokens, (k B,) int64.
+        labels: (B,) int64.
+        trees: the true trees of the k B sequences; None unless the data set includes them.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    labels: Tensor
+    trees: TreeBatch | None = None
+
+
 class Sentence(NamedTuple):
     """An input sequence and, if it is known, its true tree.
 

@@ -55,15 +55,14 @@ def write_run_report(
         validation: word ids of the validation text, (N,) int64.
     """
     config, rows = trained.config, run.read_metrics()
-    selection = ("perplexity", True)
     report = Report(
         title=f"Language model: {config.model}",
         about=ABOUT,
         subtitle=(
             f"Test perplexity {results['test_perplexity']:.2f} on {results['test_tokens']:,} words "
-            f"{best_epoch(rows, *selection)}."
+            f"{best_epoch(rows)}."
         ),
-        curves=learning_curves(rows, *selection),
+        curves=learning_curves(rows),
         tables=[
             Table(
                 title="Perplexity",

@@ -6,15 +6,14 @@ B is the batch size, T the length of the longest expression in a batch, n the si
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tasks.classifiers.classification import LabeledData, Sentence, Splits
+from tasks.classifiers.classification import LabeledData, Sentence, Splits, TokenBatch
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
+from tasks.classifiers.tree_batching import TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
@@ -27,22 +26,6 @@ TRAIN_FILE = "train_d20s.tsv"
 TEST_FILE = "test_d20s.tsv"
 LONG_RANGE_ARENA = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 LONG_RANGE_ARENA_HEADER = "Source\tTarget"
-
-
-class Batch(NamedTuple):
-    """A batch of expressions.
-
-    Args:
-        tokens: token ids, padded with 0 on the right, (B, T) int64.
-        lengths: number of tokens, (B,) int64.
-        labels: values 0..9, (B,) int64.
-        trees: the true trees over all tokens; None unless the data set includes them.
-    """
-
-    tokens: torch.Tensor
-    lengths: torch.Tensor
-    labels: torch.Tensor
-    trees: TreeBatch | None = None
 
 
 class Dataset(LabeledData):
@@ -145,7 +128,7 @@ class Dataset(LabeledData):
         """Return the same expressions in a data set whose batches contain the true trees."""
         return Dataset(self.expressions, trees=True)
 
-    def batch(self, indices: ArrayLike) -> Batch:
+    def batch(self, indices: ArrayLike) -> TokenBatch:
         """Collate expressions to a padded batch.
 
         Args:
@@ -158,7 +141,7 @@ class Dataset(LabeledData):
         trees = None
         if self.include_trees:
             trees = batch_trees([self._nodes_of(index) for index in chosen.tolist()], tokens.shape[1])
-        return Batch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
+        return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
     def _nodes_of(self, index: int) -> TreeNodes:
         """The tree of an expression as arrays, cached."""

@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.classifiers.classification import LabeledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence, TokenBatch
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
+from tasks.classifiers.tree_batching import TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
     PADDING,
     PARENTHESES,
@@ -74,22 +73,6 @@ class FormulaPair(NamedTuple):
     right: bytes
     label: int
     operations: int
-
-
-class Batch(NamedTuple):
-    """A batch of pairs.
-
-    Args:
-        tokens: token ids, padded with 0 on the right, (2B, T) int64; rows i and i + B are a pair.
-        lengths: number of tokens, (2B,) int64.
-        labels: (B,) int64.
-        trees: the true trees of the 2B formulas; None unless the data set includes them.
-    """
-
-    tokens: Tensor
-    lengths: Tensor
-    labels: Tensor
-    trees: TreeBatch | None = None
 
 
 class Dataset(LabeledData):
@@ -149,7 +132,7 @@ class Dataset(LabeledData):
             for name, formula in zip(SIDES, pair[:2], strict=True)
         )
 
-    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
+    def word_trees(self, trees: list[Tree], batch: TokenBatch) -> list[Tree]:
         """Remove the parentheses from trees; see `LabeledData.word_trees`."""
         is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
         return [
@@ -157,7 +140,7 @@ class Dataset(LabeledData):
             for tree, row in zip(trees, is_word, strict=True)
         ]
 
-    def batch(self, indices: ArrayLike) -> Batch:
+    def batch(self, indices: ArrayLike) -> TokenBatch:
         """Collate pairs to a padded batch.
 
         Args:
@@ -171,7 +154,7 @@ class Dataset(LabeledData):
         trees = None
         if self.nodes is not None:
             trees = batch_trees([self.nodes[row] for row in rows], tokens.shape[1])
-        return Batch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
+        return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
     def _nodes(self, formulas: Sequence[bytes]) -> list[TreeNodes]:
         """The tree of each formula as arrays; equal formulas share them."""

@@ -9,7 +9,7 @@ from typing import Literal
 from tasks.reporting.tables import text_table
 from tasks.sst.treebank import LABELS, LabeledTree, Treebank, phrases, sentences
 
-CLASSES: tuple[Literal[2, 5], ...] = (5, 2)
+CLASS_COUNTS: tuple[Literal[2, 5], ...] = (5, 2)
 
 
 def stats_text(treebank: Treebank) -> str:
@@ -39,7 +39,7 @@ def _statistics(trees: Sequence[LabeledTree]) -> dict[str, str]:
         figures[f"sentences labeled {name}"] = f"{roots[int(name)]:,}"
     for name in LABELS:
         figures[f"nodes labeled {name}"] = f"{labels[int(name)]:,}"
-    for classes in CLASSES:
+    for classes in CLASS_COUNTS:
         figures[f"sentences, {classes} classes"] = f"{len(sentences(trees, classes)):,}"
         figures[f"phrases, {classes} classes"] = f"{len(phrases(trees, classes)):,}"
         figures[f"phrases, {classes} classes, merged"] = f"{len(phrases(trees, classes, merge=True)):,}"
