@@ -12,8 +12,7 @@ import torch
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import ModuleContender, as_in_training
 from tasks.benchmark.figures import contender_figures, tables
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.classifier import Classifier

@@ -23,8 +23,7 @@ from tasks.benchmark.contenders import (
 )
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.floor import Counts, Floor
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import (
     FILE,

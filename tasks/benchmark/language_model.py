@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import LSTM, Contender, ModuleContender, as_in_training
 from tasks.benchmark.figures import contender_figures, tables
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.language_model.config import PRESETS
 from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD

@@ -22,8 +22,7 @@ from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender
 from tasks.benchmark.contenders import batch_contender
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.released import build_module, check_difference
 from tasks.runs.errors import UserError
 from tasks.runs.options import argument_error

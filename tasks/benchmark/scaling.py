@@ -18,8 +18,7 @@ from tasks.benchmark.contenders import (
     build,
     build_batches,
 )
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
 from tasks.listops.expressions import TOKENS

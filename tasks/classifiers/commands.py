@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
@@ -258,19 +257,8 @@ def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePredict
         if config.heat_map is not None and prediction.attention is not None:
             suffix = f"-{sentence.name.split()[0]}" if sentence_index else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)
-            draw_heat_map(path, prediction.attention[sentence_index], sentence.tokens)
-
-
-def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
-    """Write a heat map of the attention and print its path.
-
-    Args:
-        path: path of the PNG file.
-        attention: attention over the slots at each token, (T, N).
-        tokens: T tokens.
-    """
-    save_attention(path, attention, tokens)
-    print(f"heat map: {path}")
+            save_attention(path, prediction.attention[sentence_index], sentence.tokens)
+            print(f"heat map: {path}")
 
 
 def _drawing(tree: Tree, words: list[str]) -> str:

@@ -13,8 +13,8 @@ import tyro
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import draw_heat_map, print_answer, run_evaluate, run_export, run_trace
-from tasks.reporting.drawing import LONGEST_DRAWN
+from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace
+from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least, check_only_one
@@ -96,7 +96,8 @@ def _predict(config: PredictConfig) -> None:
         print(f"\n{tree_text(prediction.trees[0], words, _signs(values))}")
         print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
     if config.heat_map is not None and prediction.attention is not None:
-        draw_heat_map(config.heat_map, prediction.attention[0], words)
+        save_attention(config.heat_map, prediction.attention[0], words)
+        print(f"heat map: {config.heat_map}")
 
 
 def _signs(values: Mapping[Span, float]) -> dict[Span, str]:
