@@ -31,7 +31,7 @@ from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.gold import TreebankConfig, generated_gold
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
-from tasks.parsing.score import ScoreConfig, run_score
+from tasks.parsing.score import SCORE
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
@@ -254,7 +254,7 @@ VERBS = {
     "evaluate": Verb(EvaluateConfig, _evaluate),
     "parse": Verb(ParseConfig, _parse),
     "trees": Verb(TreesConfig, _trees),
-    "score": Verb(ScoreConfig, run_score),
+    "score": SCORE,
     "trace": Verb(TraceConfig, _trace),
 }
 

@@ -17,6 +17,7 @@ from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
+from tasks.runs.command_line import Verb
 from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
 from tasks.runs.text_files import read_text
@@ -36,14 +37,8 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
     --drop-tags keep."""
 
 
-def run_score(config: ScoreConfig) -> None:
-    """Print the scores of the trees in a file.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: a file is bad, or the trees are not over the sentences of the treebank.
-    """
+def _score(config: ScoreConfig) -> None:
+    """Print the scores of the trees in a file."""
     config.set_up()
     gold = config.read_gold(config.treebank)
     sentences = gold.sentences
@@ -116,3 +111,6 @@ def _parse_lines(path: Path, labels: bool | None) -> list[_TreeLine]:
             raise UserError(f"{path}, line {number}: {error}") from None
         tree_lines.append(_TreeLine(number, tree, words))
     return tree_lines
+
+
+SCORE = Verb(ScoreConfig, _score)
