@@ -117,13 +117,13 @@ def read(path: Path) -> Texts:
     return Texts(read_lines(path, parse))
 
 
-def load(config: TextConfig) -> Splits:
+def load(config: TextConfig) -> Splits[Texts]:
     """Read the three files of a run."""
     names = ("train.tsv", "validation.tsv", "test.tsv")
     return Splits(*(read(config.data_dir / name) for name in names))
 
 
-def build(config: TextConfig, splits: Splits) -> TextModel:
+def build(config: TextConfig, splits: Splits[LabeledData]) -> TextModel:
     """Build a model; its vocabulary is the words of the training data."""
     texts = cast(Texts, splits.train).words
     return TextModel(config, sorted({word.lower() for text in texts for word in text}))

@@ -669,7 +669,7 @@ def writer(files, request):
 def test_a_full_disk_names_the_file_and_keeps_what_was_there(tmp_path, capsys, monkeypatch, writer):
     task, words, _ = writer
     # Git writes too, and would die and leave its lock.
-    monkeypatch.setattr("tasks.benchmark.machine.commit", lambda: None)
+    monkeypatch.setattr("tasks.benchmark.measure.commit", lambda: None)
     target = tmp_path / "result.html"
     target.write_text("before")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

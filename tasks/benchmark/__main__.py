@@ -3,25 +3,20 @@
 import sys
 from functools import partial
 
-from tasks.benchmark.classifier_models import (
-    LogicModelsConfig,
-    SentimentModelsConfig,
-    run_classifier_models,
-)
-from tasks.benchmark.compare import run_compare
-from tasks.benchmark.config import CompareConfig, ScalingConfig
-from tasks.benchmark.language_model import LanguageModelBenchmarkConfig, run_language_model
-from tasks.benchmark.ordered_neurons import OnlstmConfig, run_onlstm
-from tasks.benchmark.scaling import run_scaling
-from tasks.runs.command_line import Verb, run
+from tasks.benchmark.classifier_models import LOGIC_MODELS, SENTIMENT_MODELS
+from tasks.benchmark.compare import COMPARE
+from tasks.benchmark.language_model import LANGUAGE_MODEL
+from tasks.benchmark.ordered_neurons import ONLSTM_LAYERS
+from tasks.benchmark.scaling import SCALING
+from tasks.runs.command_line import run
 
 VERBS = {
-    "compare": Verb(CompareConfig, run_compare),
-    "onlstm": Verb(OnlstmConfig, run_onlstm),
-    "logic": Verb(LogicModelsConfig, run_classifier_models),
-    "sst": Verb(SentimentModelsConfig, run_classifier_models),
-    "language-model": Verb(LanguageModelBenchmarkConfig, run_language_model),
-    "scaling": Verb(ScalingConfig, run_scaling),
+    "compare": COMPARE,
+    "onlstm": ONLSTM_LAYERS,
+    "logic": LOGIC_MODELS,
+    "sst": SENTIMENT_MODELS,
+    "language-model": LANGUAGE_MODEL,
+    "scaling": SCALING,
 }
 
 main = partial(run, "tasks.benchmark", VERBS)

@@ -47,30 +47,6 @@ def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
     return Batch(table[tokens], torch.from_numpy(batch.lengths), tokens != 0, weights)
 
 
-def with_input_gradients(batch: Batch) -> Batch:
-    """Return the same batch with inputs that require gradients.
-
-    Args:
-        batch: is not changed.
-    """
-    return batch._replace(inputs=batch.inputs.detach().requires_grad_())
-
-
-def random_embeddings(sizes: Sizes, seed: int, device: str) -> Tensor:
-    """Draw a table of standard normal embeddings; row 0, for padding, is zero.
-
-    Args:
-        sizes: number of words and size E of an embedding.
-        seed: seed of the table.
-        device: device of the table.
-    Returns:
-        (vocabulary + 1, E).
-    """
-    table = torch.randn(sizes.vocabulary + 1, sizes.input_size, generator=torch.Generator().manual_seed(seed))
-    table[0] = 0
-    return table.to(device)
-
-
 def pad_left(batch: Batch) -> Batch:
     """Move the padding of a batch to the left.
 

@@ -12,8 +12,7 @@ import torch
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import ModuleContender, as_in_training
 from tasks.benchmark.figures import contender_figures, tables
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.classifier import Classifier
@@ -23,6 +22,7 @@ from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.runs.batching import Indices
+from tasks.runs.command_line import Verb
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
@@ -155,14 +155,8 @@ class SentimentModelsConfig(ClassifierModelsConfig):
         return SentimentModel(config, embedding)
 
 
-def run_classifier_models(config: ClassifierModelsConfig) -> None:
-    """Time the models and print the tables; with `--json`, write the results.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: an option is out of range, or an epoch has fewer batches.
-    """
+def _run(config: ClassifierModelsConfig) -> None:
+    """Time the models and print the tables; with `--json`, write the results."""
     config.set_up()
     if config.quick:
         config = replace(config, batches=2, batch_size=4, slot_size=80)
@@ -213,3 +207,7 @@ def _contender(
         optimizer=PlateauAdam(model, model_config).optimizer,
         gradient_clip=model_config.gradient_clip,
     )
+
+
+LOGIC_MODELS = Verb(LogicModelsConfig, _run)
+SENTIMENT_MODELS = Verb(SentimentModelsConfig, _run)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.benchmark.batches import Batch
-from tasks.benchmark.config import CompareConfig
+from tasks.benchmark.config import MemoryConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, RELEASED, Contender
 from tasks.benchmark.contenders import (
     Entry,
@@ -23,8 +25,7 @@ from tasks.benchmark.contenders import (
 )
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.floor import Counts, Floor
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import (
     FILE,
@@ -35,16 +36,56 @@ from tasks.benchmark.released import (
     largest_difference,
 )
 from tasks.benchmark.workloads import Sizes, Workload, build_single, build_workload
+from tasks.runs.command_line import Verb
+from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least, check_fraction
+
+ConfigName = Literal["listops", "logic", "sst", "long"]
 
 
-def run_compare(config: CompareConfig) -> None:
-    """Print a table for each configuration; write them all to `--json`.
+@dataclass
+class CompareConfig(MemoryConfig):
+    """Time a training step and a forward pass of all backends of Ordered Memory.
 
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or checkout.
+    They are compared with nn.LSTM, the authors' code and the matrix products that every implementation needs.
     """
+
+    config: tuple[ConfigName, ...] = ("listops",)
+    """Sizes and batches: `listops`, `logic` and `sst` as in the paper, `long` has about 1,000 tokens."""
+    released_code: Path | None = None
+    """A checkout of the authors' Ordered-Memory repository, whose module is timed on the same batches."""
+    checkpoint: Path | None = None
+    """A ListOps run's best.safetensors, whose weights, sizes, score and cell are used instead of random
+    weights."""
+    score: Literal["normalized", "additive"] = "normalized"
+    """Score function of the slot attention; a checkpoint has its own."""
+    num_slots: int | None = None
+    """Number of memory slots; by default that of the configuration or the checkpoint."""
+    occupancy_threshold: float | None = None
+    """Slots with an occupancy below this fraction count as empty; by default 1e-5 or that of the
+    checkpoint."""
+    single: tuple[int, ...] = ()
+    """Measure the latency of single examples with these numbers of tokens, instead of batches."""
+    batches: int = 4
+    """Number of batches of each configuration, evenly spaced over the lengths of a training epoch."""
+    max_length: int = 100
+    """Maximum length of a `listops` expression in tokens."""
+
+    def check(self) -> None:
+        super().check()
+        if not self.config:
+            raise UserError("--config must name at least one configuration")
+        check_at_least(1, self, "num_slots", "batches", "max_length")
+        check_fraction(self, "occupancy_threshold")
+        if any(length < 4 for length in self.single):
+            raise UserError(f"--single must be at least 4, got {min(self.single)}")
+        others = [name for name in self.config if name not in ("listops", "long")]
+        if self.checkpoint is not None and others:
+            raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {others[0]}")
+
+
+def _run(config: CompareConfig) -> None:
+    """Print a table for each configuration; write them all to `--json`."""
     config.set_up()
     # Report bad files before anything is measured.
     if config.released_code is not None:
@@ -53,7 +94,7 @@ def run_compare(config: CompareConfig) -> None:
         trained_sizes(config.checkpoint)
     results = []
     for workload in _workloads(config):
-        results.append(compare(workload, config))
+        results.append(_compare(workload, config))
         print(_text(results[-1]), end="\n\n", flush=True)
         config.write(results)
 
@@ -73,17 +114,8 @@ def _workloads(config: CompareConfig) -> Iterator[Workload]:
             )
 
 
-def compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
-    """Measure one configuration.
-
-    Args:
-        workload: its sizes and batches.
-        config: the options.
-    Returns:
-        The object of `--json`: sizes, batches, machine, times and peaks of each contender, ratios.
-    Raises:
-        UserError: bad checkpoint or checkout.
-    """
+def _compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
+    """Measure one configuration: sizes, batches, machine, times and peaks of each contender, ratios."""
     workload = workload._replace(sizes=_sizes(workload.sizes, config))
     setup = Setup(
         workload.sizes,
@@ -186,7 +218,7 @@ def _active_fraction(counts: Sequence[Counts]) -> float:
 
 
 def _text(result: dict[str, Any]) -> str:
-    """The result of `compare` as plain text."""
+    """The result of `_compare` as plain text."""
     return "\n".join([*_heading(result), tables(result["contenders"], "tokens"), *_notes(result)])
 
 
@@ -219,3 +251,6 @@ def _notes(result: dict[str, Any]) -> list[str]:
                 f"has no {result['sizes']['score']} score with a {result['sizes']['cell']} cell"
             )
     return notes
+
+
+COMPARE = Verb(CompareConfig, _run)

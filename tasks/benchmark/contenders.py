@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
-from tasks.benchmark.batches import Batch, embed, pad_left, random_embeddings, with_input_gradients
+from tasks.benchmark.batches import Batch, embed, pad_left
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender, ModuleContender
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
@@ -107,10 +107,12 @@ def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
         batches: tokens.
     """
     if setup.checkpoint is None:
-        table = random_embeddings(setup.sizes, setup.seed, setup.device)
+        generator = torch.Generator().manual_seed(setup.seed)
+        table = torch.randn(setup.sizes.vocabulary + 1, setup.sizes.input_size, generator=generator)
+        table[0] = 0  # padding
     else:
-        table = _load_trained(setup.checkpoint)[0].to(setup.device)
-    return [embed(batch, table, setup.sizes, setup.seed) for batch in batches]
+        table = _load_trained(setup.checkpoint)[0]
+    return [embed(batch, table.to(setup.device), setup.sizes, setup.seed) for batch in batches]
 
 
 def build_layer(setup: Setup, backend: str = "auto", recompute_every: int | None = None) -> OrderedMemory:
@@ -188,7 +190,7 @@ def batch_contender(
         batches,
         loss=lambda batch: (forward(batch) * batch.weights).sum(),
         forward=forward,
-        prepare=with_input_gradients,
+        prepare=lambda batch: batch._replace(inputs=batch.inputs.detach().requires_grad_()),
     )
 
 

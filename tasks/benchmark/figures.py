@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED
 from tasks.benchmark.measure import Times
-from tasks.reporting.tables import number, table
+from tasks.reporting.tables import number, text_table
 
 Contenders = Mapping[str, Mapping[str, Any]]
 
@@ -37,22 +37,6 @@ def contender_figures(
     return figures
 
 
-def ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | None:
-    """Compute the time of one contender divided by that of another.
-
-    Args:
-        contenders: figures from `contender_figures`.
-        kind: one of `KINDS`.
-        above: name of the numerator.
-        below: name of the denominator.
-    Returns:
-        The ratio; None if one of the two did not run.
-    """
-    if above not in contenders or below not in contenders:
-        return None
-    return float(contenders[above][f"{kind}_ms"] / contenders[below][f"{kind}_ms"])
-
-
 def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
     """Compute the ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON.
 
@@ -62,10 +46,17 @@ def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
     """
     return {
         "backend": ours,
-        **{f"{kind}_speedup_vs_released": ratio(contenders, kind, RELEASED, ours) for kind in KINDS},
-        **{f"{kind}_vs_floor": ratio(contenders, kind, ours, FLOOR) for kind in KINDS},
-        **{f"{kind}_vs_lstm": ratio(contenders, kind, ours, LSTM) for kind in KINDS},
+        **{f"{kind}_speedup_vs_released": _ratio(contenders, kind, RELEASED, ours) for kind in KINDS},
+        **{f"{kind}_vs_floor": _ratio(contenders, kind, ours, FLOOR) for kind in KINDS},
+        **{f"{kind}_vs_lstm": _ratio(contenders, kind, ours, LSTM) for kind in KINDS},
     }
+
+
+def _ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | None:
+    """The time of one contender divided by that of another; None if one of the two did not run."""
+    if above not in contenders or below not in contenders:
+        return None
+    return float(contenders[above][f"{kind}_ms"] / contenders[below][f"{kind}_ms"])
 
 
 def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
@@ -86,14 +77,14 @@ def _table(contenders: Contenders, kind: str, title: str, unit: str, lstm: str) 
     columns: dict[str, list[str]] = {
         "ms": [number(figures[f"{kind}_ms"]) for figures in contenders.values()],
         f"{unit}/s": [number(figures[f"{kind}_{unit}_per_s"], 0) for figures in contenders.values()],
-        "× floor": [number(ratio(contenders, kind, name, FLOOR), 2) for name in contenders],
-        "× bf16 floor": [number(ratio(contenders, kind, name, FLOOR_BF16), 2) for name in contenders],
-        "× LSTM": [number(ratio(contenders, kind, name, lstm), 2) for name in contenders],
-        "speedup": [number(ratio(contenders, kind, RELEASED, name), 2) for name in contenders],
+        "× floor": [number(_ratio(contenders, kind, name, FLOOR), 2) for name in contenders],
+        "× bf16 floor": [number(_ratio(contenders, kind, name, FLOOR_BF16), 2) for name in contenders],
+        "× LSTM": [number(_ratio(contenders, kind, name, lstm), 2) for name in contenders],
+        "speedup": [number(_ratio(contenders, kind, RELEASED, name), 2) for name in contenders],
     }
     if kind == "train":
         columns["peak MiB"] = [number(figures.get("peak_mib"), 0) for figures in contenders.values()]
         columns["epoch s"] = [number(figures.get("epoch_s"), 1) for figures in contenders.values()]
         columns["parameters"] = [number(figures.get("parameters"), 0) for figures in contenders.values()]
     filled = {header: cells for header, cells in columns.items() if set(cells) != {number(None)}}
-    return table([title, *filled], list(zip(contenders, *filled.values(), strict=True)))
+    return text_table([title, *filled], list(zip(contenders, *filled.values(), strict=True)))

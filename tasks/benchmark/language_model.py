@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import LSTM, Contender, ModuleContender, as_in_training
 from tasks.benchmark.figures import contender_figures, tables
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.language_model.config import PRESETS
 from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.task import LanguageModeling, TextBatch
+from tasks.runs.command_line import Verb
 from tasks.runs.options import check_at_least
 
 OPTIMIZER = "of both: clipping, SGD"
@@ -43,14 +43,8 @@ class LanguageModelBenchmarkConfig(MeasurementConfig):
         check_at_least(2, self, "vocabulary")
 
 
-def run_language_model(config: LanguageModelBenchmarkConfig) -> None:
-    """Print the tables; with `--json`, write the results.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: a bad option.
-    """
+def _run(config: LanguageModelBenchmarkConfig) -> None:
+    """Print the tables; with `--json`, write the results."""
     config.set_up()
     options = replace(PRESETS[config.preset], seed=config.seed)
     if config.quick:
@@ -122,3 +116,6 @@ class _Optimizer:
 
     def evaluation(self, index: int) -> Callable[[], None]:
         return lambda: None
+
+
+LANGUAGE_MODEL = Verb(LanguageModelBenchmarkConfig, _run)

@@ -22,9 +22,9 @@ from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender
 from tasks.benchmark.contenders import batch_contender
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.released import build_module, check_difference
+from tasks.runs.command_line import Verb
 from tasks.runs.errors import UserError
 from tasks.runs.options import argument_error
 
@@ -59,14 +59,8 @@ class _Size(NamedTuple):
     H: int
 
 
-def run_onlstm(config: OnlstmConfig) -> None:
-    """Print the tables of each size; with `--json`, write the results.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, or the authors' code differs from ours.
-    """
+def _run(config: OnlstmConfig) -> None:
+    """Print the tables of each size; with `--json`, write the results."""
     config.set_up()
     results = []
     for text in ["5x2x6x20"] if config.quick else config.sizes:
@@ -258,3 +252,6 @@ def _run_released(module: Any, x: Tensor) -> Tensor:
         warnings.simplefilter("ignore")  # their code is from 2019
         output: Tensor = module(x, module.init_hidden(x.shape[1]))[0]
     return output
+
+
+ONLSTM_LAYERS = Verb(OnlstmConfig, _run)

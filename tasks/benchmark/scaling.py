@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
-from tasks.benchmark.config import ScalingConfig
+from ordered_memory.backends import BACKENDS
+from tasks.benchmark.config import MemoryConfig
 from tasks.benchmark.contenders import (
     Entry,
     Setup,
@@ -18,15 +21,16 @@ from tasks.benchmark.contenders import (
     build,
     build_batches,
 )
-from tasks.benchmark.machine import describe, machine_line
-from tasks.benchmark.measure import interleave
+from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
 from tasks.listops.expressions import TOKENS
 from tasks.reporting.drawing import figure_png
-from tasks.reporting.tables import number, table
+from tasks.reporting.tables import number, text_table
+from tasks.runs.command_line import Verb
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
+from tasks.runs.options import check_at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,14 +54,32 @@ COLUMNS = (
 )
 
 
-def run_scaling(config: ScalingConfig) -> None:
-    """Print the table of each sweep; write scaling.csv and the plots to `--directory`.
+@dataclass
+class ScalingConfig(MemoryConfig):
+    """Measure time and memory as T, B, N or D grows, with and without activation checkpointing."""
 
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, or a backend that cannot run here.
-    """
+    axes: tuple[Literal["T", "B", "N", "D"], ...] = ("T", "B", "N", "D")
+    """What to vary: number of tokens (T), batch size (B), number of slots (N), slot size (D)."""
+    backend: str = "auto"
+    """Backend of the layer."""
+    directory: Path = Path("runs/benchmark")
+    """Directory for scaling.csv and one plot per axis."""
+    nesting: int = 5
+    """Nesting depth of the ListOps-style expressions, independent of their length."""
+
+    def check(self) -> None:
+        super().check()
+        if self.backend not in ("auto", *BACKENDS):
+            raise UserError(f"--backend must be one of auto, {', '.join(BACKENDS)}, got {self.backend!r}")
+        if not self.axes:
+            raise UserError("--axes must name at least one of T, B, N, D")
+        check_at_least(1, self, "nesting")
+        if self.directory.exists() and not self.directory.is_dir():
+            raise UserError(f"--directory {self.directory}: is not a directory")
+
+
+def _run(config: ScalingConfig) -> None:
+    """Print the table of each sweep; write scaling.csv and the plots to `--directory`."""
     config.set_up()
     config.directory.mkdir(parents=True, exist_ok=True)
     print(machine_line(describe(config), f"brackets nest {config.nesting} deep"))
@@ -110,7 +132,7 @@ def _table(axis: str, rows: Sequence[Row]) -> str:
     }
     cells = [[number(row[name], digits) for name, digits in columns.values()] for row in rows]
     names = [[row["contender"], str(row[axis])] for row in rows]
-    return table(["", axis, *columns], [left + right for left, right in zip(names, cells, strict=True)])
+    return text_table(["", axis, *columns], [left + right for left, right in zip(names, cells, strict=True)])
 
 
 def _csv(rows: Sequence[Row]) -> str:
@@ -146,3 +168,6 @@ def _figure(axis: str, rows: Sequence[Row]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=7)
     return figure
+
+
+SCALING = Verb(ScalingConfig, _run)

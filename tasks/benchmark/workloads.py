@@ -106,8 +106,8 @@ def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) 
     workload = _empty(name, quick)
     rng = np.random.default_rng(seed)
     if name == "logic":
-        clauses = [logic_clause(rng, operators) for operators in range(length // 2) for _ in range(10)]
-        sequences = sorted(clauses, key=lambda clause: abs(len(clause) - length))[:2]
+        drawn = [random_formula(rng, operators) for operators in range(length // 2) for _ in range(10)]
+        sequences = sorted(drawn, key=lambda formula: abs(len(formula) - length))[:2]
     elif name == "sst":
         sequences = [rng.integers(1, workload.sizes.vocabulary + 1, size=length).tolist()]
     else:
@@ -176,7 +176,7 @@ def _argument_sizes(rng: np.random.Generator, room: int, depth: int) -> list[int
     return [argument_size for size in sizes for argument_size in ([1, 1] if size == 2 else [size])]
 
 
-def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
+def random_formula(rng: np.random.Generator, operators: int) -> list[int]:
     """Generate a random formula of propositional logic, as token ids.
 
     `( not a )` has 1 + 3 tokens and `( a ( and b ) )` has 2 + 5, parentheses being tokens.
@@ -191,9 +191,9 @@ def logic_clause(rng: np.random.Generator, operators: int) -> list[int]:
     if operators == 0:
         return [formulas.IDS[rng.choice(formulas.VARIABLES)]]
     if rng.random() < 0.4:
-        return [opening, formulas.IDS[formulas.NOT], *logic_clause(rng, operators - 1), closing]
+        return [opening, formulas.IDS[formulas.NOT], *random_formula(rng, operators - 1), closing]
     left = int(rng.integers(operators))
-    first, second = logic_clause(rng, left), logic_clause(rng, operators - 1 - left)
+    first, second = random_formula(rng, left), random_formula(rng, operators - 1 - left)
     connective = formulas.IDS[rng.choice((formulas.AND, formulas.OR))]
     return [opening, *first, opening, connective, *second, closing, closing]
 
@@ -237,14 +237,14 @@ def _listops(batches: int, seed: int, max_length: int, quick: bool) -> list[Toke
 
 
 def _logic(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
-    """Pairs of clauses; the larger has up to 6 operators as in training, mostly 4 to 6."""
+    """Pairs of formulas; the larger has up to 6 operators as in training, mostly 4 to 6."""
     batch_size, max_operators = (4, 2) if quick else (128, 6)
     rng = np.random.default_rng(seed)
     pairs = []
     for _ in range(batch_size * 50):
         larger = max_operators - min(int(rng.geometric(0.4)) - 1, max_operators)
         smaller = int(rng.integers(larger + 1))
-        pairs.append((logic_clause(rng, larger), logic_clause(rng, smaller)))
+        pairs.append((random_formula(rng, larger), random_formula(rng, smaller)))
     longest = [max(len(first), len(second)) for first, second in pairs]
     chosen = spread_batches(longest, batch_size, batches, seed)
     return [pad([pairs[i][side] for side in range(2) for i in batch]) for batch in chosen]

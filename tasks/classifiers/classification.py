@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -51,6 +51,22 @@ class Prediction(NamedTuple):
     merges: Tensor | None = None
     penalty: Tensor | None = None
     rollout: Rollout | None = None
+
+
+class TokenBatch(NamedTuple):
+    """A batch of B examples with k sequences of token ids each, in the order of `Prediction`.
+
+    Args:
+        tokens: token ids, padded with 0 on the right, (k B, T) int64.
+        lengths: number of tokens, (k B,) int64.
+        labels: (B,) int64.
+        trees: the true trees of the k B sequences; None unless the data set includes them.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    labels: Tensor
+    trees: TreeBatch | None = None
 
 
 class Sentence(NamedTuple):
@@ -140,12 +156,15 @@ def check_data(data: LabeledData, classes: int, name: str) -> None:
         raise UserError(f"{name}, example {empty[0]}: expected one token or more, got none")
 
 
-class Splits(NamedTuple):
-    """The data sets of a run."""
+Data = TypeVar("Data", covariant=True)
 
-    train: LabeledData
-    validation: LabeledData
-    test: LabeledData
+
+class Splits(NamedTuple, Generic[Data]):
+    """The data of a run."""
+
+    train: Data
+    validation: Data
+    test: Data
 
 
 class Classification:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Tree, spans
@@ -19,14 +18,14 @@ from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig, answer_text
+from tasks.runs.command_options import CommandConfig, PredictionsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
 
 
 @dataclass
-class CheckpointConfig:
+class CheckpointConfig(CommandConfig):
     """Trained model."""
 
     checkpoint: Path | None = None
@@ -36,7 +35,7 @@ class CheckpointConfig:
     """Number of memory slots, for a model that has any; None for as many as in the final test of its run."""
 
     def check(self) -> None:
-        """Raise a UserError if an option is out of range."""
+        super().check()
         check_at_least(1, self, "num_slots")
 
 
@@ -105,10 +104,6 @@ class ReadConfig(InputConfig):
 class TraceConfig(InputConfig, FilesConfig):
     """Trained model and output files."""
 
-    def check(self) -> None:
-        super().check()
-        self.check_files()
-
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     """Evaluate a trained model on test data, and print the results.
@@ -119,7 +114,6 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     Raises:
         UserError: bad options, checkpoint or data.
     """
-    config.check()
     config.set_up()
     model = task.model_class.from_pretrained(
         task.checkpoint(config.checkpoint), occupancy_threshold=config.occupancy_threshold
@@ -263,19 +257,8 @@ def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePredict
         if config.heat_map is not None and prediction.attention is not None:
             suffix = f"-{sentence.name.split()[0]}" if sentence_index else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)
-            draw_heat_map(path, prediction.attention[sentence_index], sentence.tokens)
-
-
-def draw_heat_map(path: Path, attention: Tensor, tokens: list[str]) -> None:
-    """Write a heat map of the attention and print its path.
-
-    Args:
-        path: path of the PNG file.
-        attention: attention over the slots at each token, (T, N).
-        tokens: T tokens.
-    """
-    save_attention(path, attention, tokens)
-    print(f"heat map: {path}")
+            save_attention(path, prediction.attention[sentence_index], sentence.tokens)
+            print(f"heat map: {path}")
 
 
 def _drawing(tree: Tree, words: list[str]) -> str:

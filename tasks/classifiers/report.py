@@ -15,7 +15,7 @@ from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.reporting.tables import number, table
+from tasks.reporting.tables import number, text_table
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
@@ -42,14 +42,14 @@ def results_text(results: Mapping[str, Any]) -> str:
             [row[0], *(number(cell, 4, whole=1) for cell in row[1:-1]), f"{row[-1]:,}"]
             for row in accuracy_table.rows
         ]
-        lines += ["", table(accuracy_table.columns, cells)]
+        lines += ["", text_table(accuracy_table.columns, cells)]
     if results["confusion"] is not None:
         short_names = _short_names(results["classes"])
         rows = [
             [name, *(f"{count:,}" for count in row)]
             for name, row in zip(short_names, results["confusion"], strict=True)
         ]
-        lines += ["", CONFUSION, table(["", *short_names], rows)]
+        lines += ["", CONFUSION, text_table(["", *short_names], rows)]
     lines += scores_text(results["span_f1"], results.get("valid_trees", {}), results["punctuation"])
     return "\n".join(lines)
 

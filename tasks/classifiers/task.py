@@ -59,7 +59,7 @@ class ClassifierTask(Generic[Config]):
     unit: str
     model_class: type[Classifier]
     presets: Callable[[str | None], Mapping[str, Config]]
-    load_splits: Callable[[Config], Splits]
+    load_splits: Callable[[Config], Splits[LabeledData]]
     accuracy_groups: Callable[[Config, LabeledData], Mapping[str, Groups]] = lambda config, data: {}
     read_file: Callable[[Config, Path], LabeledData] | None = None
     pretrained: Path | None = None
@@ -69,7 +69,7 @@ class ClassifierTask(Generic[Config]):
     generate_test: Callable[[Config, str, int, int], LabeledData] | None = None
     valid_spans: ValidSpans | None = None
     report_confusion: bool = False
-    build_initial_model: Callable[[Config, Splits], Classifier] | None = None
+    build_initial_model: Callable[[Config, Splits[LabeledData]], Classifier] | None = None
     learning_rates: Callable[[Config], Mapping[str, float]] | None = None
     extra_accuracies: ExtraAccuracies[Config] | None = None
 
@@ -188,7 +188,7 @@ class ClassifierTask(Generic[Config]):
             metadata=model.metadata(),
         )
 
-    def _initial_model(self, config: Config, splits: Splits) -> Classifier:
+    def _initial_model(self, config: Config, splits: Splits[LabeledData]) -> Classifier:
         """The model to train, with random weights or those of `initial_weights`."""
         start = initial_checkpoint(config)
         if start is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tasks.runs.command_line import Verb, run
 from tasks.runs.errors import UserError
 
 HOST = "127.0.0.1"
@@ -23,14 +25,7 @@ class ServeConfig:
     """Local port; 0 for any free port."""
 
 
-def run_serve(config: ServeConfig) -> None:
-    """Load the models, print the address of the page and serve it until Ctrl-C.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or checkpoint, the port is taken, or Starlette or uvicorn is not installed.
-    """
+def _serve(config: ServeConfig) -> None:
     try:
         from tasks.explore.models import load_models
         from tasks.explore.server import make_app, make_server
@@ -52,3 +47,8 @@ def _listen(port: int) -> socket.socket:
         return socket.create_server((HOST, port))
     except OSError as error:
         raise UserError(f"--port {port}: {os.strerror(error.errno or 0)}") from None
+
+
+VERBS = {"serve": Verb(ServeConfig, _serve)}
+
+main = partial(run, "tasks.explore", VERBS)

@@ -18,22 +18,19 @@ from tasks.explore.texts import LANGUAGES, Texts
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.reading import layers_of, load_with_distances, split_sentence, trace_sentence
 from tasks.language_model.tokenization import Tokenizer
-from tasks.listops.model import PRETRAINED as LISTOPS_PRETRAINED
 from tasks.listops.task import LISTOPS
-from tasks.logic.model import PRETRAINED as LOGIC_PRETRAINED
 from tasks.logic.task import LOGIC
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
-from tasks.sst.task import PRETRAINED as SST_PRETRAINED
-from tasks.sst.task import SST
+from tasks.sst.task import PRETRAINED, SST
 
 CLASSIFIERS: dict[str, ClassifierTask[Any]] = {"listops": LISTOPS, "logic": LOGIC, "sst": SST}
 SHIPPED = {
-    "ListOps": ("listops", LISTOPS_PRETRAINED),
-    "Logic": ("logic", LOGIC_PRETRAINED),
-    "SST-5": ("sst", SST_PRETRAINED[5]),
-    "SST-2": ("sst", SST_PRETRAINED[2]),
+    "ListOps": ("listops", LISTOPS.checkpoint(None)),
+    "Logic": ("logic", LOGIC.checkpoint(None)),
+    "SST-5": ("sst", PRETRAINED[5]),
+    "SST-2": ("sst", PRETRAINED[2]),
 }
 """Task and checkpoint of the models that come with the project."""
 TASK_BY_KEY = {"expressions": "listops", "split": "logic", "phrases": "sst", "vocabulary": "language_model"}

@@ -57,7 +57,7 @@ class Explorer:
         self.models = models
         self._random = random.Random()
         self._reading = asyncio.Lock()
-        self._page, policy = render_page(models)
+        self._page, policy = _render_page(models)
         self._policy = {"Content-Security-Policy": policy}
 
     async def page(self, request: Request) -> Response:
@@ -172,14 +172,8 @@ def make_server(app: Starlette) -> Server:
     )
 
 
-def render_page(models: Mapping[str, Model]) -> tuple[str, str]:
-    """Render the page and its content security policy, which allows only the page's own script.
-
-    Args:
-        models: models by name.
-    Returns:
-        HTML, and the value of Content-Security-Policy.
-    """
+def _render_page(models: Mapping[str, Model]) -> tuple[str, str]:
+    """Render the page, and the value of its Content-Security-Policy, which allows only its own script."""
     script = viewer.script() + (PAGE_DIRECTORY / "page.js").read_text(encoding="utf-8")
     style = viewer.style() + (PAGE_DIRECTORY / "page.css").read_text(encoding="utf-8")
     environment = jinja2.Environment(

@@ -82,7 +82,7 @@ def _nest(rng: random.Random, texts: Texts) -> Texts:
 def _draw_formulas(rng: random.Random, length: int | None) -> Texts:
     groups = generate_pairs(1, seed=rng.randrange(SEEDS))
     [pair] = [pair for split in groups for group in split for pair in group]
-    left, right = (" ".join(formulas.decode(clause)) for clause in (pair.left, pair.right))
+    left, right = (" ".join(formulas.decode(ids)) for ids in (pair.left, pair.right))
     return left, right
 
 

@@ -1,26 +1,28 @@
-"""The verbs of language modeling except train: evaluate, generate, export."""
+"""The verbs of language modeling and their options."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ordered_memory.span_f1 import fraction_text
-from tasks.language_model.config import DEMO_CHECKPOINT, presets_of
+from tasks.language_model.config import DEMO_CHECKPOINT, LanguageModelConfig, presets_of
 from tasks.language_model.corpus import encode_text, generate_splits, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.ptb_spelling import coverage
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
-from tasks.language_model.task import perplexity, word_losses
+from tasks.language_model.task import perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
+from tasks.runs.command_line import Verb, run
+from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
@@ -42,6 +44,11 @@ class EvaluateConfig(PredictionsConfig):
     columns: int = 1
     """Split the text into this many parts and evaluate them in one batch. This is faster, but all parts
     except the first start without context."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "columns")
+        check_only_one(self, "text", "data_dir")
 
 
 @dataclass
@@ -65,7 +72,7 @@ class GenerateConfig(ThreadsConfig):
     """Write the sentences to this file, one per line; by default they are printed."""
 
     def check(self) -> None:
-        """Raise a UserError if an option is out of range; the message names the option."""
+        super().check()
         check_at_least(1, self, "count", "max_words")
         check_at_least(0, self, "seed")
         check_positive(self, "temperature")
@@ -73,17 +80,8 @@ class GenerateConfig(ThreadsConfig):
         check_writable_file("--output", self.output)
 
 
-def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the perplexity on a text and the fraction of its words that are in the vocabulary.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or text.
-    """
+def _evaluate(config: EvaluateConfig) -> None:
     config.set_up()
-    check_at_least(1, config, "columns")
-    check_only_one(config, "text", "data_dir")
     model, vocabulary, trained = load_model(config.checkpoint)
     directory = config.data_dir or trained.data_dir
     if config.text is None and config.data_dir is None and directory is not None and not directory.exists():
@@ -116,15 +114,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     )
 
 
-def run_generate(config: GenerateConfig) -> None:
-    """Print or write generated sentences.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or checkpoint.
-    """
-    config.check()
+def _generate(config: GenerateConfig) -> None:
     config.set_up()
     trained = load_model(config.checkpoint)
     sentences = sample_sentences(
@@ -139,14 +129,7 @@ def run_generate(config: GenerateConfig) -> None:
     write_or_print(config.output, content)
 
 
-def run_export(config: ExportConfig) -> None:
-    """Write a trained model as a directory, and say how it is loaded.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or checkpoint.
-    """
+def _export(config: ExportConfig) -> None:
     config.check()
     checkpoint = config.checkpoint or DEMO_CHECKPOINT
     trained = load_model(checkpoint)
@@ -164,3 +147,13 @@ def _rows(
     for ids, sentence_losses in zip(text.split(lengths), losses.split(lengths), strict=True):
         words = [vocabulary.words[i] for i in ids.tolist()]
         yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in sentence_losses.tolist()]}
+
+
+VERBS = {
+    "train": Verb(LanguageModelConfig, train, presets_of),
+    "evaluate": Verb(EvaluateConfig, _evaluate),
+    "generate": Verb(GenerateConfig, _generate),
+    "export": Verb(ExportConfig, _export),
+}
+
+main = partial(run, "tasks.language_model", VERBS)

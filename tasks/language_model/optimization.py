@@ -76,8 +76,9 @@ class AveragedSGD:
             self.average.start()
         return False
 
-    def model_to_evaluate(self, model: nn.Module) -> nn.Module:
-        return self.average.averaged_or(model)
+    @property
+    def evaluated_model(self) -> nn.Module:
+        return self.average.evaluated_model
 
     def state_dict(self) -> dict[str, Any]:
         return {"losses": self._losses, "average": self.average.state_dict()}

@@ -15,7 +15,7 @@ from tasks.language_model.reading import ABOUT, UNITS, layers_of, trace_sentence
 from tasks.language_model.samples import EMPTY, sample_sentences
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.reporting.tables import table, wrap
+from tasks.reporting.tables import text_table, wrap
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
@@ -37,7 +37,7 @@ def results_text(results: dict[str, Any]) -> str:
         [split, f"{ppl:.2f}", "" if unigram is None else f"{unigram:.2f}", f"{loss:.4f}", f"{words:,}"]
         for split, ppl, unigram, loss, words in _rows(results)
     ]
-    lines = [f"{results['parameters']:,} parameters", table(COLUMNS, rows)]
+    lines = [f"{results['parameters']:,} parameters", text_table(COLUMNS, rows)]
     if not _uses_context(results):
         lines += wrap(NO_CONTEXT)
     return "\n".join(lines)
@@ -55,15 +55,14 @@ def write_run_report(
         validation: word ids of the validation text, (N,) int64.
     """
     config, rows = trained.config, run.read_metrics()
-    selection = ("perplexity", True)
     report = Report(
         title=f"Language model: {config.model}",
         about=ABOUT,
         subtitle=(
             f"Test perplexity {results['test_perplexity']:.2f} on {results['test_tokens']:,} words "
-            f"{best_epoch(rows, *selection)}."
+            f"{best_epoch(rows)}."
         ),
-        curves=learning_curves(rows, *selection),
+        curves=learning_curves(rows),
         tables=[
             Table(
                 title="Perplexity",

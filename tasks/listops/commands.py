@@ -1,19 +1,23 @@
-"""The verbs of ListOps except train: evaluate, parse, trace, generate."""
+"""The verbs of ListOps and their options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import print_answer, show_trees
+from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
+from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.generator import generate, hard_test
 from tasks.listops.task import LISTOPS
+from tasks.runs.command_line import Verb, run
 from tasks.runs.files import check_writable_file
+from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least
 
 TestName = Literal[
@@ -80,26 +84,12 @@ class GenerateConfig:
     """Random seed; independent of what a training run with this seed generates."""
 
 
-def run_parse(config: ParseConfig) -> None:
-    """Print the prediction for one expression and its tree.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or expression.
-    """
+def _parse(config: ParseConfig) -> None:
     data, prediction, _ = print_answer(LISTOPS, config)
     show_trees(config, data, prediction)
 
 
-def run_generate(config: GenerateConfig) -> None:
-    """Generate expressions and write them in the official format.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options.
-    """
+def _generate(config: GenerateConfig) -> None:
     check_at_least(1, config, "size")
     check_at_least(0, config, "seed")
     check_writable_file("OUTPUT", config.output)
@@ -108,5 +98,17 @@ def run_generate(config: GenerateConfig) -> None:
         expressions = generate(config.size, seed=(config.seed, 0, 1))
     else:
         expressions = hard_test(config.test, config.size, seed=config.seed)
-    write_tsv(config.output, Dataset.from_expressions(expressions))
+    write_tsv(config.output, Dataset(expressions))
     print(f"{config.output}: {config.size:,} expressions")
+
+
+VERBS = {
+    "train": Verb(ListOpsConfig, LISTOPS.train, LISTOPS.presets),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
+    "parse": Verb(ParseConfig, _parse),
+    "trace": Verb(TraceConfig, partial(run_trace, LISTOPS)),
+    "generate": Verb(GenerateConfig, _generate),
+    "export": Verb(ExportConfig, partial(run_export, LISTOPS)),
+}
+
+main = partial(run, "tasks.listops", VERBS)

@@ -53,7 +53,6 @@ PRESETS: dict[str, ListOpsConfig] = {
     "demo": ListOpsConfig(
         **DEMO_MODEL,
         max_minutes=5,
-        expressions=100_000,
         validation_size=1_000,
         max_train_length=20,
         num_slots=6,

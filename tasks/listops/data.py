@@ -6,19 +6,18 @@ B is the batch size, T the length of the longest expression in a batch, n the si
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tasks.classifiers.classification import LabeledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence, Splits, TokenBatch
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
+from tasks.classifiers.tree_batching import TreeNodes, batch_trees, tree_nodes
 from tasks.listops import generator
 from tasks.listops.expressions import DIGITS, IDS, Parsed, decode, parse, to_official, tokenize
 from tasks.listops.generator import Expression
-from tasks.runs.batching import gather, pad
+from tasks.runs.batching import TokenSequences
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 from tasks.runs.text_files import find_file, find_files
@@ -29,33 +28,12 @@ LONG_RANGE_ARENA = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 LONG_RANGE_ARENA_HEADER = "Source\tTarget"
 
 
-class Batch(NamedTuple):
-    """A batch of expressions.
-
-    Args:
-        tokens: token ids, padded with 0 on the right, (B, T) int64.
-        lengths: number of tokens, (B,) int64.
-        labels: values 0..9, (B,) int64.
-        trees: the true trees over all tokens; None unless the data set includes them.
-    """
-
-    tokens: torch.Tensor
-    lengths: torch.Tensor
-    labels: torch.Tensor
-    trees: TreeBatch | None = None
-
-
 class Dataset(LabeledData):
-    """Expressions, concatenated in one array.
+    """A data set of expressions.
 
     Args:
-        tokens: token ids of all expressions, (sum of lengths,) uint8.
-        offsets: expression i is `tokens[offsets[i]:offsets[i + 1]]`, (n + 1,) int64.
-        labels: values 0..9, (n,) int64.
-        include_trees: whether batches contain the true trees.
-    Raises:
-        ValueError: the sizes of the arrays do not match.
-
+        expressions: the expressions.
+        trees: whether batches contain the true trees.
     Example:
         >>> dataset = Dataset.from_texts(["[SM 7 8 ]", "3"])
         >>> len(dataset), dataset.lengths.tolist(), dataset.labels.tolist()
@@ -64,23 +42,10 @@ class Dataset(LabeledData):
         [[9, 0, 0, 0], [4, 13, 14, 5]]
     """
 
-    def __init__(
-        self,
-        tokens: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        include_trees: bool = False,
-    ) -> None:
-        if offsets.shape != (len(labels) + 1,) or offsets[0] != 0 or offsets[-1] != len(tokens):
-            raise ValueError(
-                f"offsets must be {len(labels) + 1} numbers from 0 to {len(tokens)}"
-                f" ({len(labels)} labels, {len(tokens)} tokens), not the shape {offsets.shape}"
-            )
-        self.tokens = tokens
-        self.offsets = offsets
-        self.labels = labels
-        self.include_trees = include_trees
+    def __init__(self, expressions: Sequence[Expression], *, trees: bool = False) -> None:
+        self.expressions, self.include_trees = list(expressions), trees
+        self.labels = np.array([expression.label for expression in expressions], dtype=np.int64)
+        self._sequences = TokenSequences([expression.tokens for expression in expressions])
         self._nodes: dict[int, TreeNodes] = {}
 
     @classmethod
@@ -90,12 +55,7 @@ class Dataset(LabeledData):
         Args:
             expressions: expressions from `tasks.listops.generator`.
         """
-        lengths = [len(expression.tokens) for expression in expressions]
-        return cls(
-            np.frombuffer(b"".join(expression.tokens for expression in expressions), dtype=np.uint8),
-            np.cumsum([0, *lengths], dtype=np.int64),
-            np.array([expression.label for expression in expressions], dtype=np.int64),
-        )
+        return cls(expressions)
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> "Dataset":
@@ -107,7 +67,7 @@ class Dataset(LabeledData):
             ExpressionError: a text is not an expression.
         """
         words = [tokenize(text) for text in texts]
-        return cls.from_expressions([Expression(_ids(tokens), parse(tokens).value) for tokens in words])
+        return cls([Expression(_ids(tokens), parse(tokens).value) for tokens in words])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -115,7 +75,7 @@ class Dataset(LabeledData):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each expression, (n,) int64."""
-        return np.diff(self.offsets)
+        return self._sequences.lengths
 
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
@@ -147,7 +107,7 @@ class Dataset(LabeledData):
         """
         if not 0 <= index < len(self):
             raise IndexError(f"index {index} is not in 0..{len(self) - 1}")
-        return decode(self.tokens[self.offsets[index] : self.offsets[index + 1]])
+        return decode(self.expressions[index].tokens)
 
     def select(self, which: ArrayLike) -> "Dataset":
         """Make a data set of some of the expressions.
@@ -157,30 +117,31 @@ class Dataset(LabeledData):
         Returns:
             A new data set, in the order of the indices.
         """
-        chosen = self._indices(which)
-        tokens, lengths = self._gather(chosen)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return Dataset(tokens, offsets, self.labels[chosen], include_trees=self.include_trees)
+        chosen = np.asarray(which)
+        if chosen.dtype == np.bool_:
+            if chosen.shape != (len(self),):
+                raise ValueError(f"a mask must have the shape ({len(self)},), not {chosen.shape}")
+            chosen = np.flatnonzero(chosen)
+        return Dataset([self.expressions[int(index)] for index in chosen], trees=self.include_trees)
 
     def with_trees(self) -> "Dataset":
         """Return the same expressions in a data set whose batches contain the true trees."""
-        return Dataset(self.tokens, self.offsets, self.labels, include_trees=True)
+        return Dataset(self.expressions, trees=True)
 
-    def batch(self, indices: ArrayLike) -> Batch:
+    def batch(self, indices: ArrayLike) -> TokenBatch:
         """Collate expressions to a padded batch.
 
         Args:
-            indices: (B,) indices, or a mask of n booleans.
+            indices: (B,).
         Returns:
             The batch, in the order of the indices.
         """
-        chosen = self._indices(indices)
-        tokens, lengths = self._gather(chosen)
-        padded = pad(tokens, lengths)
+        chosen = np.asarray(indices, dtype=np.int64)
+        tokens, lengths = self._sequences.pad(chosen)
         trees = None
         if self.include_trees:
-            trees = batch_trees([self._nodes_of(index) for index in chosen.tolist()], padded.shape[1])
-        return Batch(padded, torch.from_numpy(lengths), torch.from_numpy(self.labels[chosen]), trees)
+            trees = batch_trees([self._nodes_of(index) for index in chosen.tolist()], tokens.shape[1])
+        return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
     def _nodes_of(self, index: int) -> TreeNodes:
         """The tree of an expression as arrays, cached."""
@@ -188,26 +149,6 @@ class Dataset(LabeledData):
             tokens = self.tokens_of(index)
             self._nodes[index] = tree_nodes(parse(tokens).tree, range(len(tokens)))
         return self._nodes[index]
-
-    def _indices(self, which: ArrayLike) -> NDArray[np.int64]:
-        chosen = np.asarray(which)
-        if chosen.dtype == np.bool_:
-            if chosen.shape != (len(self),):
-                raise ValueError(f"a mask must have the shape ({len(self)},), not {chosen.shape}")
-            return np.flatnonzero(chosen)
-        return chosen.astype(np.int64)
-
-    def _gather(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        lengths = self.lengths[chosen]
-        return gather(self.tokens, self.offsets[:-1][chosen], lengths), lengths
-
-
-class ExpressionSplits(NamedTuple):
-    """The data sets of the task; only the training data are bounded in length."""
-
-    train: Dataset
-    validation: Dataset
-    test: Dataset
 
 
 def load(
@@ -217,7 +158,7 @@ def load(
     count: int = 100_000,
     validation: int = 5_000,
     max_train_length: int | None = 100,
-) -> ExpressionSplits:
+) -> Splits[Dataset]:
     """Generate the standard task, or read the official files.
 
     Args:
@@ -231,8 +172,7 @@ def load(
     Returns:
         Three data sets.
     Raises:
-        UserError: a file is missing or bad.
-        UserError: `validation` leaves no training data.
+        UserError: a file is missing or bad, or `validation` leaves no training data.
 
     Example:
         >>> [len(part) for part in load(seed=0, count=200, validation=20, max_train_length=None)]
@@ -240,11 +180,11 @@ def load(
     """
     if data_dir is None:
         splits = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
-        return ExpressionSplits(*(Dataset.from_expressions(expressions) for expressions in splits))
+        return Splits(*map(Dataset, splits))
     names = _file_names(data_dir)
     training_data, *other_data = (read_tsv(path) for path in find_files(data_dir, names))
     if names == LONG_RANGE_ARENA:
-        return ExpressionSplits(_limit_length(training_data, max_train_length), *other_data)
+        return Splits(_limit_length(training_data, max_train_length), *other_data)
     if not 0 <= validation < len(training_data):
         raise UserError(
             f"--validation-size must be at least 0 and below {len(training_data)}, the number of lines of "
@@ -254,7 +194,7 @@ def load(
     train, held_out = (
         training_data.select(np.sort(indices)) for indices in (order[validation:], order[:validation])
     )
-    return ExpressionSplits(_limit_length(train, max_train_length), held_out, *other_data)
+    return Splits(_limit_length(train, max_train_length), held_out, *other_data)
 
 
 def read_test(data_dir: Path) -> Dataset:
@@ -294,7 +234,7 @@ def read_tsv(path: Path) -> Dataset:
         UserError: the file is missing, empty or not UTF-8 text; or a line does not have two columns, its
             expression is malformed, or its label is not the expression's value. The message names the line.
     """
-    return Dataset.from_expressions(read_lines(path, _parse_line, header=LONG_RANGE_ARENA_HEADER))
+    return Dataset(read_lines(path, _parse_line, header=LONG_RANGE_ARENA_HEADER))
 
 
 def write_tsv(path: Path, dataset: Dataset) -> None:

@@ -7,8 +7,10 @@ nesting depth is not limited.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import NamedTuple
 
+from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
 
@@ -167,40 +169,14 @@ def to_official(tokens: Sequence[str]) -> str:
         >>> to_official(["3"])
         '3'
     """
-    parse(tokens)
-    pieces: list[str] = []
-    stack: list[int] = []  # indices in `pieces` of the operators that are still open
-    for token in tokens:
-        if token in _OPERATIONS:
-            stack.append(len(pieces))
-            pieces.append(token)
-            continue
-        if token == CLOSE:
-            start = stack.pop()
-            pieces[start] = "( " + pieces[start]
-            token = f"{CLOSE} )"
-        if stack:
-            pieces[stack[-1]] = "( " + pieces[stack[-1]]
-            token += " )"
-        pieces.append(token)
-    return " ".join(pieces)
-
-
-def _median(arguments: list[int]) -> int:
-    ordered = sorted(arguments)
-    count = len(ordered)
-    return (ordered[(count - 1) // 2] + ordered[count // 2]) // 2
-
-
-def _sum_modulo_10(arguments: list[int]) -> int:
-    return sum(arguments) % 10
+    return to_brackets(parse(tokens).tree, tokens)
 
 
 _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
-    "[MED": _median,
-    "[SM": _sum_modulo_10,
+    "[MED": lambda arguments: int(median(arguments)),
+    "[SM": lambda arguments: sum(arguments) % 10,
 }
 
 

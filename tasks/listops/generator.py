@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.classifiers.classification import Splits
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS
 from tasks.runs.errors import UserError
 
@@ -56,14 +57,6 @@ class Limits(NamedTuple):
     max_args: int = 5
     min_length: int = 1
     max_length: int | None = None
-
-
-class GeneratedSplits(NamedTuple):
-    """The splits of the standard task."""
-
-    train: list[Expression]
-    validation: list[Expression]
-    test: list[Expression]
 
 
 class _Level(NamedTuple):
@@ -152,7 +145,7 @@ def generate(
 
 def standard(
     seed: Seed, count: int = 100_000, *, validation: int = 5_000, max_train_length: int | None = 100
-) -> GeneratedSplits:
+) -> Splits[list[Expression]]:
     """Generate the standard task: 100,000 expressions, one tenth for testing.
 
     The official files have no validation data. Here they are taken from the other nine tenths. Only the
@@ -180,7 +173,7 @@ def standard(
         )
     expressions = generate(count, seed=seed)
     max_length = _NO_LIMIT if max_train_length is None else max_train_length
-    return GeneratedSplits(
+    return Splits(
         train=[
             expression
             for expression in expressions[validation:test_start]

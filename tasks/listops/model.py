@@ -6,11 +6,11 @@ from pathlib import Path
 
 from torch import nn
 
-from tasks.classifiers.classification import Prediction
+from tasks.classifiers.classification import Prediction, TokenBatch
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import build_encoder, encode, summary_size
 from tasks.listops.config import ListOpsConfig
-from tasks.listops.data import Batch, Dataset
+from tasks.listops.data import Dataset
 from tasks.listops.expressions import DIGITS, PADDING, TOKENS
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
@@ -43,7 +43,7 @@ class ListOpsModel(Classifier):
         Classifier.check_texts(texts, 1, "expression")
         return Dataset.from_texts(texts).with_trees()
 
-    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))

@@ -24,8 +24,8 @@ LENGTHS = (20, 50, 100, 200, 500, 1000)
 FLAT = "arguments × operator, flat expressions"
 
 
-def _load_splits(config: ListOpsConfig) -> Splits:
-    """Load the data of a run; only training and validation expressions are bounded in length.
+def _load_splits(config: ListOpsConfig) -> Splits[Dataset]:
+    """Load the data of a run; training and validation expressions are bounded in length, test data are not.
 
     Raises:
         UserError: a file is missing or bad, or there are fewer training expressions than `train_size`.
@@ -71,7 +71,8 @@ def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:
     }
     flat = depths == 1
     if flat.any():
-        operators, arguments = dataset.tokens[dataset.offsets[:-1]], lengths - 2
+        operators = np.array([expression.tokens[0] for expression in dataset.expressions])
+        arguments = lengths - 2
         groups[FLAT] = {
             f"{count}{CROSS}{operator.removeprefix('[')}": flat
             & (arguments == count)
@@ -84,7 +85,7 @@ def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:
 
 def _generate_test(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
     """Generate a harder test."""
-    return _for_model(config, Dataset.from_expressions(hard_test(test, size, seed=seed)))
+    return _for_model(config, Dataset(hard_test(test, size, seed=seed)))
 
 
 def _read_file(config: ListOpsConfig, path: Path) -> Dataset:

@@ -1,9 +1,10 @@
-"""The verbs of the logic task except train: evaluate, predict, trace, stats, generate, report."""
+"""The verbs of the logic task and their options."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,22 +12,23 @@ import numpy as np
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import print_answer, show_trees
+from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
 from tasks.logic.comparison import write_comparison
-from tasks.logic.config import LogicConfig
+from tasks.logic.config import DataConfig, LogicConfig
 from tasks.logic.data import (
     MAX_OPERATIONS,
     OFFICIAL_SIZES,
     TRAIN_OPERATIONS,
     Dataset,
-    SplitName,
     write_directory,
 )
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
 from tasks.logic.task import LOGIC, load_pairs
-from tasks.reporting.tables import table
+from tasks.reporting.tables import text_table
+from tasks.runs.command_line import Verb, run
 from tasks.runs.errors import UserError
+from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least
 
 
@@ -66,15 +68,9 @@ class TraceConfig(PairConfig, commands.TraceConfig):
 
 
 @dataclass
-class StatsConfig:
+class StatsConfig(DataConfig):
     """Count the data by split, number of operations and relation."""
 
-    split: SplitName = "full"
-    """Systematic split whose pattern is left out of the training data; `full` leaves nothing out."""
-    data_dir: Path | None = None
-    """Directory with the official files; None to generate or download them."""
-    generated: int = 0
-    """Generate this many pairs; 0 to download the official files."""
     seed: int = 1
     """Seed of the generated pairs."""
 
@@ -101,14 +97,7 @@ class ReportConfig:
     """The HTML page to write."""
 
 
-def run_predict(config: PredictConfig) -> None:
-    """Print the probabilities of the seven relations and both trees.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or formulas.
-    """
+def _predict(config: PredictConfig) -> None:
     data, prediction, _ = print_answer(LOGIC, config)
     for label in prediction.probabilities.argsort(descending=True).tolist():
         sign = RELATIONS[label]
@@ -116,21 +105,10 @@ def run_predict(config: PredictConfig) -> None:
     show_trees(config, data, prediction)
 
 
-def run_stats(config: StatsConfig) -> None:
-    """Print the number of pairs in each split, whether the sizes are the official ones, and a baseline.
-
-    The baseline is the test accuracy of answering the most frequent relation to every pair.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or data.
-    """
+def _stats(config: StatsConfig) -> None:
     check_at_least(0, config, "generated", "seed")
-    run = LogicConfig(
-        split=config.split, data_dir=config.data_dir, generated=config.generated, seed=config.seed
-    )
-    splits = load_pairs(run)
+    run_config = LogicConfig(**vars(config))
+    splits = load_pairs(run_config)
     size = len(splits.train) + len(splits.validation)
     if not size:
         where = config.data_dir or f"--generated {config.generated}"
@@ -147,7 +125,7 @@ def run_stats(config: StatsConfig) -> None:
     print(f"\n{'relation':>21}  {'kept':>9}  {'test':>9}")
     for label, sign in enumerate(RELATIONS):
         print(f"{sign} {RELATION_NAMES[sign]:>19}  {kept_labels[label]:>9,}  {test_labels[label]:>9,}")
-    _print_baseline(run, Dataset([pair for group in splits.tests for pair in group]))
+    _print_baseline(run_config, Dataset([pair for group in splits.tests for pair in group]))
     if size != OFFICIAL_SIZES[config.split]:
         official = f"{OFFICIAL_SIZES[config.split]:,}"
         print(f"\nThe official data have {official} pairs with at most {TRAIN_OPERATIONS} operations.")
@@ -163,17 +141,10 @@ def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
     correct = tests.labels == answer
     for title, masks in LOGIC.accuracy_groups(config, tests).items():
         rows = [[name, f"{correct[mask].mean():.4f}"] for name, mask in masks.items() if mask.any()]
-        print(f"\n{table([title, 'accuracy'], rows)}")
+        print(f"\n{text_table([title, 'accuracy'], rows)}")
 
 
-def run_generate(config: GenerateConfig) -> None:
-    """Generate pairs and write them in the official format.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options.
-    """
+def _generate(config: GenerateConfig) -> None:
     check_at_least(1, config, "size")
     check_at_least(0, config, "seed")
     train, tests = generate(config.size, seed=config.seed, stream="files")
@@ -181,16 +152,23 @@ def run_generate(config: GenerateConfig) -> None:
     print(f"{config.output}: {sum(map(len, train)):,} training and {sum(map(len, tests)):,} test pairs")
 
 
-def run_report(config: ReportConfig) -> None:
-    """Print the table of several runs and write the HTML page.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: no run is given, a run is not finished, or the runs have different splits.
-    """
+def _report(config: ReportConfig) -> None:
     if not config.runs:
         raise UserError("name the directories of one or more finished runs")
     config.output.parent.mkdir(parents=True, exist_ok=True)
     print(write_comparison(config.output, config.runs))
     print(f"report: {config.output}")
+
+
+VERBS = {
+    "train": Verb(LogicConfig, LOGIC.train, LOGIC.presets),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
+    "predict": Verb(PredictConfig, _predict),
+    "trace": Verb(TraceConfig, partial(run_trace, LOGIC)),
+    "stats": Verb(StatsConfig, _stats),
+    "generate": Verb(GenerateConfig, _generate),
+    "report": Verb(ReportConfig, _report),
+    "export": Verb(ExportConfig, partial(run_export, LOGIC)),
+}
+
+main = partial(run, "tasks.logic", VERBS)

@@ -19,8 +19,7 @@ from tasks.logic.task import LEFT_OUT, LOGIC, load_pairs
 from tasks.reporting import examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.summary import Published
-from tasks.reporting.tables import number
-from tasks.reporting.tables import table as plain_table
+from tasks.reporting.tables import number, text_table
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
 from tasks.runs.record import run_facts
@@ -86,7 +85,7 @@ def write_comparison(path: Path, directories: Sequence[Path]) -> str:
     rows = [
         [cell if isinstance(cell, str) else number(cell, 4, whole=1) for cell in row] for row in table.rows
     ]
-    return f"{plain_table(table.columns, rows)}\n{table.note}"
+    return f"{text_table(table.columns, rows)}\n{table.note}"
 
 
 def _side_by_side(runs: dict[str, Path], configs: dict[str, LogicConfig]) -> list[Trace]:

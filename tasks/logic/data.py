@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.classifiers.classification import LabeledData, Sentence
+from tasks.classifiers.classification import LabeledData, Sentence, TokenBatch
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.tree_batching import TreeBatch, TreeNodes, batch_trees, tree_nodes
+from tasks.classifiers.tree_batching import TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
     PADDING,
     PARENTHESES,
@@ -32,7 +31,7 @@ from tasks.logic.formulas import (
     relation,
     tokenize,
 )
-from tasks.runs.batching import gather, pad
+from tasks.runs.batching import TokenSequences
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 from tasks.runs.text_files import find_files
@@ -76,22 +75,6 @@ class FormulaPair(NamedTuple):
     operations: int
 
 
-class Batch(NamedTuple):
-    """A batch of pairs.
-
-    Args:
-        tokens: token ids, padded with 0 on the right, (2B, T) int64; rows i and i + B are a pair.
-        lengths: number of tokens, (2B,) int64.
-        labels: (B,) int64.
-        trees: the true trees of the 2B formulas; None unless the data set includes them.
-    """
-
-    tokens: Tensor
-    lengths: Tensor
-    labels: Tensor
-    trees: TreeBatch | None = None
-
-
 class Dataset(LabeledData):
     """A data set of pairs.
 
@@ -105,14 +88,12 @@ class Dataset(LabeledData):
     """
 
     def __init__(self, pairs: Sequence[FormulaPair], *, trees: bool = False) -> None:
-        clauses = [clause for pair in pairs for clause in (pair.left, pair.right)]
+        formulas = [formula for pair in pairs for formula in (pair.left, pair.right)]
         self.pairs = list(pairs)
-        self.tokens = np.frombuffer(b"".join(clauses), dtype=np.uint8)
-        self.clause_lengths = np.array([len(clause) for clause in clauses], dtype=np.int64)
-        self.starts = np.cumsum(self.clause_lengths) - self.clause_lengths
+        self._sequences = TokenSequences(formulas)
         self.labels = np.array([pair.label for pair in pairs], dtype=np.int64)
         self.operations = np.array([pair.operations for pair in pairs], dtype=np.int64)
-        self.nodes = self._nodes(clauses) if trees else None
+        self.nodes = self._nodes(formulas) if trees else None
 
     @classmethod
     def from_texts(cls, texts: Iterable[tuple[str, str]], *, trees: bool = False) -> Dataset:
@@ -132,13 +113,13 @@ class Dataset(LabeledData):
     @property
     def sentence_lengths(self) -> NDArray[np.int64]:
         """Number of tokens of the two formulas of each pair, (n, 2) int64."""
-        return self.clause_lengths.reshape(-1, 2)
+        return self._sequences.lengths.reshape(-1, 2)
 
     @cached_property
     def trees(self) -> dict[bytes, Tree]:
         """The true tree of each formula."""
-        clauses = {clause for pair in self.pairs for clause in (pair.left, pair.right)}
-        return {clause: parse(decode(clause)).tree for clause in clauses}
+        formulas = {formula for pair in self.pairs for formula in (pair.left, pair.right)}
+        return {formula: parse(decode(formula)).tree for formula in formulas}
 
     def sentences(self, index: int) -> tuple[Sentence, ...]:
         """Return the two formulas of a pair, with trees over words without parentheses.
@@ -147,11 +128,11 @@ class Dataset(LabeledData):
         """
         pair = self.pairs[index]
         return tuple(
-            Sentence(decode(clause), _word_positions(clause), self.trees[clause], name)
-            for name, clause in zip(SIDES, pair[:2], strict=True)
+            Sentence(decode(formula), _word_positions(formula), self.trees[formula], name)
+            for name, formula in zip(SIDES, pair[:2], strict=True)
         )
 
-    def word_trees(self, trees: list[Tree], batch: Batch) -> list[Tree]:
+    def word_trees(self, trees: list[Tree], batch: TokenBatch) -> list[Tree]:
         """Remove the parentheses from trees; see `LabeledData.word_trees`."""
         is_word = ~torch.isin(batch.tokens, torch.tensor([PADDING, *PARENTHESES]))
         return [
@@ -159,7 +140,7 @@ class Dataset(LabeledData):
             for tree, row in zip(trees, is_word, strict=True)
         ]
 
-    def batch(self, indices: ArrayLike) -> Batch:
+    def batch(self, indices: ArrayLike) -> TokenBatch:
         """Collate pairs to a padded batch.
 
         Args:
@@ -168,20 +149,17 @@ class Dataset(LabeledData):
             The batch, in the order of the indices.
         """
         chosen = np.asarray(indices, dtype=np.int64)
-        clauses = np.concatenate([2 * chosen, 2 * chosen + 1])
-        lengths = self.clause_lengths[clauses]
-        padded = pad(gather(self.tokens, self.starts[clauses], lengths), lengths)
-        return Batch(
-            padded,
-            torch.from_numpy(lengths),
-            torch.from_numpy(self.labels[chosen]),
-            None if self.nodes is None else batch_trees([self.nodes[i] for i in clauses], padded.shape[1]),
-        )
+        rows = np.concatenate([2 * chosen, 2 * chosen + 1])
+        tokens, lengths = self._sequences.pad(rows)
+        trees = None
+        if self.nodes is not None:
+            trees = batch_trees([self.nodes[row] for row in rows], tokens.shape[1])
+        return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
-    def _nodes(self, clauses: Sequence[bytes]) -> list[TreeNodes]:
+    def _nodes(self, formulas: Sequence[bytes]) -> list[TreeNodes]:
         """The tree of each formula as arrays; equal formulas share them."""
-        nodes = {clause: tree_nodes(tree, _word_positions(clause)) for clause, tree in self.trees.items()}
-        return [nodes[clause] for clause in clauses]
+        nodes = {formula: tree_nodes(tree, _word_positions(formula)) for formula, tree in self.trees.items()}
+        return [nodes[formula] for formula in formulas]
 
 
 class PairSplits(NamedTuple):
@@ -248,7 +226,7 @@ def matches(pair: FormulaPair, pattern: re.Pattern[str] | None) -> bool:
         pattern: applied to the tokens, separated by spaces; None matches nothing.
     """
     return pattern is not None and any(
-        pattern.search(" ".join(decode(clause))) for clause in (pair.left, pair.right)
+        pattern.search(" ".join(decode(formula))) for formula in (pair.left, pair.right)
     )
 
 
@@ -304,9 +282,9 @@ def write_directory(
                 temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _word_positions(clause: bytes) -> list[int]:
+def _word_positions(formula: bytes) -> list[int]:
     """The positions of the tokens that are not parentheses."""
-    return [position for position, token in enumerate(clause) if token not in PARENTHESES]
+    return [position for position, token in enumerate(formula) if token not in PARENTHESES]
 
 
 def _line(pair: FormulaPair) -> str:
@@ -330,4 +308,4 @@ def _parse_line(line: str) -> FormulaPair:
 
 def _encode_pair(words: tuple[list[str], list[str]], formulas: Sequence[Formula], label: int) -> FormulaPair:
     left, right = (encode(tokens).astype(np.uint8).tobytes() for tokens in words)
-    return FormulaPair(left, right, label, max(formula.operators for formula in formulas))
+    return FormulaPair(left, right, label, max(formula.operations for formula in formulas))

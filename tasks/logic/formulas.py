@@ -57,12 +57,12 @@ class Formula(NamedTuple):
     Args:
         table: truth table, one bit for each of the 64 worlds.
         tree: binary, over the words without parentheses.
-        operators: number of `and`, `or` and `not`.
+        operations: number of `and`, `or` and `not`.
     """
 
     table: int
     tree: Tree
-    operators: int
+    operations: int
 
 
 def tokenize(text: str) -> list[str]:
@@ -150,12 +150,12 @@ def parse(tokens: Sequence[str]) -> Formula:
     Args:
         tokens: words and parentheses.
     Returns:
-        Its truth table, tree and number of operators.
+        Its truth table, tree and number of operations.
     Raises:
         FormulaError: the parentheses do not match, or the formula is malformed; the message names the token.
     Example:
         >>> formula = parse(tokenize("( a ( or ( not a ) ) )"))
-        >>> formula.tree, formula.operators, formula.table == EVERYWHERE
+        >>> formula.tree, formula.operations, formula.table == EVERYWHERE
         ((0, (1, (2, 3))), 2, True)
     """
     open_groups: list[list[str | int | Formula | _Partial]] = [[]]
@@ -191,13 +191,13 @@ def _join(group: list[str | int | Formula | _Partial], number: int) -> Formula |
     """Combine what stands between two parentheses, of which the second is token `number`."""
     match group:
         case ["not", int(leaf), Formula() as inner]:
-            return Formula(EVERYWHERE ^ inner.table, (leaf, inner.tree), inner.operators + 1)
+            return Formula(EVERYWHERE ^ inner.table, (leaf, inner.tree), inner.operations + 1)
         case [("and" | "or") as operator, int(leaf), Formula() as right]:
             return _Partial(str(operator), right._replace(tree=(leaf, right.tree)))
         case [Formula() as left, _Partial() as partial]:
             right = partial.formula
             table = left.table & right.table if partial.operator == AND else left.table | right.table
-            return Formula(table, (left.tree, right.tree), left.operators + right.operators + 1)
+            return Formula(table, (left.tree, right.tree), left.operations + right.operations + 1)
     raise FormulaError(
         f"the parentheses that end at token {number} contain no formula: expected ( not F ) or "
         "( F ( and F ) )"

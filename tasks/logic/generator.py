@@ -34,12 +34,12 @@ class RandomFormula(NamedTuple):
     Args:
         tokens: token ids, one byte each.
         table: truth table; see `formulas.Formula`.
-        operators: number of operators.
+        operations: number of operators.
     """
 
     tokens: bytes
     table: int
-    operators: int
+    operations: int
 
 
 _OPEN, _CLOSE, _NOT = bytes([IDS[OPEN]]), bytes([IDS[CLOSE]]), bytes([IDS[NOT]])
@@ -123,7 +123,7 @@ def _pairs(rng: random.Random, budget: int) -> Iterator[FormulaPair]:
         if left.table in (0, EVERYWHERE) or right.table in (0, EVERYWHERE):
             continue
         label = RELATIONS.index(relation(left.table, right.table))
-        yield FormulaPair(left.tokens, right.tokens, label, max(left.operators, right.operators))
+        yield FormulaPair(left.tokens, right.tokens, label, max(left.operations, right.operations))
 
 
 def _formula(rng: random.Random, variables: list[RandomFormula], budget: int) -> RandomFormula:
@@ -135,14 +135,14 @@ def _formula(rng: random.Random, variables: list[RandomFormula], budget: int) ->
         formula = RandomFormula(
             _OPEN + left.tokens + opening + right.tokens + closing,
             left.table & right.table if operator == AND else left.table | right.table,
-            left.operators + right.operators + 1,
+            left.operations + right.operations + 1,
         )
     else:
         formula = rng.choice(variables)
     if rng.randrange(3):
         return formula
     return RandomFormula(
-        _OPEN + _NOT + formula.tokens + _CLOSE, EVERYWHERE ^ formula.table, formula.operators + 1
+        _OPEN + _NOT + formula.tokens + _CLOSE, EVERYWHERE ^ formula.table, formula.operations + 1
     )
 
 

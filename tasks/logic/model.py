@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tasks.classifiers.classification import Prediction
+from tasks.classifiers.classification import Prediction, TokenBatch
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import TRANSFORMERS, Encoded, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
-from tasks.logic.data import Batch, Dataset, make_pair
+from tasks.logic.data import Dataset, make_pair
 from tasks.logic.formulas import (
     PADDING,
     RELATION_NAMES,
@@ -65,12 +65,12 @@ class LogicModel(Classifier):
         left, right = (" ".join(without_idle_brackets(tokenize(text))) for text in texts)
         return Dataset([make_pair(left, right)], trees=True)
 
-    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
         encoded = self._encode(batch, num_slots)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
         return Prediction(self.classifier(summary), *encoded[1:])
 
-    def _encode(self, batch: Batch, num_slots: int | None) -> Encoded:
+    def _encode(self, batch: TokenBatch, num_slots: int | None) -> Encoded:
         """Encode the formulas one by one or, with a transformer, in pairs."""
         embedded = self.input_dropout(self.embedding(batch.tokens))
         if self.joint:

@@ -29,6 +29,8 @@ from tasks.logic.valid_trees import valid_spans
 
 LONGER = range(MAX_OPERATIONS + 1, 21)
 """Numbers of operations in the `longer` test."""
+LEFT_OUT = "operations, pairs left out by {}"
+"""Title of the accuracies on the pairs that a split leaves out, given the split."""
 
 
 def load_pairs(config: LogicConfig) -> PairSplits:
@@ -48,7 +50,7 @@ def load_pairs(config: LogicConfig) -> PairSplits:
     return split(*groups, config.split)
 
 
-def _load_splits(config: LogicConfig) -> Splits:
+def _load_splits(config: LogicConfig) -> Splits[Dataset]:
     """Load the data sets of a run, with trees if the model needs them."""
     splits = load_pairs(config)
     tests = [pair for group in splits.tests for pair in group]
@@ -78,9 +80,6 @@ def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
             else {f"{operations.min()}–{operations.max()}": left_out}
         )
     return groups
-
-
-LEFT_OUT = "operations, pairs left out by {}"
 
 
 def _generate_test(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:

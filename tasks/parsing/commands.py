@@ -1,8 +1,9 @@
-"""The verbs of the parsing task except score: evaluate, parse, trees, trace."""
+"""The verbs of the parsing task and their options; score is in `score.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,11 +31,13 @@ from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.parsing.evaluation import decode, evaluate
 from tasks.parsing.gold import TreebankConfig, generated_gold
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
+from tasks.parsing.score import SCORE
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
+from tasks.runs.command_line import Verb, run
+from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig, ThreadsConfig
 from tasks.runs.files import (
     check_writable_file,
     write_atomically,
@@ -52,7 +55,7 @@ NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(CommandConfig):
     """Trained model and decoding."""
 
     checkpoint: Path = DEMO_CHECKPOINT
@@ -66,7 +69,7 @@ class ModelConfig:
     (0, 1) for PRPN."""
 
     def check(self) -> None:
-        """Raise a UserError if an option is out of range."""
+        super().check()
         lowest, highest = TEMPERATURES
         if not lowest <= self.temperature <= highest:
             raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {self.temperature}")
@@ -86,6 +89,13 @@ class EvaluateConfig(ModelConfig, TreebankConfig, PredictionsConfig):
     output: Path | None = None
     """The HTML page to write; by default parsing.html in the directory of the checkpoint or, for a model on
     the Hugging Face Hub, in the current directory."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "max_words")
+        if self.treebank is None:
+            options = ("keep_punctuation", "drop_tags")
+            check_unused(self, EvaluateConfig, dict.fromkeys(options, "without --treebank"))
 
 
 @dataclass(kw_only=True)
@@ -136,20 +146,8 @@ class TraceConfig(SentenceConfig, FilesConfig):
     """Show what the model does with a sentence: distances in all layers, and all trees decoded from them."""
 
 
-def run_evaluate(config: EvaluateConfig) -> None:
-    """Evaluate a model on a treebank; print the tables and write the page.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or treebank.
-    """
+def _evaluate(config: EvaluateConfig) -> None:
     config.set_up()
-    config.check()
-    check_at_least(1, config, "max_words")
-    if config.treebank is None:
-        options = ("keep_punctuation", "drop_tags")
-        check_unused(config, EvaluateConfig, dict.fromkeys(options, "without --treebank"))
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     if config.treebank is not None:
@@ -188,14 +186,7 @@ def _default_output(checkpoint: Path) -> Path:
     return checkpoint.with_name("parsing.html") if checkpoint.is_file() else Path("parsing.html")
 
 
-def run_parse(config: ParseConfig) -> None:
-    """Print distances and trees of one sentence.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or checkpoint, or a sentence of too many words.
-    """
+def _parse(config: ParseConfig) -> None:
     words, trained, layers = _prepare(config, LONGEST_DRAWN)
     if config.plot is not None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
@@ -216,15 +207,7 @@ def run_parse(config: ParseConfig) -> None:
         print(f"\nplot: {config.plot}")
 
 
-def run_trees(config: TreesConfig) -> None:
-    """Print or write the tree of each sentence of a text.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or text.
-    """
-    config.check()
+def _trees(config: TreesConfig) -> None:
     config.set_up()
     trained = load_with_distances(config.checkpoint)
     layers = layers_of(trained)
@@ -244,15 +227,7 @@ def run_trees(config: TreesConfig) -> None:
     write_or_print(config.output, content)
 
 
-def run_trace(config: TraceConfig) -> None:
-    """Show what a model does with one sentence.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or checkpoint, or a sentence of too many words.
-    """
-    config.check_files()
+def _trace(config: TraceConfig) -> None:
     words, trained, layers = _prepare(config, LONGEST_TRACED)
     trace = trace_sentence(trained, words, layers, config.temperature)
     config.write([trace], f"A sentence read by {NAMES[trained.config.model]}", ABOUT)
@@ -273,3 +248,14 @@ def _layers(layer: int | None, trained: Trained) -> list[int]:
     if layer is not None and layer not in layers:
         raise UserError(f"--layer must be in 1..{len(layers)}, got {layer}")
     return layers if layer is None else [layer]
+
+
+VERBS = {
+    "evaluate": Verb(EvaluateConfig, _evaluate),
+    "parse": Verb(ParseConfig, _parse),
+    "trees": Verb(TreesConfig, _trees),
+    "score": SCORE,
+    "trace": Verb(TraceConfig, _trace),
+}
+
+main = partial(run, "tasks.parsing", VERBS)

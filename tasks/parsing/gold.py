@@ -84,10 +84,9 @@ class TreebankConfig:
         for tag in tags:
             if tag not in treebank.dropped:
                 print(f"warning: --drop-tags {tag}: no word of {path} has this tag", file=sys.stderr)
-        gold = _select(treebank, max_words, f"{path}", self._punctuation())
-        if tags:
-            gold = gold._replace(labels=frequent_labels(gold.sentences))
-        return gold._replace(published=not (self.keep_punctuation or tags))
+        published = not (self.keep_punctuation or tags)
+        gold = _select(treebank, max_words, f"{path}", self._punctuation(), published)
+        return gold._replace(labels=frequent_labels(gold.sentences)) if tags else gold
 
     def _punctuation(self) -> str:
         if self.keep_punctuation:
@@ -116,13 +115,13 @@ def generated_gold(config: LanguageModelConfig, max_words: int | None = None) ->
         TreebankSentence(*generated, f"generated sentence {i}") for i, generated in enumerate(test, start=1)
     ]
     source = "the generated test data of the model's run"
-    treebank = Treebank(sentences, 0, Counter())
-    return _select(treebank, max_words, source, "The generated sentences have no punctuation")._replace(
-        published=False
-    )
+    punctuation = "The generated sentences have no punctuation"
+    return _select(Treebank(sentences, 0, Counter()), max_words, source, punctuation, published=False)
 
 
-def _select(treebank: Treebank, max_words: int | None, source: str, punctuation: str) -> GoldSentences:
+def _select(
+    treebank: Treebank, max_words: int | None, source: str, punctuation: str, published: bool
+) -> GoldSentences:
     """Choose the sentences that are short enough; one at least."""
     sentences = [
         sentence for sentence in treebank.sentences if max_words is None or len(sentence.words) <= max_words
@@ -137,6 +136,6 @@ def _select(treebank: Treebank, max_words: int | None, source: str, punctuation:
         too_long=len(treebank.sentences) - len(sentences),
         dropped_tags=dict(treebank.dropped.most_common()),
         unknown_tags=treebank.unknown,
-        published=True,
+        published=published,
         labels=LABELS,
     )

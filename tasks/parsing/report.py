@@ -21,7 +21,7 @@ from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import RANDOM
 from tasks.reporting.rendering import cell
 from tasks.reporting.report import Report, Table, best_cells, write_report
-from tasks.reporting.tables import table, wrap
+from tasks.reporting.tables import text_table, wrap
 
 ABOUT = (
     "A language model that was trained only on text reads sentences whose true trees are known. The "
@@ -77,7 +77,7 @@ def results_text(results: dict[str, Any]) -> str:
     lines = [line for fact in _facts(results) for line in wrap(fact)]
     for result_table in _tables(results):
         rows = [[cell(value) for value in row] for row in result_table.rows]
-        lines += ["", result_table.title, table(result_table.columns, rows), *wrap(result_table.note)]
+        lines += ["", result_table.title, text_table(result_table.columns, rows), *wrap(result_table.note)]
     return "\n".join(lines)
 
 

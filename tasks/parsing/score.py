@@ -17,8 +17,9 @@ from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
+from tasks.runs.command_line import Verb
+from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import ResultsConfig
 from tasks.runs.text_files import read_text
 
 
@@ -36,18 +37,12 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
     --drop-tags keep."""
 
 
-def run_score(config: ScoreConfig) -> None:
-    """Print the scores of the trees in a file.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: a file is bad, or the trees are not over the sentences of the treebank.
-    """
+def _score(config: ScoreConfig) -> None:
+    """Print the scores of the trees in a file."""
     config.set_up()
     gold = config.read_gold(config.treebank)
     sentences = gold.sentences
-    trees = {TreeSource(config.trees.name, None, "file"): read_predicted(config.trees, sentences)}
+    trees = {TreeSource(config.trees.name, None, "file"): _read_predicted(config.trees, sentences)}
     evaluation = Evaluation(sentences, trees | baseline_trees(sentences), [], gold.labels)
     results: dict[str, Any] = {
         **gold.facts(),
@@ -58,17 +53,10 @@ def run_score(config: ScoreConfig) -> None:
     print(results_text(results))
 
 
-def read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
-    """Read one tree in brackets for each sentence.
+def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
+    """Read a tree for each sentence, without constituents that have a single child.
 
-    Args:
-        path: path of a file with one tree per line; empty lines are skipped.
-        sentences: sentences of the treebank.
-    Returns:
-        A tree for each sentence, without constituents that have a single child.
-    Raises:
-        UserError: a line is not a tree, or the trees do not have the leaves of the sentences; the message
-            names the line.
+    Raises a UserError if a line is not a tree, or the trees do not have the leaves of the sentences.
     """
     predicted = _read_trees(path)
     same_words = total_words = 0
@@ -123,3 +111,6 @@ def _parse_lines(path: Path, labels: bool | None) -> list[_TreeLine]:
             raise UserError(f"{path}, line {number}: {error}") from None
         tree_lines.append(_TreeLine(number, tree, words))
     return tree_lines
+
+
+SCORE = Verb(ScoreConfig, _score)

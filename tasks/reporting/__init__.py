@@ -1,0 +1,1 @@
+"""What tasks show: reports, examples to step through, plots and tables."""

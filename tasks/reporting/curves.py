@@ -62,29 +62,6 @@ class Curve:
         """All x, in increasing order."""
         return sorted({x for points in self.series.values() for x, _ in points})
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns of the table of its numbers."""
-        return [self.axis, *self.series, *(["count"] if self.counts else [])]
-
-    @property
-    def rows(self) -> list[list[Any]]:
-        """The rows of the table of its numbers, one for each x."""
-        series = [dict(points) for points in self.series.values()]
-        return [
-            [
-                int(x),
-                *(y_by_x.get(x) for y_by_x in series),
-                *([self.counts.get(x)] if self.counts else []),
-            ]
-            for x in self.xs
-        ]
-
-    @property
-    def best_row(self) -> int | None:
-        """The index of the best row."""
-        return None if self.best is None else self.xs.index(self.best)
-
 
 class _Line(NamedTuple):
     """A series as it is drawn; `ys` has "-" for an x without a value."""

@@ -83,18 +83,15 @@ def write_report(path: Path, report: Report) -> None:
 UNITS = {"accuracy": "fraction", "loss": "nats", "perplexity": "words"}
 
 
-def learning_curves(
-    rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest: bool = False
-) -> list[Curve]:
+def learning_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     """Make the learning curves of all metrics of the training and validation data.
 
     Args:
         rows: rows of metrics.jsonl.
-        measure, lowest: how the best epoch was selected; see `best_row`.
     """
     splits = ("train", "validation")
     names = [name.removeprefix("train_") for name in rows[0] if name.startswith("train_")]
-    best = best_row(rows, measure, lowest)["epoch"]
+    best = best_row(rows)["epoch"]
     return [
         Curve(
             name,
@@ -106,30 +103,30 @@ def learning_curves(
     ]
 
 
-def best_epoch(rows: Sequence[dict[str, Any]], measure: str = "accuracy", lowest: bool = False) -> str:
-    """Describe the epoch whose weights were tested.
+def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
+    """Describe the epoch whose weights were tested, with its validation accuracy or perplexity.
 
     Args:
         rows: rows of metrics.jsonl.
-        measure, lowest: how the epoch was selected; see `best_row`.
     """
-    best = best_row(rows, measure, lowest)
+    best = best_row(rows)
+    score = best.get("validation_accuracy", best.get("validation_perplexity"))
     return (
-        f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data "
-        f"({best[f'validation_{measure}']:.4f})"
+        f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data ({score:.4f})"
     )
 
 
-def best_row(rows: Sequence[dict[str, Any]], measure: str, lowest: bool) -> dict[str, Any]:
+def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Find the metrics of the epoch whose weights were tested.
+
+    It has the highest validation accuracy or, for tasks without accuracy, the lowest validation loss.
 
     Args:
         rows: rows of metrics.jsonl.
-        measure: the validation metric by which the epoch was selected.
-        lowest: whether lower values are better.
     """
-    choose = min if lowest else max
-    return choose(rows, key=lambda row: row[f"validation_{measure}"])
+    if "validation_accuracy" in rows[0]:
+        return max(rows, key=lambda row: row["validation_accuracy"])
+    return min(rows, key=lambda row: row["validation_loss"])
 
 
 def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:
@@ -185,10 +182,21 @@ def _limit_size(traces: Sequence[Trace], max_bytes: int) -> list[Trace]:
     return [trace for key, trace in zip(keys, traces, strict=True) if sizes[key]]
 
 
-def _numbers(curve: Curve) -> Table:
-    """The numbers of a plot as a table; the best row is marked."""
-    best = () if curve.best_row is None else [(curve.best_row, 0)]
-    return Table(f"{curve.name} by {curve.axis}", curve.columns, curve.rows, best=best)
+def numbers_table(curve: Curve) -> Table:
+    """Make a table of the numbers of a plot, with a row for each x; the best row is marked.
+
+    Args:
+        curve: plot with one or more series.
+    """
+    columns: dict[str, Mapping[float, float]] = {name: dict(points) for name, points in curve.series.items()}
+    if curve.counts:
+        columns["count"] = curve.counts
+    return Table(
+        title=f"{curve.name} by {curve.axis}",
+        columns=[curve.axis, *columns],
+        rows=[[int(x), *(column.get(x) for column in columns.values())] for x in curve.xs],
+        best=() if curve.best is None else [(curve.xs.index(curve.best), 0)],
+    )
 
 
-TEMPLATES.filters.update(svg=curve_svg, numbers=_numbers)
+TEMPLATES.filters.update(svg=curve_svg, numbers=numbers_table)

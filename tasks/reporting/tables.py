@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from ordered_memory.span_f1 import fraction_text
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table as plain text; the first column is left-aligned, the others are right-aligned.
 
     Args:
         header: names of the columns.
         rows: the cells of each row as text.
     Example:
-        >>> print(table(["who", "ms"], [["floor", "5"], ["LSTM", "12"]]))
+        >>> print(text_table(["who", "ms"], [["floor", "5"], ["LSTM", "12"]]))
         who    ms
         floor   5
         LSTM   12
@@ -31,14 +31,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table in Markdown.
 
     Args:
         header: names of the columns.
         rows: the cells of each row as text.
     Example:
-        >>> print(markdown(["who", "ms"], [["floor", "5"]]))
+        >>> print(markdown_table(["who", "ms"], [["floor", "5"]]))
         | who | ms |
         |---|---|
         | floor | 5 |

@@ -9,6 +9,7 @@ from pathlib import Path
 from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trace import Answer, Trace, to_json
 from ordered_memory.viewer import viewer_page
+from tasks.runs.command_options import CommandConfig
 from tasks.runs.files import check_writable_file, write_atomically
 
 STANDARD_OUTPUT = Path("-")
@@ -24,7 +25,7 @@ DISTANCES = (
 
 
 @dataclass
-class FilesConfig:
+class FilesConfig(CommandConfig):
     """Output files."""
 
     json: Path | None = None
@@ -32,8 +33,8 @@ class FilesConfig:
     html: Path | None = None
     """Write an HTML page to this file that shows the trace step by step."""
 
-    def check_files(self) -> None:
-        """Raise a UserError if a file cannot be written."""
+    def check(self) -> None:
+        super().check()
         if self.json != STANDARD_OUTPUT:
             check_writable_file("--json", self.json)
         check_writable_file("--html", self.html)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from functools import partial
 from typing import Any
 
-from tasks.reporting.tables import table as plain
+from tasks.reporting.tables import text_table
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
@@ -16,6 +17,8 @@ from tasks.reproduce.layout import Table
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Run
+from tasks.runs.command_line import Verb
+from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
 
 TABLES: dict[str, Table] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
@@ -27,12 +30,7 @@ class ListConfig:
     """List the tables."""
 
 
-def run_list(config: ListConfig) -> None:
-    """Print the name and title of every table.
-
-    Args:
-        config: has no options.
-    """
+def _list(config: ListConfig) -> None:
     for name, table in TABLES.items():
         print(f"{name:<18}  {table.title}")
 
@@ -105,10 +103,24 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left, {jobs}"
     if len(known_seconds) < len(runs):
         total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
-    return f"{plain(['run', 'state', 'training left'], rows)}\n\n{total}"
+    return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 
 def _hours(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
+VERBS = {
+    "list": Verb(ListConfig, _list),
+    **{
+        name: Verb(
+            make_dataclass("TableConfig", [], bases=(ReproduceConfig,), namespace={"__doc__": table.title}),
+            partial(run_table, name),
+        )
+        for name, table in TABLES.items()
+    },
+}
+
+main = partial(run_command_line, "tasks.reproduce", VERBS)

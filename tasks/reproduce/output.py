@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tasks.reporting.curves import Curve, curve_svg
-from tasks.reporting.tables import markdown, number
-from tasks.reporting.tables import table as plain
+from tasks.reporting.tables import markdown_table, number, text_table
 from tasks.reproduce.layout import Table
 from tasks.reproduce.results import ModelResults, Results, Summary
 from tasks.runs.files import write_atomically, write_json
@@ -15,12 +14,12 @@ from tasks.runs.files import write_atomically, write_json
 Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
 
-def text(results: Results, layout: Layout = plain) -> str:
+def text(results: Results, layout: Layout = text_table) -> str:
     """Format the table with its notes.
 
     Args:
         results: results of the table.
-        layout: formats a header and rows: `tables.table` or `tables.markdown`.
+        layout: formats a header and rows: `tables.text_table` or `tables.markdown_table`.
     """
     header = ["", *results.columns]
     rows = [row for line in results.lines for row in _rows(line, results)]
@@ -42,7 +41,7 @@ def write(results: Results, directory: Path) -> list[Path]:
     base = directory / f"{results.name}-{results.preset}"
     paths = [base.with_suffix(".md"), base.with_suffix(".json")]
     # Markdown would join the lines of notes, so they become items of a list.
-    title, _, body = text(results, markdown).partition("\n")
+    title, _, body = text(results, markdown_table).partition("\n")
     table_text, _, notes = body.rpartition("\n\n")
     items = "\n".join(f"- {note}" for note in notes.splitlines())
     write_atomically(paths[0], f"## {title}\n{table_text}\n\n{items}\n")

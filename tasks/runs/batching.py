@@ -85,36 +85,36 @@ def evaluation_batches(
     return batches
 
 
-def gather(tokens: NDArray[np.uint8], starts: Indices, lengths: Indices) -> NDArray[np.uint8]:
-    """Concatenate sequences that are part of a longer array.
+class TokenSequences:
+    """Sequences of token ids, concatenated in one array.
 
     Args:
-        tokens: (N,).
-        starts, lengths: where each sequence starts, and its number of tokens, (B,).
-    Returns:
-        (sum of the lengths,).
-    """
-    shift = starts - (np.cumsum(lengths) - lengths)
-    gathered: NDArray[np.uint8] = tokens[np.arange(lengths.sum()) + np.repeat(shift, lengths)]
-    return gathered
-
-
-def pad(tokens: NDArray[np.uint8], lengths: Indices) -> Tensor:
-    """Make a padded batch of concatenated sequences.
-
-    Args:
-        tokens: tokens of B sequences, (sum of the lengths,).
-        lengths: (B,).
-    Returns:
-        Padded with 0 on the right, (B, T) int64.
+        sequences: token ids, one byte each.
     Example:
-        >>> pad(np.array([5, 6, 7], dtype=np.uint8), np.array([1, 2]))
-        tensor([[5, 0],
-                [6, 7]])
+        >>> TokenSequences([bytes([5]), bytes([6, 7])]).pad(np.array([1, 0]))
+        (tensor([[6, 7],
+                [5, 0]]), tensor([2, 1]))
     """
-    padded = np.zeros((len(lengths), lengths.max(initial=0)), dtype=np.int64)
-    padded[np.arange(padded.shape[1]) < lengths[:, None]] = tokens
-    return torch.from_numpy(padded)
+
+    def __init__(self, sequences: Sequence[bytes]) -> None:
+        self.tokens = np.frombuffer(b"".join(sequences), dtype=np.uint8)
+        self.lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+        self.starts = np.cumsum(self.lengths) - self.lengths
+
+    def pad(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Collate sequences to a padded batch.
+
+        Args:
+            indices: which sequences, (B,).
+        Returns:
+            Their tokens, padded with 0 on the right, (B, T) int64, and their lengths, (B,) int64.
+        """
+        lengths = self.lengths[indices]
+        steps = np.arange(lengths.max(initial=0))
+        is_token = steps < lengths[:, None]
+        positions = np.where(is_token, self.starts[indices][:, None] + steps, 0)
+        padded = np.where(is_token, self.tokens[positions], 0).astype(np.int64)
+        return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 
 def _check(lengths: Sequence[int] | NDArray[np.integer], batch_size: int) -> Indices:

@@ -40,14 +40,9 @@ class Optimization(Protocol):
             Whether training should go on from the weights of the best epoch.
         """
 
-    def model_to_evaluate(self, model: nn.Module) -> nn.Module:
-        """The model to validate and, if it is the best so far, to save.
-
-        Args:
-            model: the model that is trained.
-        Returns:
-            `model` itself, or a model with averaged weights.
-        """
+    @property
+    def evaluated_model(self) -> nn.Module:
+        """The model to validate and, if it is the best so far, to save: the trained one, or its average."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state to save in checkpoints, in addition to that of `optimizer`."""
@@ -85,13 +80,10 @@ class WeightAverage:
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
 
-    def averaged_or(self, model: nn.Module) -> nn.Module:
-        """The model with the averaged weights, or `model` itself if the average was not started.
-
-        Args:
-            model: the model that is trained.
-        """
-        return model if self.averaged is None else self.averaged.module
+    @property
+    def evaluated_model(self) -> nn.Module:
+        """The model with the averaged weights, or the model itself if the average was not started."""
+        return self.model if self.averaged is None else self.averaged.module
 
     def state_dict(self) -> dict[str, Any] | None:
         """The state to save in checkpoints; None if the average was not started."""
@@ -163,8 +155,9 @@ class PlateauAdam:
         self._scheduler.step(selection_score)
         return self._restore_best and self._scheduler.get_last_lr() != previous_rates
 
-    def model_to_evaluate(self, model: nn.Module) -> nn.Module:
-        return self.average.averaged_or(model)
+    @property
+    def evaluated_model(self) -> nn.Module:
+        return self.average.evaluated_model
 
     def state_dict(self) -> dict[str, Any]:
         return {"scheduler": self._scheduler.state_dict(), "average": self.average.state_dict()}

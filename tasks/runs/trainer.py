@@ -30,12 +30,12 @@ from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
 from tasks.runs.files import write_json
-from tasks.runs.interruption import Interruption
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, config_to_dict
+from tasks.runs.stop_signals import StopSignals
 from tasks.runs.task import Experiment, Scores, TrainingTask
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
 
@@ -178,13 +178,13 @@ class Trainer:
             record_start(self.run, self.device)
         directory = self.run.tensorboard if is_main else None
         with (
-            Interruption(announce=is_main) as interruption,
+            StopSignals(announce=is_main) as signals,
             tensorboard_logger(directory, self.task, self.config.log_every, self.progress.step) as logger,
         ):
             while not self.progress.finished:
-                out_of_time = self._train_epoch(interruption, logger)
+                out_of_time = self._train_epoch(signals, logger)
                 self._end_epoch(logger, out_of_time)
-                if self._stop_code(interruption.requested, False):  # during validation
+                if self._stop_code(signals.received, False):  # during validation
                     raise KeyboardInterrupt
         return self.progress
 
@@ -200,7 +200,7 @@ class Trainer:
         if changed - COMPUTE_OPTIONS - LIMITS:
             save_tensors(self.run.best, weights, metadata)
 
-    def _train_epoch(self, interruption: Interruption, logger: TensorBoardLogger) -> bool:
+    def _train_epoch(self, signals: StopSignals, logger: TensorBoardLogger) -> bool:
         """Train to the end of the current epoch. Returns True if `max_minutes` ended it early."""
         progress, config = self.progress, self.config
         batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
@@ -218,7 +218,7 @@ class Trainer:
                 progress.seconds = seconds_before + time.monotonic() - start_time
                 self._update_bar(bar, sums)
                 logger.add_step(progress.step, sums, progress.examples, self._learning_rate())
-                stop = self._stop_code(interruption.requested, progress.out_of_time(config))
+                stop = self._stop_code(signals.received, progress.out_of_time(config))
                 save = stop == _INTERRUPTED or progress.step % config.save_every == 0
                 if stop or save:
                     progress.loss_sum, progress.correct = sums.tolist()
@@ -264,7 +264,7 @@ class Trainer:
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
-        evaluated = self.optimization.model_to_evaluate(self.unwrapped_model)
+        evaluated = self.optimization.evaluated_model
         with self.fabric.autocast():
             validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
         self._check_loss(validation.loss)

@@ -1,9 +1,10 @@
-"""The verbs of the sentiment task except train: evaluate, predict, trace, stats."""
+"""The verbs of the sentiment task and their options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,8 +13,10 @@ import tyro
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import draw_heat_map, print_answer
-from tasks.reporting.drawing import LONGEST_DRAWN
+from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace
+from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
+from tasks.runs.command_line import Verb, run
+from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least, check_only_one
 from tasks.sst.config import SentimentConfig
 from tasks.sst.model import CLASSES
@@ -77,14 +80,7 @@ class StatsConfig:
     """Seed of the generated sentences."""
 
 
-def run_predict(config: PredictConfig) -> None:
-    """Print the probabilities of the classes, and the induced tree with a sentiment at each node.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or checkpoint, or a sentence without words.
-    """
+def _predict(config: PredictConfig) -> None:
     data, prediction, model = print_answer(SST, config)
     [sentence] = data.sentences(0)
     words = sentence.words
@@ -100,7 +96,8 @@ def run_predict(config: PredictConfig) -> None:
         print(f"\n{tree_text(prediction.trees[0], words, _signs(values))}")
         print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
     if config.heat_map is not None and prediction.attention is not None:
-        draw_heat_map(config.heat_map, prediction.attention[0], words)
+        save_attention(config.heat_map, prediction.attention[0], words)
+        print(f"heat map: {config.heat_map}")
 
 
 def _signs(values: Mapping[Span, float]) -> dict[Span, str]:
@@ -109,16 +106,21 @@ def _signs(values: Mapping[Span, float]) -> dict[Span, str]:
     return {span: sign for span, sign in signs.items() if sign != "0" or span[0] < span[1]}
 
 
-def run_stats(config: StatsConfig) -> None:
-    """Print statistics of a treebank.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options or data.
-    """
+def _stats(config: StatsConfig) -> None:
     check_at_least(0, config, "generated", "seed")
     treebank = load_treebank(
         SentimentConfig(data_dir=config.data_dir, generated=config.generated, seed=config.seed)
     )
     print(stats_text(treebank))
+
+
+VERBS = {
+    "train": Verb(SentimentConfig, SST.train, SST.presets),
+    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, SST)),
+    "predict": Verb(PredictConfig, _predict),
+    "trace": Verb(TraceConfig, partial(run_trace, SST)),
+    "stats": Verb(StatsConfig, _stats),
+    "export": Verb(ExportConfig, partial(run_export, SST)),
+}
+
+main = partial(run, "tasks.sst", VERBS)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from tasks.reporting.tables import table
+from tasks.reporting.tables import text_table
 from tasks.sst.treebank import LABELS, LabeledTree, Treebank, phrases, sentences
 
-CLASSES: tuple[Literal[2, 5], ...] = (5, 2)
+CLASS_COUNTS: tuple[Literal[2, 5], ...] = (5, 2)
 
 
 def stats_text(treebank: Treebank) -> str:
@@ -20,7 +20,7 @@ def stats_text(treebank: Treebank) -> str:
     """
     splits = {name: trees for name, trees in treebank._asdict().items() if trees is not None}
     columns = [_statistics(trees) for trees in splits.values()]
-    return table(["", *splits], [[name, *(column[name] for column in columns)] for name in columns[0]])
+    return text_table(["", *splits], [[name, *(column[name] for column in columns)] for name in columns[0]])
 
 
 def _statistics(trees: Sequence[LabeledTree]) -> dict[str, str]:
@@ -39,7 +39,7 @@ def _statistics(trees: Sequence[LabeledTree]) -> dict[str, str]:
         figures[f"sentences labeled {name}"] = f"{roots[int(name)]:,}"
     for name in LABELS:
         figures[f"nodes labeled {name}"] = f"{labels[int(name)]:,}"
-    for classes in CLASSES:
+    for classes in CLASS_COUNTS:
         figures[f"sentences, {classes} classes"] = f"{len(sentences(trees, classes)):,}"
         figures[f"phrases, {classes} classes"] = f"{len(phrases(trees, classes)):,}"
         figures[f"phrases, {classes} classes, merged"] = f"{len(phrases(trees, classes, merge=True)):,}"

@@ -43,7 +43,7 @@ def load_treebank(config: SentimentConfig) -> Treebank:
     return read_directory(config.data_dir or fetch())
 
 
-def _load_splits(config: SentimentConfig) -> Splits:
+def _load_splits(config: SentimentConfig) -> Splits[PhraseData]:
     treebank = load_treebank(config)
     if config.phrases == "sentences":
         train_phrases = sentences(treebank.train, config.classes)
@@ -68,7 +68,7 @@ def _sentences(config: SentimentConfig, trees: Sequence[LabeledTree], split: str
     return PhraseData(trees, roots, include_trees=config.needs_trees, split=split)
 
 
-def _initial_model(config: SentimentConfig, splits: Splits) -> SentimentModel:
+def _initial_model(config: SentimentConfig, splits: Splits[LabeledData]) -> SentimentModel:
     """Build a model whose vocabulary depends on the data.
 
     Learned embeddings are for words that occur at least twice in the training data.

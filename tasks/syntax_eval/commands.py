@@ -1,10 +1,11 @@
-"""The verbs of the syntactic evaluation: evaluate, score."""
+"""The verbs of the syntactic evaluation and their options."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +16,9 @@ from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.language_model.vocabulary import UNKNOWN
+from tasks.runs.command_line import Verb, run
+from tasks.runs.command_options import PredictionsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.options import check_at_least, check_text, check_unused
 from tasks.runs.saved_config import config_to_dict
 from tasks.syntax_eval.evaluation import ScoredComparison, Unknown, count_right, score_pairs
@@ -95,13 +97,15 @@ class EvaluateConfig(ReadingConfig, PredictionsConfig):
     """Also write the results to this HTML file."""
 
     def check(self) -> None:
-        """Raise a UserError if an option is out of range; the message names the option."""
+        super().check()
         check_at_least(1, self, "count")
         check_at_least(0, self, "limit", "seed")
         if self.pairs is not None:
             check_unused(self, EvaluateConfig, dict.fromkeys(("count", "seed"), "with --pairs"))
         if not self.checkpoint:
             raise UserError("--checkpoint must name at least one file")
+        if self.output is not None and self.output.is_dir():
+            raise UserError(f"--output {self.output}: is a directory")
         for path in self.checkpoint:
             if self.checkpoint.count(path) > 1:
                 raise UserError(f"--checkpoint names {path} more than once")
@@ -118,18 +122,8 @@ class ScoreConfig(ReadingConfig):
     Hub."""
 
 
-def run_evaluate(config: EvaluateConfig) -> None:
-    """Print the accuracies of one or more models on minimal pairs; with `--json` and `--output`, write them.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: bad options, checkpoint or pairs.
-    """
+def _evaluate(config: EvaluateConfig) -> None:
     config.set_up()
-    config.check()
-    if config.output is not None and config.output.is_dir():
-        raise UserError(f"--output {config.output}: is a directory")
     names, models = column_names(config.checkpoint), [load_model(path) for path in config.checkpoint]
     pairs = _get_pairs(config, models)
     chosen = spread(pairs, config.limit)
@@ -170,14 +164,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
         )
 
 
-def run_score(config: ScoreConfig) -> None:
-    """Print log-probabilities of sentences and their words.
-
-    Args:
-        config: the options.
-    Raises:
-        UserError: no sentence, a sentence without words, or a bad checkpoint.
-    """
+def _score(config: ScoreConfig) -> None:
     if not config.sentences:
         raise UserError('give one or more sentences, each in quotes: "the author laughs"')
     trained = load_model(config.checkpoint)
@@ -279,3 +266,8 @@ def _tokenization_notes(tokenizers: Mapping[str, Tokenizer]) -> list[str]:
     if len(models) == 1:
         return [f"Sentences are {description}." for description in models]
     return [f"For {', '.join(names)}, sentences are {description}." for description, names in models.items()]
+
+
+VERBS = {"evaluate": Verb(EvaluateConfig, _evaluate), "score": Verb(ScoreConfig, _score)}
+
+main = partial(run, "tasks.syntax_eval", VERBS)

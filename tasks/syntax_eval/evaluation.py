@@ -135,7 +135,7 @@ def score_pairs(
         UserError: a model's log-probabilities are not finite, or a vocabulary without `<unk>` lacks a word.
     """
     tokenizers = tokenizers or [Tokenizer(trained.vocabulary) for trained in models]
-    comparisons = comparisons_of(pairs)
+    comparisons = _comparisons(pairs)
     readers = [
         _Reader(trained, tokenizer, _sentences(comparisons))
         for trained, tokenizer in zip(models, tokenizers, strict=True)
@@ -174,14 +174,8 @@ def count_right(scored: Sequence[ScoredComparison], models: int) -> dict[Key, Ta
     return tallies
 
 
-def comparisons_of(pairs: Sequence[MinimalPair]) -> list[Comparison]:
-    """List the comparisons of pairs: one for each pair, three if there is an intrusive sentence.
-
-    Args:
-        pairs: minimal pairs.
-    Returns:
-        Comparisons in the order of the pairs.
-    """
+def _comparisons(pairs: Sequence[MinimalPair]) -> list[Comparison]:
+    """The comparisons of pairs: one for each pair, three if there is an intrusive sentence."""
     comparisons = []
     groups: dict[str, str] = {}
     for construction, good, bad, intrusive, pair_group in pairs:

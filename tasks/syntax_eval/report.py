@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tasks.reporting.report import Report, Table, write_report
-from tasks.reporting.tables import number, table
+from tasks.reporting.tables import number, text_table
 from tasks.syntax_eval.evaluation import Key, Tally
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS, Row, rows_for
 
@@ -73,7 +73,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     """
     columns = _columns(results["lines"])
     rows = [["  " * line["level"] + line["name"], *_cells(line, columns)] for line in results["lines"]]
-    return "\n".join([table(["", *COUNTS, *columns], rows), "", *results["notes"]])
+    return "\n".join([text_table(["", *COUNTS, *columns], rows), "", *results["notes"]])
 
 
 def write_page(path: Path, results: Mapping[str, Any]) -> None:

@@ -34,9 +34,9 @@ from tasks.benchmark.workloads import (
     Sizes,
     build_single,
     build_workload,
-    logic_clause,
     nested_expression,
     pad,
+    random_formula,
 )
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.expressions import decode
@@ -332,8 +332,8 @@ def test_one_example_by_itself(tmp_path):
     ] * 2
     pair = build_single("logic", 20).batches[0]
     assert np.abs(pair.lengths - 20).max() <= 2
-    for clause, length in zip(pair.tokens.T, pair.lengths, strict=True):
-        parse(decode_formula(clause[:length].tolist()))
+    for formula, length in zip(pair.tokens.T, pair.lengths, strict=True):
+        parse(decode_formula(formula[:length].tolist()))
 
 
 def test_the_language_model_beside_its_parts(tmp_path, capsys):
@@ -437,11 +437,11 @@ def test_nested_expressions_have_the_length_asked_for_and_nest_no_deeper(length,
 
 
 @given(st.integers(0, 12), st.integers(0, 99))
-def test_clauses_are_formulas_of_the_logic_task(operators, seed):
-    clause = decode_formula(logic_clause(np.random.default_rng(seed), operators))
-    assert parse(clause).operators == operators
-    binary = operators - clause.count("not")
-    assert len(clause) == 1 + 3 * clause.count("not") + 6 * binary
+def test_random_formulas_are_those_of_the_logic_task(operators, seed):
+    formula = decode_formula(random_formula(np.random.default_rng(seed), operators))
+    assert parse(formula).operations == operators
+    binary = operators - formula.count("not")
+    assert len(formula) == 1 + 3 * formula.count("not") + 6 * binary
 
 
 def test_the_configurations_have_the_sizes_of_the_papers():

@@ -376,7 +376,7 @@ def test_after_half_the_papers_epochs_an_average_forgets_what_came_before(monkey
         with torch.no_grad():
             model.output_bias.fill_(epoch)
         ours.end_step()
-        averages.append(ours.model_to_evaluate(model).output_bias[0].item())
+        averages.append(ours.evaluated_model.output_bias[0].item())
         ours.end_epoch(loss, -loss)
     assert averages == [1.0, 2.0, 3.0, 3.5, 5.0]
 
@@ -386,7 +386,7 @@ def test_before_it_has_begun_an_average_does_not_start_afresh(monkeypatch):
     model = build(ON_LSTM)
     ours = AveragedSGD(model, options())
     ours.end_epoch(1.0, -1.0)
-    assert ours.model_to_evaluate(model) is model
+    assert ours.evaluated_model is model
 
 
 def test_a_resumed_run_compares_with_the_losses_before():
@@ -424,7 +424,7 @@ def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_
                 ours.end_step()
         visited.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
     torch.testing.assert_close(dict(model.named_parameters()), dict(other.named_parameters()))
-    averaged = dict(ours.model_to_evaluate(model).named_parameters())
+    averaged = dict(ours.evaluated_model.named_parameters())
     for name, parameter in averaged.items():
         torch.testing.assert_close(parameter, sum(weights[name] for weights in visited) / 4)
 

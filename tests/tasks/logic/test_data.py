@@ -45,7 +45,7 @@ def test_generated_pairs_are_what_they_are_said_to_be(groups):
         formulas = [parse(decode(clause)) for clause in (pair.left, pair.right)]
         assert all(formula.table not in (0, EVERYWHERE) for formula in formulas)
         assert relation(formulas[0].table, formulas[1].table) == RELATIONS[pair.label]
-        assert pair.operations == max(formula.operators for formula in formulas)
+        assert pair.operations == max(formula.operations for formula in formulas)
         assert len(set(decode(pair.left + pair.right)) & set(TABLES)) <= 4
     assert generate(6_000, seed=3) == groups
     assert generate(6_000, seed=4) != groups

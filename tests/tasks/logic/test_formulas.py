@@ -71,7 +71,7 @@ def test_a_formula_has_the_table_size_and_tree_of_its_meaning(formula):
     tokens = tokenize(to_text(formula))
     parsed = parse(tokens)
     assert [bool(parsed.table >> w & 1) for w in range(64)] == [holds(formula, world) for world in WORLDS]
-    assert parsed.operators == size(formula)
+    assert parsed.operations == size(formula)
     assert parsed.tree == tree(formula)[0]
     assert leaves(parsed.tree) == list(range(sum(token not in "()" for token in tokens)))
     assert decode(encode(tokens).tolist()) == tokens
@@ -139,7 +139,7 @@ def test_every_relation_occurs_and_turning_a_pair_round_turns_it():
 def test_nesting_may_be_deep():
     depth = 5_000
     text = "( not " * depth + "a" + " )" * depth
-    assert parse(tokenize(text)).operators == depth
+    assert parse(tokenize(text)).operations == depth
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.runs.command_options import PredictionsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.evaluation import PredictionsConfig
 from tasks.runs.files import (
     atomic_path,
     check_output_files,

@@ -31,7 +31,7 @@ def steps(model, optimization, count):
 def test_the_average_is_that_of_the_formula():
     model = Two()
     optimization = PlateauAdam(model, AdamConfig(average_decay=0.7))
-    assert optimization.model_to_evaluate(model) is model
+    assert optimization.evaluated_model is model
     expected = None
     for n, weights in enumerate(steps(model, optimization, 20)):
         decay = min(0.7, (n + 1) / (n + 10))
@@ -40,7 +40,7 @@ def test_the_average_is_that_of_the_formula():
             if n == 0
             else [decay * old + (1 - decay) * new for old, new in zip(expected, weights, strict=True)]
         )
-        for found, wanted in zip(optimization.model_to_evaluate(model).parameters(), expected, strict=True):
+        for found, wanted in zip(optimization.evaluated_model.parameters(), expected, strict=True):
             torch.testing.assert_close(found.detach(), wanted)
 
 
@@ -53,8 +53,8 @@ def test_the_average_survives_a_checkpoint():
     for _ in steps(model, optimization, 1):
         again.end_step()  # the same weights
     for continued, whole in zip(
-        again.model_to_evaluate(model).parameters(),
-        optimization.model_to_evaluate(model).parameters(),
+        again.evaluated_model.parameters(),
+        optimization.evaluated_model.parameters(),
         strict=True,
     ):
         assert torch.equal(continued, whole)
@@ -64,7 +64,7 @@ def test_without_a_decay_nothing_is_averaged():
     model = Two()
     optimization = PlateauAdam(model, AdamConfig())
     list(steps(model, optimization, 2))
-    assert optimization.model_to_evaluate(model) is model
+    assert optimization.evaluated_model is model
     assert optimization.state_dict()["average"] is None
 
 

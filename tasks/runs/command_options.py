@@ -1,4 +1,4 @@
-"""Options that commands which use a trained model share."""
+"""Options that several commands share, training excepted: threads and output files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,27 @@ from tasks.runs.threads import use_threads
 
 
 @dataclass
-class ThreadsConfig:
+class CommandConfig:
+    """Base class of the options of a command."""
+
+    def check(self) -> None:
+        """Raise a UserError if an option is out of range or an output file cannot be written."""
+
+
+@dataclass
+class ThreadsConfig(CommandConfig):
     """Threads."""
 
     threads: int | None = None
     """CPU threads; by default PyTorch chooses. Use 1 if other programs keep the cores busy."""
 
     def set_up(self) -> None:
-        """Set the number of threads.
+        """Check the options, and set the number of threads.
 
         Raises:
-            UserError: there are fewer cores than threads.
+            UserError: see `check`, or there are fewer cores than threads.
         """
+        self.check()
         use_threads(self.threads)
 
 
@@ -35,13 +44,8 @@ class ResultsConfig(ThreadsConfig):
     json: Path | None = None
     """Also write the results to this JSON file."""
 
-    def set_up(self) -> None:
-        """Set the number of threads and check that the output file can be written.
-
-        Raises:
-            UserError: there are fewer cores than threads, or the file cannot be written.
-        """
-        super().set_up()
+    def check(self) -> None:
+        super().check()
         check_writable_file("--json", self.json)
 
     def write(self, results: Any) -> None:
@@ -61,8 +65,8 @@ class PredictionsConfig(ResultsConfig):
     predictions: Path | None = None
     """Also write what the model predicts for each example to this file, one JSON object per line."""
 
-    def set_up(self) -> None:
-        super().set_up()
+    def check(self) -> None:
+        super().check()
         check_writable_file("--predictions", self.predictions)
 
     def write_predictions(self, rows: Iterable[dict[str, Any]]) -> None:

@@ -11,19 +11,19 @@ from types import FrameType
 NOTICE = b"\nstopping after this step and saving a checkpoint; interrupt again to stop at once\n"
 
 
-class Interruption:
-    """A context manager in which the first SIGINT or SIGTERM sets `requested`, and a second one interrupts.
+class StopSignals:
+    """A context manager in which the first SIGINT or SIGTERM sets `received`, and a second one interrupts.
 
     Args:
         announce: whether to print a notice to standard error at the first signal.
     """
 
     def __init__(self, *, announce: bool = True) -> None:
-        self.requested = False
+        self.received = False
         self.announce = announce
         self._previous: dict[signal.Signals, object] = {}
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._handle)
@@ -34,9 +34,9 @@ class Interruption:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.received:
             raise KeyboardInterrupt
-        self.requested = True
+        self.received = True
         if self.announce:
             with suppress(OSError):
                 os.write(2, NOTICE)  # print is not reentrant
