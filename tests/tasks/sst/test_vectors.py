@@ -184,7 +184,12 @@ def test_a_broken_cache_is_made_again(tmp_path, monkeypatch, cache):
         b"\0" * len(whole),
         b"[]" + bytes(len(whole) - 2),
         whole.replace(b"[3, 4]", b"[2, 4]"),
+        whole.replace(b"[3, 4]", b"[-3,4]"),
+        whole.replace(b"[3, 4]", b"1e9999"),
+        whole.replace(b"deviation", b"deviatiom"),
+        whole.replace(b'"deviation": 0', b'"deviation":[]'),
     ]
+    assert whole not in broken
     for count, content in enumerate(broken, start=2):
         entry.write_bytes(content)
         assert np.array_equal(values_of(name, ["d"]), values[2:])
