@@ -76,6 +76,8 @@ def test_odd_words_in_every_container(tmp_path, monkeypatch, block):
         write(tmp_path / "windows.txt", text.replace("\n", "\r\n")),
         write(tmp_path / "fasttext.vec", f"{len(words)} 3 \n" + text.replace("\n", " \n")),
         write(tmp_path / "word2vec.txt", f"{len(words)} 3\n" + text),
+        write(tmp_path / "byte order mark.txt", "\ufeff" + text),
+        write(tmp_path / "byte order mark.vec", f"\ufeff{len(words)} 3\n" + text),
     ]
     asked = [*reversed(words), "the"]
     for name in names:
