@@ -22,8 +22,10 @@ DOWNLOAD = ("revision", "cache_dir", "force_download", "local_files_only", "toke
 """The options of `from_pretrained` that are those of `hf_hub_download`."""
 
 _UNREADABLE: tuple[type[Exception], ...] = (
+    ArithmeticError,
     AttributeError,
     FileNotFoundError,
+    MemoryError,
     RuntimeError,
     TypeError,
     ValueError,
@@ -138,7 +140,7 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
             if len(download) < len(options) and cls._is_readable(name_or_path, **download):
                 raise  # the saved model is valid, so the given constructor arguments are wrong
-            reason = " ".join(str(error).split())
+            reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
 
     @classmethod

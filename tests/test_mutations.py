@@ -17,6 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from tasks.language_model.corpus import read_sentences
+from tasks.listops.data import read_tsv
+from tasks.logic.data import read_file
+from tasks.parsing.treebank import read_treebank
+from tasks.runs.errors import UserError
+from tasks.sst.treebank import read_trees
+from tasks.sst.vector_files import find_vector_file, read_blocks
+from tasks.syntax_eval.pairs import read_pairs
 from tests.hostile_files import MAIN, TINY, errors_in, read
 
 LONG = "MUTATIONS" in os.environ
@@ -188,3 +196,35 @@ def test_command_lines(small_runs, tmp_path_factory, data, task, value, read_onl
     place = data.draw(st.integers(1, len(words)))
     changed = [[*words, option, value], [*words[:place], value, *words[place:]]]
     survives(task, data.draw(st.sampled_from(changed)))
+
+
+DATA_FILES = {
+    "listops.tsv": (read_tsv, "9\t( ( ( [MAX 2 ) 9 ) ] )\n5\t[SM 7 8 ]\n"),
+    "logic": (read_file, "<\ta\t( a ( or b ) )\n^\t( not c )\tc\n"),
+    "sst.txt": (read_trees, "(3 (2 It) (4 (2 's) (4 good)))\n(1 (2 so) (1 bad))\n"),
+    "words.mrg": (read_treebank, "( (S (NP-SBJ (DT The) (NN cat))\n (VP (VBD sat)) (. .)) )\n"),
+    "pairs.jsonl": (read_pairs, '{"case": "a", "good": "it is", "bad": "it are"}\n'),
+    "vectors.txt": (
+        lambda path: list(read_blocks(find_vector_file(str(path)))),
+        "the 0.1 -2e-3 3\n. . 1 2 3\n",
+    ),
+    "train.txt": (read_sentences, "the cat sat\n\na <unk>\n"),
+}
+"""What reads a file of data, and a small one."""
+
+
+@mutations
+@given(name=st.sampled_from(sorted(DATA_FILES)), edits=EDITS)
+def test_bytes_of_a_data_file(tmp_path_factory, name, edits):
+    reader, content = DATA_FILES[name]
+    path = tmp_path_factory.mktemp("data") / name
+    path.write_bytes(content.encode())
+    reader(path)
+    path.write_bytes(damaged(content.encode(), edits))
+    try:
+        reader(path)
+    except UserError as error:
+        message = str(error)
+        assert message.startswith(str(path)), message
+        assert "\n" not in message
+        assert len(message) < len(str(path)) + 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
 from tasks.runs.errors import Interrupted, UserError
-from tasks.runs.files import read_json, write_json
+from tasks.runs.files import is_finite_number, read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
@@ -137,6 +138,9 @@ def _rows(results: dict[str, Any]) -> dict[str, float]:
         rows[f"F1, {convention.split(',')[0]}"] = scores["model"]
     if results.get("valid_trees"):
         rows["valid trees"] = results["valid_trees"]["model"]
+    for name, value in rows.items():
+        if not is_finite_number(value):
+            raise TypeError(f"{name} must be a number, got {reprlib.repr(value)}")
     return rows
 
 

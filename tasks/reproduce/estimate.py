@@ -84,7 +84,7 @@ class Estimator:
             return 0.0
         spent = 0.0
         if state.epochs:
-            spent = float(run.files.read_metrics()[-1]["seconds"])
+            spent = float(run.files.read_metrics("seconds")[-1]["seconds"])
             epoch: float | None = spent / state.epochs
             config = run.saved
         elif config.max_minutes is not None:

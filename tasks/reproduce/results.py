@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tasks.reporting.summary import Published, mean_and_deviation
 from tasks.reproduce.config import ReproduceConfig
-from tasks.reproduce.layout import Cell, Table, find
+from tasks.reproduce.layout import Cell, Key, Table, find
 from tasks.reproduce.runs import Run
+from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
 
 TESTED = ("trained", "finished")
@@ -155,10 +158,22 @@ def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
         if run.training != cell.training or run.state().kind not in TESTED:
             continue
         if cell.evaluation is None or run.is_evaluated(cell.evaluation):
-            value = find(read_json(run.results_of(cell.evaluation)), cell.keys)
+            value = _find_in(run.results_of(cell.evaluation), cell.keys)
             if value is not None:
                 values[run] = scale * value
     return values
+
+
+def _find_in(path: Path, keys: tuple[Key, ...]) -> float | None:
+    """Find a number in a file of results; None if it is not there."""
+    results = read_json(path)
+    try:
+        value = find(results, keys)
+    except (ArithmeticError, AttributeError, TypeError, ValueError):
+        value = math.nan
+    if value is not None and not math.isfinite(value):
+        raise UserError(f"{path}: expected the results of a run, with a number at {list(keys)}")
+    return value
 
 
 def _summary(values: dict[Run, float], published: Published | None) -> Summary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from tasks.reproduce.layout import Evaluation, Training
 from tasks.runs.command_line import parse_run
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_json
+from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict
 
@@ -109,8 +110,7 @@ class Run:
         files = self.files
         epochs = len(files.read_metrics()) if files.metrics.exists() else 0
         if files.diverged.exists():
-            step = read_json(files.diverged)
-            return State("diverged", epochs, f"diverged at step {step['step']:,} in epoch {step['epoch']}")
+            return State("diverged", epochs, _diverged_text(files.diverged))
         if not files.results.exists() or self._has_more_time(epochs):
             if not files.last.exists():
                 return State("missing", 0, "missing")
@@ -157,9 +157,12 @@ class Run:
     def validation(self) -> float:
         """The best validation score of the run; higher is better."""
         rows = self.files.read_metrics()
-        if "validation_accuracy" in rows[0]:
-            return max(float(row["validation_accuracy"]) for row in rows)
-        return max(-float(row["validation_loss"]) for row in rows)
+        if not rows:
+            raise UserError(f"{self.files.metrics}: has no epochs, but the run is finished")
+        name, sign = (
+            ("validation_accuracy", 1) if "validation_accuracy" in rows[0] else ("validation_loss", -1)
+        )
+        return max(sign * float(row[name]) for row in self.files.read_metrics(name))
 
     @property
     def _training_words(self) -> tuple[str, ...]:
@@ -179,3 +182,13 @@ class Run:
         """
         results, best = self.results_of(evaluation), self.files.best
         return results.exists() and best.exists() and results.stat().st_mtime >= best.stat().st_mtime
+
+
+def _diverged_text(path: Path) -> str:
+    """Where a run diverged, according to its diverged.json."""
+    values = read_json(path)
+    numbers = [values.get(name) if isinstance(values, dict) else None for name in ("step", "epoch")]
+    if not all(map(is_finite_number, numbers)):
+        raise UserError(f"{path}: expected the numbers step and epoch, got {reprlib.repr(values)}")
+    step, epoch = numbers
+    return f"diverged at step {step:,} in epoch {epoch}"

@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -126,6 +127,15 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, or a number with too many digits
         raise UserError(f"{path}: not JSON that can be read ({error})") from None
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a JSON value is a number that a float can hold: not NaN, infinity or true.
+
+    Args:
+        value: anything that `read_json` returns.
+    """
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def check_writable_file(option: str, path: Path | None) -> None:

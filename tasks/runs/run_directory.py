@@ -15,6 +15,7 @@ diverged.json      epoch and step at which the loss stopped being finite, if it 
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_json, remove_leftovers, write_atomically
+from tasks.runs.files import is_finite_number, read_json, remove_leftovers, write_atomically
 from tasks.runs.text_files import read_text
 
 
@@ -98,18 +99,27 @@ class RunDirectory:
         """
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self, *names: str) -> list[dict[str, Any]]:
         """Read metrics.jsonl: metrics by name, one dictionary per epoch.
 
+        Args:
+            *names: metrics that every row must have.
         Raises:
-            UserError: the file does not exist or is damaged.
+            UserError: the file does not exist or is damaged, or one of these metrics is not a finite number.
         """
         rows = []
         for number, line in enumerate(read_text(self.metrics).splitlines(), start=1):
+            where = f"{self.metrics}, line {number}"
             try:
-                rows.append(json.loads(line))
-            except ValueError as error:
-                raise UserError(f"{self.metrics}, line {number}: not JSON ({error})") from None
+                row = json.loads(line)
+            except (RecursionError, ValueError) as error:
+                raise UserError(f"{where}: not JSON ({error})") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(row)}")
+            for name in names:
+                if not is_finite_number(value := row.get(name)):
+                    raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
+            rows.append(row)
         return rows
 
     def read_results(self) -> dict[str, Any] | None:

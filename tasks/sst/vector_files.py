@@ -1,7 +1,7 @@
 """Read word vectors in GloVe's text format: one word and its numbers per line, separated by single spaces.
 
 The text formats of word2vec and fastText, whose first line has the numbers of words and dimensions, are also
-read.
+read. A byte order mark at the start of a file is skipped.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def read_blocks(source: VectorFile) -> Iterator[Block]:
     number, dimension, empty = 1, 0, True
     for lines in _lines(source):
         if not dimension:
+            lines[0] = lines[0].removeprefix("\ufeff")  # a byte order mark
             header = re.fullmatch(r"\d{1,12} (\d{1,6})", lines[0].rstrip(" \r"), re.ASCII)
             dimension = int(header[1]) if header else lines[0].rstrip(" \r").count(" ")
             if not dimension:

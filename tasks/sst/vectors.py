@@ -183,7 +183,7 @@ def _blocks(source: VectorFile) -> Iterator[Block]:
 
 
 def _read_cache(path: Path, state: list[int]) -> _Table | None:
-    """Read what `_write_cache` wrote; None if it is missing, truncated or out of date."""
+    """Read what `_write_cache` wrote; None if it is missing, damaged or out of date."""
     try:
         with path.open("rb") as file:
             head = json.loads(file.read(HEAD).rstrip(b"\0"))
@@ -192,9 +192,11 @@ def _read_cache(path: Path, state: list[int]) -> _Table | None:
             values = np.memmap(file, np.float32, "r", HEAD, tuple(head["shape"]))
             file.seek(HEAD + values.nbytes)
             words = file.read().decode().split("\n")
-    except (OSError, ValueError, KeyError, TypeError):
+            deviation = float(head["deviation"])
+    except (ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError):
         return None
-    return _Table(words, values, head["deviation"]) if len(words) == len(values) else None
+    is_table = values.ndim == 2 and len(words) == len(values) and math.isfinite(deviation)
+    return _Table(words, values, deviation) if is_table else None
 
 
 def _write_cache(path: Path, state: list[int], blocks: Iterable[Block]) -> None:

@@ -46,6 +46,8 @@ def test_a_numpy_number_is_saved(tmp_path):
         ("config.json", "[1]"),
         ("config.json", '{"vocabulary_size": "three"}'),
         ("config.json", '{"vocabulary_size": 4, "embedding_size": 4, "chunk_size": 2}'),
+        ("config.json", f'{{"vocabulary_size": 4, "num_layers": {2**63}}}'),
+        ("config.json", f'{{"vocabulary_size": 4, "num_layers": {10**400}}}'),
         ("config.json", None),
         ("model.safetensors", "text"),
         ("model.safetensors", None),

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from importlib import import_module
@@ -216,6 +217,37 @@ def test_a_directory_with_a_run_of_other_options_is_refused(again, commands):
     config.write_text(json.dumps(values | {"slot_size": 7}))
     with pytest.raises(UserError, match="its run has slot_size 7, but the table needs 6"):
         asked(again, seeds=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("metrics.jsonl", "3\n", "line 1: expected a JSON object, got 3"),
+        ("metrics.jsonl", "[" * 100_000, "line 1: not JSON"),
+        ("metrics.jsonl", "", "has no epochs"),
+        ("metrics.jsonl", '{"epoch": 1}\n', "line 1: expected validation_loss to be a number, got None"),
+        ("metrics.jsonl", '{"validation_accuracy": NaN}\n', "expected validation_accuracy to be a number"),
+        ("results.json", "3", "expected the results of a run, with a number at ['accuracy']"),
+        ("results.json", '{"accuracy": {}}', "expected the results of a run"),
+        ("results.json", '{"accuracy": NaN}', "expected the results of a run"),
+        ("diverged.json", "3", "expected the numbers step and epoch, got 3"),
+        ("diverged.json", '{"step": "x", "epoch": 1}', "expected the numbers step and epoch"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(again, commands, name, content, told):
+    path = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))[0].files.path / name
+    path.write_text(content)
+    with pytest.raises(UserError, match=re.escape(str(path)) + ".*" + re.escape(told)):
+        asked(again, seeds=2)
+    assert commands == {"train": 0, "evaluate": 0}
+
+
+def test_metrics_without_times_give_no_estimate(again):
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=again))
+    run.files.results.unlink()
+    run.files.write_metrics([{"epoch": 1}])
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1: expected seconds to be a number"):
+        Estimator(1).seconds_left(run)
 
 
 def test_new_weights_are_evaluated_anew(again, commands):

@@ -145,6 +145,19 @@ def test_seeds_write_what_they_print(tmp_path, capsys):
     assert not path.exists(), "a summary of results that are no more"
 
 
+@pytest.mark.parametrize("value", ["NaN", "true", "1" * 400])
+def test_results_that_are_no_numbers_have_no_mean(value, tmp_path, capsys):
+    options = ["--model", "mean", "--seeds", "2"]
+    assert train(tmp_path, *options) == 0
+    capsys.readouterr()
+    results = tmp_path / "seed-2" / "results.json"
+    damaged = re.sub(r'"accuracy": [^,]+', f'"accuracy": {value}', results.read_text(), count=1)
+    results.write_text(damaged)
+    assert train(tmp_path, *options, "--resume") == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert f"{tmp_path / 'seed-2'} is damaged: accuracy must be a number, got " in message
+
+
 def test_predict_draws_a_sentiment_at_every_node(run, tmp_path, capsys):
     options = ["--checkpoint", str(run / "best.safetensors"), "--heat-map", str(tmp_path / "map.png")]
     assert main(["predict", "Neither bad nor dull.", *options]) == 0

@@ -76,6 +76,8 @@ def test_odd_words_in_every_container(tmp_path, monkeypatch, block):
         write(tmp_path / "windows.txt", text.replace("\n", "\r\n")),
         write(tmp_path / "fasttext.vec", f"{len(words)} 3 \n" + text.replace("\n", " \n")),
         write(tmp_path / "word2vec.txt", f"{len(words)} 3\n" + text),
+        write(tmp_path / "byte order mark.txt", "\ufeff" + text),
+        write(tmp_path / "byte order mark.vec", f"\ufeff{len(words)} 3\n" + text),
     ]
     asked = [*reversed(words), "the"]
     for name in names:
@@ -184,7 +186,12 @@ def test_a_broken_cache_is_made_again(tmp_path, monkeypatch, cache):
         b"\0" * len(whole),
         b"[]" + bytes(len(whole) - 2),
         whole.replace(b"[3, 4]", b"[2, 4]"),
+        whole.replace(b"[3, 4]", b"[-3,4]"),
+        whole.replace(b"[3, 4]", b"1e9999"),
+        whole.replace(b"deviation", b"deviatiom"),
+        whole.replace(b'"deviation": 0', b'"deviation":[]'),
     ]
+    assert whole not in broken
     for count, content in enumerate(broken, start=2):
         entry.write_bytes(content)
         assert np.array_equal(values_of(name, ["d"]), values[2:])
