@@ -84,6 +84,7 @@ def test_the_last_layer_has_the_size_of_the_embedding_whose_weights_the_output_s
     extra -= sum(p.numel() for p in model.layers[2].parameters())
     count = [sum(p.numel() for p in one.parameters()) for one in (model, untied)]
     assert count[1] - count[0] == extra
+    assert LanguageModel(11, 5, 8, chunk_size=2, tied=False)(torch.zeros(4, 1).long()).raw.shape == (4, 1, 8)
 
 
 def test_the_paper_has_25_million_parameters():
