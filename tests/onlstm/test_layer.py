@@ -303,6 +303,16 @@ def test_bad_input_raises_what_nn_lstm_raises(make):
     assert error_of(lambda: ONLSTM(5, 6)(*make())) == expected
 
 
+@pytest.mark.parametrize(("input_axes", "state_axes"), [((4, 3, 5), (3, 6)), ((4, 5), (1, 1, 6))])
+def test_a_state_with_other_axes_is_described_as_by_nn_lstm(input_axes, state_axes):
+    messages = []
+    for module in (nn.LSTM(5, 6), ONLSTM(5, 6)):
+        with pytest.raises(RuntimeError) as error:
+            module(torch.randn(input_axes), (torch.zeros(state_axes), torch.zeros(state_axes)))
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.complex64, torch.int64, torch.bool])
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_state_of_another_dtype_is_refused_as_nn_lstm_refuses_it(dtype, which):
@@ -420,6 +430,11 @@ def test_the_cell_is_one_step_of_the_layer():
         assert_close(one, other)
     for one, other in zip(cell(x[0]), cell(x[:1]), strict=True):
         assert_close(one, other[0])
+    for one, other in zip(cell(x[0], (state[0, 0], state[1, 0])), (h[0, 0], c[0, 0]), strict=True):
+        assert_close(one, other)
+    zeros = torch.zeros_like(state[0])
+    for one, other in zip(cell(x), cell(x, (zeros, zeros)), strict=True):
+        assert torch.equal(one, other)
     assert [name for name, _ in cell.named_parameters()] == [
         name for name, _ in nn.LSTMCell(5, 6).named_parameters()
     ]
@@ -605,6 +620,14 @@ def test_repr_is_the_call_that_made_it(options):
     again = eval(repr(layer))
     for name in ("batch_first", "num_layers", "bias", "chunk_size", "backend"):
         assert getattr(again, name) == getattr(layer, name)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False, "chunk_size": 2}])
+def test_repr_of_a_cell_is_the_call_that_made_it(options):
+    cell = ONLSTMCell(5, 6, **options)
+    again = eval(repr(cell))
+    for name in ("input_size", "hidden_size", "bias", "chunk_size"):
+        assert getattr(again, name) == getattr(cell, name)
 
 
 @pytest.mark.parametrize("kind", [ONLSTM, ONLSTMCell])

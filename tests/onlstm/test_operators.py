@@ -89,6 +89,7 @@ CASES = {
     "carried": (lambda: torch.randn(5, 4, 3), True),
     "ragged, carried": (lambda: ragged(False), True),
     "sorted": (lambda: ragged(True), False),
+    "sorted, carried": (lambda: ragged(True), True),
 }
 EACH_CASE = [pytest.param(case, marks=SORTED_IN_GRAPHS if case == "sorted" else ()) for case in CASES]
 

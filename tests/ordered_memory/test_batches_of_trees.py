@@ -282,6 +282,21 @@ def test_batches_of_cky_change_nothing(monkeypatch):
         assert recovery.from_distances(d, RAGGED, decoding="cky", batch_first=True) == expected
 
 
+def test_batches_of_cky_are_as_large_as_memory_allows(monkeypatch):
+    batches = []
+
+    def record(scores, lengths):
+        batches.append(lengths)
+        return run(scores, lengths)
+
+    run = cky.cky
+    monkeypatch.setattr(cky, "cky", record)
+    monkeypatch.setattr(cky, "SENTENCES_PER_CKY", 3)
+    monkeypatch.setattr(cky, "CELLS_PER_CKY", 2 * 12**3)
+    recovery.from_distances(torch.randn(8, 31), RAGGED, decoding="cky", batch_first=True)
+    assert batches == [[31], [20], [12, 12], [7, 3, 2], [1]]
+
+
 def test_span_scores_do_not_depend_on_padding_and_do_not_overflow():
     d = torch.tensor([[0.0, 400.0, 800.0]])
     padded = torch.cat([d, torch.full((1, 2), 1e6)], 1)

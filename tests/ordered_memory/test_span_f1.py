@@ -190,3 +190,5 @@ def test_report_states_its_conventions():
 
 def test_nearly_the_whole_is_not_the_whole():
     assert fraction_text(1 - 1e-8) == "0.99999999"
+    assert fraction_text(1 - 1e-12) == "1.000000000"  # nine digits and no more
+    assert fraction_text(1.0) == "1.0000"

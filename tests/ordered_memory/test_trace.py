@@ -239,7 +239,10 @@ def test_a_deep_tree_and_a_single_token() -> None:
 def test_the_text_of_a_file_is_json_and_keeps_any_token() -> None:
     tokens = ["</script>", "☃\u2028", "", "\n", "שלום", "\ud800", "\udc00\ud83d", "🙂", "\0"]
     trace = read_distances(torch.arange(9.0)[None], tokens)
-    read = json.loads(to_json([trace]).encode())
+    text = to_json([trace])
+    assert "☃" in text
+    assert "שלום" in text
+    read = json.loads(text.encode())
     assert (read["format"], read["version"], read["traces"]) == ("ordered-memory-trace", 1, [trace])
 
 
@@ -304,6 +307,9 @@ def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
     for shape, tokens in (((2, 0), "ab"), ((1, 0), "a"), ((0, 3), ""), ((2, 3), "a"), ((2, 3, 1), "ab")):
         with pytest.raises(ValueError, match=rf"\(T, N\) with T = {len(tokens)} tokens, got"):
             read_attention(torch.zeros(shape), list(tokens))
+    for shape, tokens in (((2, 3), "ab"), ((2, 0), ""), ((2,), "ab"), ((1, 2, 1), "ab")):
+        with pytest.raises(ValueError, match=rf"\(L, T\) with T = {len(tokens)} tokens, got"):
+            read_distances(torch.zeros(shape), list(tokens))
     with pytest.raises(ValueError, match=r"names of 2 layers, got \['top'\]"):
         read_distances(torch.ones(2, 3), list("abc"), names=["top"])
 

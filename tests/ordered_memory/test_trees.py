@@ -116,6 +116,8 @@ def test_depth_is_no_limit(tree):
         (lambda: charts.to_chart((0, 1), 1), "at least 2, the leaves"),
         (lambda: charts.to_chart((1, 2)), r"leaves 0\.\.1 of 2 tokens, got the leaves 1\.\.2"),
         (lambda: charts.from_chart(torch.ones(2, 3)), r"\(T, T\), got shape \(2, 3\)"),
+        (lambda: charts.from_chart(torch.ones(2)), r"\(T, T\), got shape \(2,\)"),
+        (lambda: charts.from_chart(torch.ones(2, 2, 1)), r"\(T, T\), got shape \(2, 2, 1\)"),
         (lambda: charts.from_chart(torch.zeros(0, 0)), r"1\.\.0, the side of the chart, got 0"),
         (lambda: charts.from_chart(torch.eye(3), 0), r"1\.\.3, the side of the chart, got 0"),
         (lambda: charts.from_chart(torch.eye(1), 2), r"1\.\.1, the side of the chart, got 2"),

@@ -166,3 +166,7 @@ def test_it_learns():
         losses[-1].backward()
         optimizer.step()
     assert losses[-1] < losses[0] / 2
+
+
+def test_at_first_the_query_is_small_so_that_candidates_are_about_equally_probable():
+    assert 0.008 < GumbelTreeLSTM(3, 400, 0.0).query.std() < 0.012

@@ -21,7 +21,7 @@ from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.language_model.corpus import encode_text, generate_splits, read_corpus, read_sentences, split_text
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, generate_pairs, generate_sentences
 from tasks.language_model.model import build_model, load_model
-from tasks.language_model.optimization import AveragedSGD
+from tasks.language_model.optimization import AveragedSGD, build_optimization
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import LONGEST, sample_sentences
 from tasks.language_model.task import (
@@ -84,6 +84,7 @@ def test_the_last_layer_has_the_size_of_the_embedding_whose_weights_the_output_s
     extra -= sum(p.numel() for p in model.layers[2].parameters())
     count = [sum(p.numel() for p in one.parameters()) for one in (model, untied)]
     assert count[1] - count[0] == extra
+    assert LanguageModel(11, 5, 8, chunk_size=2, tied=False)(torch.zeros(4, 1).long()).raw.shape == (4, 1, 8)
 
 
 def test_the_paper_has_25_million_parameters():
@@ -358,12 +359,21 @@ def test_the_learning_rate_goes_with_the_tokens_of_a_step():
 
 # The fourth and fifth are compared with the first one and two only. The last is above the third, or above the
 # first but not the second.
+@pytest.mark.parametrize("model", ["onlstm", "lstm"])
+def test_the_models_of_awd_lstm_are_trained_with_its_optimizer(model):
+    config = LanguageModelConfig(model=model, learning_rate=0.5, weight_decay=0.25)
+    optimization = build_optimization(torch.nn.Linear(2, 1), config)
+    assert isinstance(optimization, AveragedSGD)
+    (group,) = optimization.optimizer.param_groups
+    assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.5, 0.25, 0)
+
+
 @pytest.mark.parametrize("losses", [(5.0, 4.0, 3.0, 3.5, 3.9, 3.1), (1.0, 3.0, 2.9, 0.5, 2.0)])
 def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before(losses):
     optimization = AveragedSGD(build(ON_LSTM), options(patience=2))
     for loss in losses:
         assert optimization.average.averaged is None
-        optimization.end_epoch(loss, -loss)
+        assert not optimization.end_epoch(loss, -loss)  # training goes on from the weights themselves
     assert optimization.average.averaged is not None
 
 
@@ -684,7 +694,12 @@ def test_samples_are_drawn_with_the_probabilities_of_the_model(small_runs):
     drawn = sample_sentences(trained, seed=3)
     assert drawn == sample_sentences(trained, seed=3) != sample_sentences(trained, seed=4)
     words = {word for sentence in drawn for word in sentence}
-    assert words <= {*trained.vocabulary.words, "…"}
+    assert words <= {*trained.vocabulary.words, "…"} - {"<eos>"}
+    short = sample_sentences(trained, seed=3, count=40, max_words=8)
+    truncated = [sentence for sentence in short if sentence[-1:] == ["…"]]
+    assert 0 < len(truncated) < 40
+    assert {len(sentence) for sentence in truncated} == {9}
+    assert all(len(sentence) <= 8 for sentence in short if sentence not in truncated)
     never = trained.vocabulary.words.index("the")
     always = trained.vocabulary.words.index("dog")
     with torch.no_grad():

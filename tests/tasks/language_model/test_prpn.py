@@ -289,18 +289,22 @@ def test_the_papers_sizes():
     assert (paper.num_slots, paper.look_back, paper.batch_size, paper.bptt) == (15, 5, 64, 35)
 
 
+SIZES = ("vocabulary_size", "embedding_size", "hidden_size", "num_layers", "num_slots", "look_back")
+DROPOUT = [f"{name}_dropout" for name in ("embedding", "input", "hidden", "output", "recurrent")]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_slots": 0}, "num_slots must be an integer of at least 1, got 0"),
-        ({"look_back": 0}, "look_back must be"),
         ({"recurrent_dropout": 1.5}, r"recurrent_dropout must lie in \[0, 1\], got 1.5"),
-        ({"embedding_dropout": -1}, "embedding_dropout"),
+        *(({name: 0}, f"{name} must be an integer of at least 1, got 0") for name in SIZES),
+        *(({name: -1}, rf"{name} must lie in \[0, 1\], got -1") for name in DROPOUT),
     ],
 )
 def test_bad_arguments(options, message):
+    sizes = {"vocabulary_size": 11, "embedding_size": 6, "hidden_size": 8}
     with pytest.raises(ValueError, match=message):
-        PRPN(11, 6, 8, **options)
+        PRPN(**sizes | options)
 
 
 def test_bad_calls():

@@ -253,6 +253,16 @@ def test_too_many_to_exist_is_an_error(monkeypatch):
         generator.generate(11, seed=0, max_length=1)
 
 
+def test_new_expressions_that_are_rare_are_waited_for(monkeypatch):
+    monkeypatch.setattr(generator, "PATIENCE", 1)  # a single block of draws without a new one is too many
+    drawn = generator.generate(300, seed=0, max_depth=2, max_args=2)  # of 410, and the first block has fewer
+    assert len({expression.tokens for expression in drawn}) == 300
+
+
+def test_a_depth_of_one_gives_digits():
+    assert sorted(e.label for e in generator.generate(10, seed=0, max_depth=1)) == list(range(10))
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -261,7 +271,7 @@ def test_too_many_to_exist_is_an_error(monkeypatch):
         ({"count": 1, "max_args": 1}, "max_args must be at least 2, not 1"),
         ({"count": 1, "min_length": 0}, "min_length must be at least 1, not 0"),
         ({"count": 1, "min_length": 9, "max_length": 8}, "max_length=8 is less than min_length=9"),
-        ({"count": 1, "min_length": 4, "max_depth": 1}, "min_length=4 is impossible with max_depth=1"),
+        ({"count": 1, "min_length": 2, "max_depth": 1}, "min_length=2 is impossible with max_depth=1"),
     ],
 )
 def test_impossible_requests_are_refused(arguments, complaint):

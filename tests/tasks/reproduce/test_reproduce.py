@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,7 +20,7 @@ from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Workers
 from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
-from tasks.reproduce.results import collect
+from tasks.reproduce.results import Summary, collect
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tests.hostile_files import TINY
@@ -119,6 +120,17 @@ def test_the_numbers_of_a_table_are_those_of_its_runs(finished):
     )
 
 
+@pytest.mark.parametrize(("percent", "unit"), [(True, "%"), (False, "")])
+def test_a_table_without_runs_has_its_unit_and_the_published_numbers(percent, unit):
+    results = collect("tiny", replace(TINY_TABLE, percent=percent), ReproduceConfig(), [])
+    assert results.as_json()["unit"] == unit
+    assert (", in %." in results.notes()[0]) == percent
+    assert results.lines[0].summaries == {
+        "100": Summary({}, published=Published(99, 0.5)),
+        "200": Summary({}),
+    }
+
+
 @pytest.mark.parametrize(
     ("measure", "epochs"),
     [("validation_accuracy", [(0.9, 0.1), (0.5, 0.6)]), ("validation_loss", [(0.2, 0.6), (3.0, 0.5)])],
@@ -169,15 +181,21 @@ def test_an_interrupted_run_is_shown_as_such_and_goes_on_to_the_same_numbers(
 
 
 def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_path, commands):
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))
     for _ in range(2):
         stopped = asked(tmp_path, max_minutes=1e-6)
+        assert f"Ended early: {run.name}, finished after 1 of 2 epochs." in stopped["notes"]
         assert [run["text"] for run in stopped["runs"]] == ["finished after 1 of 2 epochs"]
         assert any(note == "Trained for at most 1e-06 minutes: all." for note in stopped["notes"])
         assert commands == {"train": 1, "evaluate": 1}
-    assert Estimator(1).seconds_left(*runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))) == 0
+    assert Estimator(1).seconds_left(run) == 0
+    demo = collect("tiny", TINY_TABLE, ReproduceConfig(), [run])
+    assert not any("Ended early" in note for note in replace(demo, preset="demo").notes())
     (longer,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
     assert longer.state().text == "unfinished after 1 of 2 epochs"
-    assert [run["text"] for run in asked(tmp_path, max_minutes=5)["runs"]] == ["finished after 2 of 2 epochs"]
+    finished = asked(tmp_path, max_minutes=5)
+    assert [run["text"] for run in finished["runs"]] == ["finished after 2 of 2 epochs"]
+    assert not any("Ended early" in note for note in finished["notes"])
     assert commands["train"] == 2
     assert "Trained for at most 5 minutes: all." in asked(tmp_path, max_minutes=1)["notes"]
 

@@ -89,3 +89,25 @@ def test_every_rate_falls_on_a_plateau():
     for score in (0.5, 0.4):
         optimization.end_epoch(1.0, score)
     assert [group["lr"] for group in optimization.optimizer.param_groups] == pytest.approx([0.05, 0.005])
+
+
+@pytest.mark.parametrize("restore_best", [False, True])
+def test_training_goes_back_to_the_best_epoch_only_where_the_rate_falls(restore_best):
+    optimization = PlateauAdam(Two(), AdamConfig(patience=1, restore_best=restore_best))
+    returned = [optimization.end_epoch(1.0, score) for score in (0.5, 0.6, 0.4, 0.4, 0.4)]
+    assert returned == [False, False, False, restore_best, False]
+
+
+def test_a_resumed_plateau_compares_with_the_best_score_before():
+    config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5, restore_best=True)
+    first, again = (PlateauAdam(Two(), config) for _ in range(2))
+    first.end_epoch(1.0, 0.5)
+    again.load_state_dict(first.state_dict())
+    assert again.end_epoch(1.0, 0.4)
+    assert again.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("name", ["third", "firs", "second.bias"])
+def test_a_rate_of_a_submodule_without_weights_to_train_is_an_error(name):
+    with pytest.raises(ValueError, match=f"no parameters to train in {name}"):
+        PlateauAdam(Two(), AdamConfig(), {name: 0.01})
