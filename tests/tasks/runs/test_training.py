@@ -17,6 +17,7 @@ from lightning_fabric.plugins import MixedPrecision
 
 import tasks.runs.files
 from tasks.classifiers.classification import Classification
+from tasks.classifiers.seeds import train_seeds
 from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset as ListOpsData
@@ -341,6 +342,17 @@ def test_options_that_a_model_does_not_have_are_warned_of(tmp_path, capsys):
     assert "--average-decay" not in warnings
     assert main(["evaluate", "--checkpoint", str(tmp_path / "best.safetensors"), "--num-slots", "9"]) == 0
     assert "warning: --num-slots 9 has no effect with --model lstm\n" in capsys.readouterr().err
+
+
+def test_seeds_without_a_directory_have_the_directories_of_single_runs():
+    config = ListOpsConfig(seeds=2, seed=3)
+    assert config.given_directory is None
+    assert config.directory == ListOpsConfig(seed=3).directory
+
+
+def test_seeds_of_a_wrong_type_are_an_error_before_any_run():
+    with pytest.raises(UserError, match="seeds"):
+        train_seeds(lambda config: pytest.fail("trained"), ListOpsConfig(seeds="2"))
 
 
 def test_more_epochs_continue_every_seed(tmp_path, uninterrupted):
