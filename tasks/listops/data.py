@@ -32,7 +32,7 @@ class Dataset(LabeledData):
     """A data set of expressions.
 
     Args:
-        expressions: the expressions.
+        expressions: expressions from `tasks.listops.generator`.
         trees: whether batches contain the true trees.
     Example:
         >>> dataset = Dataset.from_texts(["[SM 7 8 ]", "3"])
@@ -47,15 +47,6 @@ class Dataset(LabeledData):
         self.labels = np.array([expression.label for expression in expressions], dtype=np.int64)
         self._sequences = TokenSequences([expression.tokens for expression in expressions])
         self._nodes: dict[int, TreeNodes] = {}
-
-    @classmethod
-    def from_expressions(cls, expressions: Sequence[Expression]) -> "Dataset":
-        """Make a data set of generated expressions.
-
-        Args:
-            expressions: expressions from `tasks.listops.generator`.
-        """
-        return cls(expressions)
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> "Dataset":

@@ -159,7 +159,7 @@ def test_generated_files_can_be_evaluated_and_trained_on(run, tmp_path):
 
 def test_generated_files_have_other_expressions_than_a_run_with_the_same_seed(tmp_path):
     assert main(["generate", str(tmp_path / "test.tsv"), "--size", "200"]) == 0
-    write_tsv(tmp_path / "train.tsv", Dataset.from_expressions(generate(200, seed=1)))
+    write_tsv(tmp_path / "train.tsv", Dataset(generate(200, seed=1)))
     written, drawn = (
         {line for line in (tmp_path / name).read_text().splitlines() if len(line) > 80}
         for name in ("test.tsv", "train.tsv")

@@ -290,7 +290,7 @@ def test_validation_must_leave_something_to_train_on(validation):
 
 @pytest.fixture(scope="module")
 def dataset(drawn):
-    return Dataset.from_expressions(drawn[:300])
+    return Dataset(drawn[:300])
 
 
 def equal(left, right):
@@ -361,7 +361,7 @@ def write_long_range_arena(path, dataset):
 
 def test_files_of_long_range_arena_are_read(tmp_path, drawn):
     chosen = [one for one in drawn if len(one.tokens) > 1][:120]
-    parts = [Dataset.from_expressions(chosen[i : i + 40]) for i in (0, 40, 80)]
+    parts = [Dataset(chosen[i : i + 40]) for i in (0, 40, 80)]
     for name, part in zip(data.LONG_RANGE_ARENA, parts, strict=True):
         write_long_range_arena(tmp_path / name, part)
         assert equal(data.read_tsv(tmp_path / name), part)
@@ -439,11 +439,11 @@ def test_load_generates_without_a_directory():
     splits = data.load(seed=3, count=2_000, validation=100, max_train_length=50)
     expected = generator.standard(3, 2_000, validation=100, max_train_length=50)
     for ours, theirs in zip(splits, expected, strict=True):
-        assert equal(ours, Dataset.from_expressions(theirs))
+        assert equal(ours, Dataset(theirs))
 
 
 def test_load_reads_official_files(tmp_path, drawn):
-    whole, test = (Dataset.from_expressions(some) for some in (drawn[:300], drawn[300:340]))
+    whole, test = (Dataset(some) for some in (drawn[:300], drawn[300:340]))
     data.write_tsv(tmp_path / data.TRAIN_FILE, whole)
     data.write_tsv(tmp_path / data.TEST_FILE, test)
     plain = tmp_path / data.TEST_FILE

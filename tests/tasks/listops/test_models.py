@@ -22,7 +22,7 @@ MODELS = get_args(ModelName)
 
 @pytest.fixture(scope="module")
 def data():
-    return Dataset.from_expressions(generate(12, seed=3, max_length=30)).with_trees()
+    return Dataset(generate(12, seed=3, max_length=30)).with_trees()
 
 
 @pytest.mark.parametrize("name", MODELS)

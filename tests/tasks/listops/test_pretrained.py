@@ -55,6 +55,6 @@ def test_its_slots_hold_the_subtrees_that_a_trace_says():
 
 def test_it_is_as_good_as_said_on_expressions_it_has_not_seen():
     model = ListOpsModel.from_pretrained(PRETRAINED)
-    fresh = Dataset.from_expressions(generate(400, seed=987_654, max_length=100))
+    fresh = Dataset(generate(400, seed=987_654, max_length=100))
     found = evaluate(model, fresh, batch_size=100, num_slots=model.config.num_slots)
     assert found.correct.mean() >= 0.98
