@@ -13,11 +13,17 @@
    scalar_t points to pairs. Accumulators are scalar_t. Vector types are the vector extensions of GCC and Clang. */
 
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 12 }; /* 24 of 32 vector registers are accumulators */
+#define VECTOR_BYTES 64
+#define TILE_ROWS 12 /* 24 of 32 vector registers are accumulators */
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 }; /* 12 of 16 */
+#define VECTOR_BYTES 32
+#define TILE_ROWS 6 /* 12 of 16 */
+#elif defined(__aarch64__)
+#define VECTOR_BYTES 16
+#define TILE_ROWS 8 /* 16 of 32: with 24, GCC spills; four units of latency 4 need 16 */
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
+#define VECTOR_BYTES 16
+#define TILE_ROWS 6
 #endif
 enum {
     LANES = VECTOR_BYTES / sizeof(scalar_t), /* numbers in a vector register */
@@ -90,9 +96,11 @@ INLINE void tile(int rows, const int bf16_pairs, int64_t k, Left a, const scalar
     case 4: microkernel(4, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
     case 5: microkernel(5, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
     case 6: microkernel(6, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-#if defined(__AVX512F__)
+#if TILE_ROWS >= 8
     case 7: microkernel(7, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
     case 8: microkernel(8, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
+#endif
+#if TILE_ROWS >= 12
     case 9: microkernel(9, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
     case 10: microkernel(10, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
     case 11: microkernel(11, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
