@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from ordered_memory.span_f1 import fraction_text
 from tasks.classifiers.encoders import EncoderConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
-from tasks.runs.errors import Interrupted, UserError
+from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
@@ -47,6 +48,8 @@ Config = TypeVar("Config", bound=ClassifierConfig)
 def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     """Train once for each of several seeds; print and write the mean and standard deviation.
 
+    A run that diverges has no results: it is named beside those of the others.
+
     The file stands beside the run directories and is named after the first one and the last seed, such as
     seed-1-to-3.json.
 
@@ -56,6 +59,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
             subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped.
     Raises:
         UserError: bad options, or without `resume` one of the directories already holds a run.
+        Diverged: all runs have diverged.
     """
     check_types(config)
     config.check()
@@ -67,6 +71,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     if is_main and not config.resume:
         for run in runs.values():
             run.check_free()  # before the first run is trained, and not hours later
+    diverged: dict[int, Diverged] = {}
     for run_config in configs:
         run = runs[run_config.seed]
         if not (config.resume and run.read_results() and not changed_options(run, run_config)):
@@ -77,8 +82,15 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
             except Interrupted as error:
                 resumable = any(run.best.exists() or run.last.exists() for run in runs.values())
                 raise Interrupted(str(error), resumable=resumable) from None
+            except Diverged as error:
+                diverged[run_config.seed] = error
+                if is_main:
+                    print(f"seed {run_config.seed}: {error}", file=sys.stderr)
+    if len(diverged) == len(runs):
+        raise diverged[config.seed]
     if is_main:
-        values = _summarize({seed: run.path for seed, run in runs.items()})
+        finished = {seed: run.path for seed, run in runs.items() if seed not in diverged}
+        values = _summarize(finished, list(diverged))
         print(_text(values))
         write_json(summary, values)
         print(f"written: {summary}")
@@ -105,11 +117,12 @@ def _with_seed(config: Config, seed: int) -> Config:
     return replace(seeded, seeds=1, run_dir=seeded.given_directory)
 
 
-def _summarize(runs: Mapping[int, Path]) -> dict[str, Any]:
+def _summarize(runs: Mapping[int, Path], diverged: list[int]) -> dict[str, Any]:
     """Compute mean and sample standard deviation of the results of several runs, as JSON values.
 
     Args:
-        runs: the run directories, by seed.
+        runs: the directories of the finished runs, by seed.
+        diverged: the seeds of the others.
     Raises:
         UserError: a results.json is missing or damaged.
     """
@@ -121,6 +134,7 @@ def _summarize(runs: Mapping[int, Path]) -> dict[str, Any]:
         return {
             "part": next(iter(results_by_seed.values()))["part"],
             "runs": {seed: path.name for seed, path in runs.items()},
+            "diverged": diverged,
             "results": {name: _summary(by_seed) for name, by_seed in values.items()},
         }
     except (AttributeError, LookupError, TypeError) as error:
@@ -154,6 +168,8 @@ def _text(summary: dict[str, Any]) -> str:
     lines = [
         f"{len(summary['runs'])} seeds: mean ± sample standard deviation ({summary['part']} results of each)"
     ]
+    if summary["diverged"]:
+        lines.append(f"diverged, and not included: {', '.join(map(str, summary['diverged']))}")
     for name, row in summary["results"].items():
         value_texts = " ".join(fraction_text(value) for value in row["values"].values())
         lines.append(

@@ -19,8 +19,9 @@ class _SummaryTransformer(nn.Module):
         layers: number of layers or, if `shared`, of steps.
         heads: number of attention heads.
         dropout: inside the layers.
-        shared: use one layer for all steps, each of which adds sinusoidal encodings of position and step to
-            its input: the Universal Transformer of Dehghani et al. (2019), with a fixed number of steps.
+        shared: use one layer for all steps, each of which adds the positional encodings and a learned
+            embedding of the step to its input: the Universal Transformer of Dehghani et al. (2019), with a
+            fixed number of steps.
     """
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float, *, shared: bool) -> None:
@@ -32,6 +33,9 @@ class _SummaryTransformer(nn.Module):
         )
         self.norm = nn.LayerNorm(size)
         self.summary = nn.Parameter(torch.empty(size).normal_(std=size**-0.5))
+        if shared:
+            # Learned, as in the authors' code: with the paper's sinusoids, two steps learned more slowly.
+            self.step_embeddings = nn.Parameter(torch.empty(layers, size).normal_(std=size**-0.5))
 
     def summarize(self, tokens: Tensor, positions: Tensor, padded: Tensor) -> Tensor:
         """Compute the summary: the first output of the last layer.
@@ -51,8 +55,7 @@ class _SummaryTransformer(nn.Module):
             if self.shared or step == 0:
                 tokens = tokens + position_encoding
             if self.shared:
-                step_encoding = sinusoids(torch.tensor([step], device=tokens.device), tokens.shape[-1])
-                tokens = tokens + step_encoding.to(position_encoding.dtype)
+                tokens = tokens + self.step_embeddings[step]
             tokens = self.layers[0 if self.shared else step](tokens, src_key_padding_mask=mask)
         result: Tensor = self.norm(tokens[:, 0])
         return result

@@ -9,6 +9,10 @@ class UserError(ValueError):
     """An error that the user can fix. Its message says in one line what is wrong, and where."""
 
 
+class Diverged(UserError):
+    """The loss is no longer finite. All processes of a run raise this at the same step."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was stopped by Ctrl-C or SIGTERM.
 

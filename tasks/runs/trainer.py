@@ -27,7 +27,7 @@ from tasks.runs.checkpoints import (
     set_rng_state,
 )
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
-from tasks.runs.errors import UserError
+from tasks.runs.errors import Diverged, UserError
 from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
 from tasks.runs.files import write_json
 from tasks.runs.options import flag
@@ -166,7 +166,7 @@ class Trainer:
             The progress at the end; best.safetensors holds the weights of the best epoch.
         Raises:
             KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; `saved_step` is the step of the checkpoint.
-            UserError: the loss is no longer finite.
+            Diverged: the loss is no longer finite.
         """
         self.progress.finished = self.progress.nothing_left(self.config)
         if self.progress.finished:
@@ -339,11 +339,11 @@ class Trainer:
         return rate
 
     def _check_loss(self, loss: float = 0.0) -> None:
-        """Raise a UserError if the loss is not finite, before bad weights overwrite good ones."""
+        """Raise Diverged if the loss is not finite, before bad weights overwrite good ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
             if self.fabric.is_global_zero:
                 write_json(self.run.diverged, {"epoch": self.progress.epoch, "step": self.progress.step})
-            raise UserError(
+            raise Diverged(
                 f"the loss is not finite at step {self.progress.step}: start another run with a lower "
                 "--learning-rate"
             )

@@ -16,16 +16,16 @@ def test_sinusoids():
 
 
 def test_a_universal_transformer_has_one_layer_whatever_its_steps():
-    sizes = [
-        sum(p.numel() for p in Transformer(3, 8, layers, 2, 0.0, shared=True).parameters())
-        for layers in (1, 4)
-    ]
-    assert sizes[0] == sizes[1]
+    one, four = (
+        {name: p.shape for name, p in Transformer(3, 8, steps, 2, 0.0, shared=True).named_parameters()}
+        for steps in (1, 4)
+    )
+    assert one | {"step_embeddings": (4, 8)} == four
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_summary_is_that_of_one_sequence_without_masks(shared):
-    """[summary; W x + b] through plain layers; positions are added once, or at each step if shared."""
+    """[summary; W x + b] through plain layers; positions are added once or, if shared, at each step."""
     model = Transformer(5, 8, 2, 2, 0.0, shared=shared).double()
     x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 1, 4])
     together = model(x, lengths)
@@ -36,7 +36,7 @@ def test_a_summary_is_that_of_one_sequence_without_masks(shared):
             if shared or step == 0:
                 tokens = tokens + torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
             if shared:
-                tokens = tokens + sinusoids(torch.tensor([step]), 8).double()
+                tokens = tokens + model.step_embeddings[step]
             tokens = model.layers[0 if shared else step](tokens[None])[0]
         assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
 

@@ -377,6 +377,29 @@ def test_seeds_refuse_a_directory_that_holds_a_run_before_they_train(tmp_path, c
     assert not (tmp_path / "seed-1").exists()
 
 
+def test_a_seed_that_diverges_is_named_and_the_others_have_a_mean(tmp_path, monkeypatch, capsys):
+    losses = Classification.losses
+    wild = {2}
+
+    def losses_of(self, model, batch):
+        result = losses(self, model, batch)
+        return result._replace(loss=result.loss * float("nan")) if self.config.seed in wild else result
+
+    monkeypatch.setattr(Classification, "losses", losses_of)
+    options = ["--seeds", "3", "--epochs", "1"]
+    assert train(tmp_path, *options) == 0
+    captured = capsys.readouterr()
+    assert "seed 2: the loss is not finite at step " in captured.err
+    assert "2 seeds: mean ± sample" in captured.out
+    assert "diverged, and not included: 2\n" in captured.out
+    summary = json.loads((tmp_path / "seed-1-to-3.json").read_text())
+    assert summary["diverged"] == [2]
+    assert summary["runs"].keys() == summary["results"]["accuracy"]["values"].keys() == {"1", "3"}
+    wild |= {4, 5}
+    assert train(tmp_path, "--seeds", "2", "--seed", "4", "--epochs", "1") == 2
+    assert "the loss is not finite" in capsys.readouterr().err
+
+
 def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
     made = []
 
