@@ -289,6 +289,20 @@ def test_an_unknown_word_of_a_text_is_named_with_its_line(directory, tmp_path, c
     assert "text.txt, line 3: 'zebra' is not in the vocabulary" in error
 
 
+def test_a_sentence_that_is_too_long_for_cky_is_named(directory, tmp_path, capsys):
+    text, treebank = tmp_path / "text.txt", tmp_path / "trees.mrg"
+    text.write_text(f"the cat\n{'the ' * 801}\n")
+    options = ["--checkpoint", directory / "text.safetensors"]
+    error = fails(capsys, "trees", text, *options, "--decoding", "cky")
+    assert "text.txt, line 2: CKY takes at most 800 words, got 801; --decoding" in error
+    assert main([*map(str, ["trees", text, *options])]) == 0
+    treebank.write_text(f"(S (NN cat) (NN cat))\n(S {'(NN cat) ' * 801})")
+    options += ["--treebank", treebank, "--output", tmp_path / "page.html"]
+    error = fails(capsys, "evaluate", *options)
+    assert "trees.mrg, line 2: CKY takes at most 800 words, got 801; --max-words leaves out" in error
+    assert main([*map(str, ["evaluate", *options, "--max-words", "800"])]) == 0
+
+
 def test_the_trees_of_prpn_have_its_only_layer(directory, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("the cat\n")
     assert (
