@@ -19,7 +19,7 @@ from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
-from tasks.language_model.vocabulary import Vocabulary
+from tasks.language_model.vocabulary import UNKNOWN, Vocabulary
 from tasks.runs.command_line import Verb, run
 from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
@@ -95,7 +95,7 @@ def _evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
-    known_fraction = coverage(sentences, vocabulary)
+    known_fraction, unknown = coverage(sentences, vocabulary), vocabulary.count_unknown(text)
     losses = word_losses(model, text, trained, config.columns)
     loss = float(losses.mean())
     results = {
@@ -103,14 +103,16 @@ def _evaluate(config: EvaluateConfig) -> None:
         "loss": loss,
         "perplexity": perplexity(loss),
         "known_words": known_fraction,
+        "unknown": unknown,
         "columns": config.columns,
     }
     config.write(results)
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
+    cut = f", in {config.columns:,} columns that start without context" if config.columns > 1 else ""
     print(
         f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words and ends "
-        f"of sentences; {fraction_text(100 * known_fraction, 2, whole=100)}% of the words are in the "
-        "vocabulary"
+        f"of sentences, {unknown:,} of them {UNKNOWN}{cut}; "
+        f"{fraction_text(100 * known_fraction, 2, whole=100)}% of the words are in the vocabulary"
     )
 
 

@@ -13,14 +13,15 @@ from tasks.language_model.corpus import generate_splits, split_text
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import ABOUT, UNITS, layers_of, trace_sentence
 from tasks.language_model.samples import EMPTY, sample_sentences
+from tasks.language_model.vocabulary import UNKNOWN
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.reporting.tables import text_table, wrap
+from tasks.reporting.tables import number, text_table, wrap
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
 
-COLUMNS = ["text", "perplexity", "of word frequencies", "nats per word", "words"]
+COLUMNS = ["text", "perplexity", "of word frequencies", "nats per word", "words", UNKNOWN]
 NO_CONTEXT = (
     "The test perplexity is not below that of the word frequencies of the training text: the model has not "
     "learned to use the words before, and its trees say nothing. Train longer."
@@ -34,8 +35,8 @@ def results_text(results: dict[str, Any]) -> str:
         results: the content of results.json.
     """
     rows = [
-        [split, f"{ppl:.2f}", "" if unigram is None else f"{unigram:.2f}", f"{loss:.4f}", f"{words:,}"]
-        for split, ppl, unigram, loss, words in _rows(results)
+        [split, f"{ppl:.2f}", number(unigram, 2), f"{loss:.4f}", f"{words:,}", number(unknown, 0)]
+        for split, ppl, unigram, loss, words, unknown in _rows(results)
     ]
     lines = [f"{results['parameters']:,} parameters", text_table(COLUMNS, rows)]
     if not _uses_context(results):
@@ -70,7 +71,8 @@ def write_run_report(
                 rows=_rows(results),
                 note=("" if _uses_context(results) else f"{NO_CONTEXT} ")
                 + "Word frequencies: those of the training text, each word counted once more. The end of a "
-                "sentence counts as a word, and each text is read from start to end. "
+                f"sentence counts as a word, and so does {UNKNOWN}, whose number is in the last column. Each "
+                "text is read from start to end. "
                 f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
                 "parts that start without context.",
             )
@@ -93,9 +95,9 @@ def _traces(trained: Trained, validation: Tensor) -> list[Trace]:
         trees = [sentence.tree for sentence in generate_splits(trained.config)[1]]
     depths = [0] * len(words) if trees is None else [depth(tree) for tree in trees]
     traces = []
-    for number, index in enumerate(choose_examples([len(sentence) for sentence in words], depths)):
+    for example, index in enumerate(choose_examples([len(sentence) for sentence in words], depths)):
         trace = trace_sentence(trained, words[index], layers_of(trained))
-        trace["example"] = number
+        trace["example"] = example
         if trees is not None:
             add_true_tree(trace, trees[index])
         traces.append(trace)
@@ -108,7 +110,7 @@ def _rows(results: dict[str, Any]) -> list[list[Any]]:
             split,
             *(
                 results.get(f"{split}_{name}")
-                for name in ("perplexity", "unigram_perplexity", "loss", "tokens")
+                for name in ("perplexity", "unigram_perplexity", "loss", "tokens", "unknown")
             ),
         ]
         for split in ("validation", "test")

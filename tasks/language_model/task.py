@@ -283,6 +283,7 @@ def _test(
         **{f"{name}_loss": loss for name, loss in losses.items()},
         **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
         **{f"{name}_tokens": len(text) for name, text in texts.items()},
+        **{f"{name}_unknown": corpus.vocabulary.count_unknown(text) for name, text in texts.items()},
     }
     write_run_report(run, Trained(model, corpus.vocabulary, config), results, corpus.validation)
     return results

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from torch import Tensor
+
 from tasks.runs.errors import UserError
 
 END = "<eos>"
@@ -53,6 +55,14 @@ class Vocabulary:
 
     def __contains__(self, word: object) -> bool:
         return word in self._ids
+
+    def count_unknown(self, text: Tensor) -> int:
+        """Count the words of a text that the model reads as `<unk>`, those that are written so included.
+
+        Args:
+            text: word ids, of any shape.
+        """
+        return int((text == self._ids.get(UNKNOWN, -1)).sum())
 
     def encode(self, sentence: Sequence[str], where: str) -> list[int]:
         """Convert words to ids.

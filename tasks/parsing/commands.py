@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,8 @@ from tasks.runs.saved_config import config_to_dict
 TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
 same number."""
+LONGEST_CKY = 800
+"""Maximum number of words of a sentence for CKY: they need 5 GB and a minute; both grow with the cube."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
 
@@ -154,11 +157,12 @@ def _evaluate(config: EvaluateConfig) -> None:
         gold = config.read_gold(config.treebank, config.max_words)
     else:
         gold = generated_gold(trained.config, config.max_words)
+    texts = [sentence.words for sentence in gold.sentences]
+    locations = [sentence.where for sentence in gold.sentences]
+    _check_lengths(texts, locations, "--max-words leaves out longer sentences")
     output = config.output or _default_output(config.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     check_writable_file("--output", output)
-    texts = [sentence.words for sentence in gold.sentences]
-    locations = [sentence.where for sentence in gold.sentences]
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = distances_of_sentences(trained, texts, locations, bar.update)
     evaluation = evaluate(gold.sentences, distances, layers, config.temperature, gold.labels)
@@ -217,6 +221,8 @@ def _trees(config: TreesConfig) -> None:
     indices = [i for i, words in enumerate(sentences) if words]  # an empty line has no tree
     texts = [sentences[i] for i in indices]
     locations = [f"{config.text}, line {i + 1}" for i in indices]
+    if config.decoding == "cky":
+        _check_lengths(texts, locations, "--decoding names other algorithms")
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = distances_of_sentences(trained, texts, locations, bar.update)
     tree_lines = [""] * len(sentences)
@@ -240,6 +246,13 @@ def _prepare(config: SentenceConfig, max_words: int) -> tuple[list[str], Trained
     tokenizer = Tokenizer(trained.vocabulary, config.tokenization, final_period=False)
     words = split_sentence(config.sentence, tokenizer, max_words)
     return words, trained, _layers(config.layer, trained)
+
+
+def _check_lengths(sentences: Sequence[Sequence[str]], locations: Sequence[str], hint: str) -> None:
+    """Refuse sentences for which CKY would take all memory."""
+    for words, where in zip(sentences, locations, strict=True):
+        if len(words) > LONGEST_CKY:
+            raise UserError(f"{where}: CKY takes at most {LONGEST_CKY} words, got {len(words):,}; {hint}")
 
 
 def _layers(layer: int | None, trained: Trained) -> list[int]:

@@ -15,6 +15,7 @@ from ordered_memory.span_f1 import (
 )
 from ordered_memory.trace import Trace, add_true_tree, read_distances
 from ordered_memory.trees import depth
+from tasks.language_model.vocabulary import UNKNOWN
 from tasks.parsing.evaluation import F1_CONVENTIONS, SHORT, Evaluation
 from tasks.parsing.treebank import tags_text
 from tasks.reporting.examples import choose_examples
@@ -29,7 +30,6 @@ ABOUT = (
     "from them are compared with the true trees."
 )
 CONVENTION_NAMES = {f"f1_{name}": str(convention) for name, convention in F1_CONVENTIONS.items()}
-FACTS = ("Sentences", "Punctuation", "Vocabulary", "Distances")
 
 GROUP_NAMES = {"all": "all sentences", "short": f"sentences of at most {SHORT} words"}
 F1 = {"f1_corpus": "F1 corpus", "f1_corpus_inner": "F1 inner", "f1_sentence": "F1 sentence"}
@@ -70,7 +70,7 @@ def results_text(results: dict[str, Any]) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
-        results: results from `commands.run_evaluate` or `score.run_score`.
+        results: results of the verb evaluate or score.
     Returns:
         Several lines.
     """
@@ -86,17 +86,19 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
 
     Args:
         path: the file, in a directory that exists.
-        results: results from `commands.run_evaluate`.
+        results: results of the verb evaluate.
         evaluation: the trees.
         facts: command, commit, date and machine, by name.
     """
+    tables = _tables(results)
+    tables[0].note = " ".join([*_facts(results), tables[0].note])
     report = Report(
         title=f"Unsupervised parsing with {results['model']}",
         about=ABOUT,
         subtitle=_best_text(results),
-        tables=_tables(results),
+        tables=tables,
         traces=_traces(evaluation, results["config"]["temperature"]),
-        facts={**dict(zip(FACTS, _facts(results), strict=True)), **facts},
+        facts=facts,
         config=results["config"],
     )
     write_report(path, report)
@@ -131,9 +133,10 @@ def _facts(results: dict[str, Any]) -> list[str]:
     if "model" not in results:  # trees from a file
         return facts
     coverage = fraction_text(100 * results["coverage"], 2, whole=100)
+    others = f"; it reads the others as {UNKNOWN}" if results["coverage"] < 1 else ""
     return [
         *facts,
-        f"{coverage}% of the words are in the model's vocabulary.",
+        f"{coverage}% of the words are in the model's vocabulary{others}.",
         f"Distances of {results['model']} are {results['unit']}; CKY with temperature "
         f"{results['config']['temperature']:g}.",
     ]

@@ -20,6 +20,7 @@ from tasks.runs.command_line import Verb, run
 from tasks.runs.command_options import PredictionsConfig
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_text, check_unused
+from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
 from tasks.syntax_eval.evaluation import ScoredComparison, Unknown, count_right, score_pairs
 from tasks.syntax_eval.pairs import MinimalPair, read_pairs, spread
@@ -51,6 +52,13 @@ class ReadingConfig:
     and Linzen and of ON-LSTM do."""
     end: bool = True
     """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
+
+    @property
+    def convention(self) -> str:
+        """What is a log-probability, as a sentence without its period."""
+        end = "and" if self.end else "without"
+        words = f"the words {end} the end of the sentence"
+        return f"Log-probability in nats of {words}, after <eos> and from a zero state"
 
     def tokenizers(self, models: Sequence[Trained]) -> list[Tokenizer]:
         """Make the tokenizer of each model.
@@ -113,7 +121,7 @@ class EvaluateConfig(ReadingConfig, PredictionsConfig):
 
 @dataclass(kw_only=True)
 class ScoreConfig(ReadingConfig):
-    """Print the log-probability of sentences, word by word."""
+    """Print the log-probability of sentences, and of each word given all words before it."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Sentences, each in quotes, such as "the author laughs". They are read as those of `--pairs`."""
@@ -151,16 +159,18 @@ def _evaluate(config: EvaluateConfig) -> None:
     config.write(results)
     config.write_predictions(pair.row(names) for pair in scored)
     if config.output is not None:
-        write_page(config.output, results)
+        write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
     print(results_text(results))
     if config.output is not None:
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
+        skips = config.unknown == "skip"
+        known = "only words that all models know and " if skips else ""
         can_read_all = all(UNKNOWN in trained.vocabulary for trained in models)
-        hint = f"; --unknown score reads unknown words as {UNKNOWN}" if can_read_all else ""
+        hint = f"; --unknown score reads unknown words as {UNKNOWN}" if skips and can_read_all else ""
         raise UserError(
-            f"nothing could be scored: none of {len(chosen):,} pairs has only words that all models know and "
-            f"sentences that they distinguish{hint}"
+            f"nothing could be scored: none of {len(chosen):,} pairs has {known}sentences that all models "
+            f"distinguish{hint}"
         )
 
 
@@ -184,6 +194,7 @@ def _score(config: ScoreConfig) -> None:
         print(f"{sum(log_probabilities):10.4f}  {' '.join(words)}")
         for word, value in zip(labels, log_probabilities, strict=True):
             print(f"{value:10.4f}    {word}")
+    print(f"{config.convention}. Sentences are {tokenizer.description}.")
 
 
 def column_names(checkpoints: Sequence[Path]) -> list[str]:
@@ -233,8 +244,7 @@ def _notes(
         "Pairs with unknown words are skipped."
         if config.unknown == "skip"
         else f"Unknown words are read as {UNKNOWN}.",
-        f"Log-probability of the words {'and' if config.end else 'without'} the end of the sentence, after "
-        "<eos> and from a zero state; two sentences with the same probability count as wrong.",
+        f"{config.convention}; two sentences with the same probability count as wrong.",
         "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
         "its rows.",
     ]

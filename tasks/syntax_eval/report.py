@@ -67,7 +67,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     """Format the results as plain text.
 
     Args:
-        results: results from `commands.run_evaluate`.
+        results: results of the verb evaluate.
     Returns:
         Several lines.
     """
@@ -76,15 +76,15 @@ def results_text(results: Mapping[str, Any]) -> str:
     return "\n".join([text_table(["", *COUNTS, *columns], rows), "", *results["notes"]])
 
 
-def write_page(path: Path, results: Mapping[str, Any]) -> None:
+def write_page(path: Path, results: Mapping[str, Any], facts: Mapping[str, str]) -> None:
     """Write the results as a page; see `tasks.reporting.report`.
 
     Args:
         path: the HTML file.
-        results: results from `commands.run_evaluate`.
+        results: results of the verb evaluate.
+        facts: command, commit, date and machine, by name.
     """
     columns = _columns(results["lines"])
-    names = list(results["models"])
     tables = [
         Table(
             title=section[0]["name"],
@@ -94,22 +94,13 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
         for section in _sections(results["lines"])
     ]
     tables[-1].note = " ".join(results["notes"][2:])
-    tables.append(
-        Table(
-            title="By construction",
-            columns=["construction", "comparison", *COUNTS, *names],
-            rows=[
-                [line["construction"], line["kind"], *_cells(line, names)]
-                for line in results["constructions"]
-            ],
-        )
-    )
     report = Report(
         title="Targeted syntactic evaluation",
         about=ABOUT,
         subtitle=" ".join(results["notes"][:2]),
-        config=results["options"],
         tables=tables,
+        facts=facts,
+        config=results["options"],
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_report(path, report)

@@ -622,7 +622,10 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     assert found["loss"] == pytest.approx(results["test_loss"])
     assert rows[0]["validation_loss"] == pytest.approx(results["validation_loss"])
     assert results["validation_loss"] != pytest.approx(results["test_loss"], rel=1e-3)
-    assert found["known_words"] == 0.75
+    assert (found["known_words"], found["unknown"]) == (0.75, 1)  # d is read as <unk>
+    assert "on 6 words and ends of sentences, 1 of them <unk>; 75.00% of the words" in capsys.readouterr().out
+    assert (results["validation_unknown"], results["test_unknown"]) == (0, 1)
+    assert results_text(results).splitlines()[3].split()[-2:] == ["6", "1"]
     # Of 140 words and ends of sentences for training, and one more of each of 5: 21 a, 41 b, 21 c, 21 <unk>.
     for part, counts in (("validation", (21, 41, 41)), ("test", (21, 41, 41, 21, 21, 41))):
         assert results[f"{part}_unigram_perplexity"] == pytest.approx(
@@ -631,7 +634,10 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     moved = data.rename(tmp_path / "moved")
     assert main(["evaluate", "--checkpoint", str(checkpoint)]) == 2
     assert "the text of the run is not here; --data-dir names its directory" in capsys.readouterr().err
-    assert main(["evaluate", "--checkpoint", str(checkpoint), "--data-dir", str(moved)]) == 0
+    assert (
+        main(["evaluate", "--checkpoint", str(checkpoint), "--data-dir", str(moved), "--columns", "2"]) == 0
+    )
+    assert "in 2 columns that start without context" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
             "removed, according to their tags",
             "section 23",
             "0.477",
+            "86.36% of the words are in the model's vocabulary; it reads the others as <unk>.",
         ),
         *("3 words of tags that the Penn Treebank does not have (HYPH 2, NFP 1)", "EVALB also counts"),
         *("layer 1, prpn", "layer 2, unbiased", "layer 2, cky", "left-branching", "random", "SBAR", "EVALB"),
@@ -90,7 +91,8 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
     assert results["groups"]["all"]["labels"]["NP"] == 6
     assert [len(results["rows"]), results["groups"]["short"]["sentences"]] == [12, 2]
     text = (tmp_path / "new" / "page.html").read_text()
-    assert "Recall by label" in text
+    places = [text.index(part) for part in ("3 sentences of", "according to their tags", "Recall by label")]
+    assert places == sorted(places)  # what was scored is said beside the numbers
     page = Page(text)
     assert page.open == page.external == []
     traces = embedded(text)
@@ -109,6 +111,17 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
     assert "are kept" in output
     assert re.search(r"1 sentences of .* left out: 0 without", " ".join(output.split()))
     assert (directory / "parsing.html").exists()
+
+
+def test_a_page_without_short_sentences_says_what_was_scored_and_how(directory, tmp_path):
+    treebank, page = tmp_path / "long.mrg", tmp_path / "page.html"
+    treebank.write_text(f"(S {'(NN cat) ' * 11})")
+    options = ["--checkpoint", directory / "text.safetensors", "--treebank", treebank, "--output", page]
+    assert main([*map(str, options)]) == 0
+    text = page.read_text()
+    assert "sentences of at most" not in text.partition("Published")[0]
+    assert "1 sentences of" in text
+    assert "F1 corpus: corpus level" in text
 
 
 def test_a_treebank_of_other_tags(directory, tmp_path, capsys):
@@ -274,6 +287,20 @@ def test_an_unknown_word_of_a_text_is_named_with_its_line(directory, tmp_path, c
     text.write_text("the cat\n\nthe zebra\n")
     error = fails(capsys, "trees", text, "--checkpoint", directory / "no_unknown.safetensors")
     assert "text.txt, line 3: 'zebra' is not in the vocabulary" in error
+
+
+def test_a_sentence_that_is_too_long_for_cky_is_named(directory, tmp_path, capsys):
+    text, treebank = tmp_path / "text.txt", tmp_path / "trees.mrg"
+    text.write_text(f"the cat\n{'the ' * 801}\n")
+    options = ["--checkpoint", directory / "text.safetensors"]
+    error = fails(capsys, "trees", text, *options, "--decoding", "cky")
+    assert "text.txt, line 2: CKY takes at most 800 words, got 801; --decoding" in error
+    assert main([*map(str, ["trees", text, *options])]) == 0
+    treebank.write_text(f"(S (NN cat) (NN cat))\n(S {'(NN cat) ' * 801})")
+    options += ["--treebank", treebank, "--output", tmp_path / "page.html"]
+    error = fails(capsys, "evaluate", *options)
+    assert "trees.mrg, line 2: CKY takes at most 800 words, got 801; --max-words leaves out" in error
+    assert main([*map(str, ["evaluate", *options, "--max-words", "800"])]) == 0
 
 
 def test_the_trees_of_prpn_have_its_only_layer(directory, tmp_path, capsys):

@@ -60,6 +60,7 @@ def test_evaluate(checkpoints, pairs, tmp_path, capsys):
     }
     assert results["models"] == dict(zip(("onlstm", "lstm"), checkpoints, strict=True))
     assert "Across a subject relative clause" in page.read_text()
+    assert "python -m tasks.syntax_eval evaluate" in page.read_text()
 
 
 def test_options_change_what_is_scored(checkpoints, pairs, capsys):
@@ -101,7 +102,11 @@ def test_nothing_to_score_still_prints_the_table(checkpoints, tmp_path, capsys):
     assert "Simple" in out
     assert "–" in out
     assert err.count("\n") == 1
-    assert "nothing could be scored: none of 1 pairs" in err
+    message = "nothing could be scored: none of 1 pairs has only words that all models know"
+    assert message in err
+    assert "; --unknown score reads unknown words as <unk>" in err
+    assert main(["--checkpoint", checkpoints[0], "--pairs", str(path), "--unknown", "score"]) == 2
+    assert capsys.readouterr().err.endswith("none of 1 pairs has sentences that all models distinguish\n")
 
 
 def test_score(checkpoints, capsys):
@@ -116,8 +121,12 @@ def test_score(checkpoints, capsys):
     ]
     assert float(lines[0][0]) == pytest.approx(sum(float(line[0]) for line in lines[1:5]), abs=1e-3)
     assert lines[7][1:] == ["poet", "(<unk>)"]
+    assert lines[9][:5] == ["Log-probability", "in", "nats", "of", "the"]
     assert main(["score", "the poet", "--no-end", "--checkpoint", checkpoints[0]]) == 0
-    assert "<eos>" not in capsys.readouterr().out
+    *_, last_word, note = capsys.readouterr().out.splitlines()
+    assert last_word.split()[1:] == ["poet", "(<unk>)"]
+    assert "without the end of the sentence" in note
+    assert "normalized as in Mikolov's Penn Treebank text" in note
 
 
 @pytest.mark.parametrize(
@@ -173,11 +182,15 @@ def test_a_vocabulary_with_punctuation_reads_sentences_as_in_the_treebank(tmp_pa
     assert main(["score", "The author laughs.", "Who laughs", "--checkpoint", cased]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[1] for line in lines[1:6]] == ["The", "author", "laughs", ".", "<eos>"]
-    assert [line[1:] for line in lines[7:]] == [["who", "(<unk>)"], ["laughs"], ["."], ["<eos>"]]
+    assert [line[1:] for line in lines[7:-1]] == [["who", "(<unk>)"], ["laughs"], ["."], ["<eos>"]]
     assert main(["score", "laughs.", "--tokenization", "spaces", "--checkpoint", cased]) == 0
     assert "laughs. (<unk>)" in capsys.readouterr().out
     assert main(["score", "laughs", "--no-final-period", "--checkpoint", cased]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[:-1]] == [
+        "laughs",
+        "laughs",
+        "<eos>",
+    ]
 
 
 def test_no_final_period_is_refused_where_no_period_would_be_added(tmp_path, capsys):
