@@ -20,6 +20,7 @@ from onlstm.parameters import State
 from ordered_memory.checks import check_fraction, check_name, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
+from ordered_memory.modes import autocast_of_lstm
 from ordered_memory.serialization import register_named_tuples
 
 Recurrent = Literal["onlstm", "lstm"]
@@ -312,7 +313,8 @@ class LanguageModel(LanguageModelBase):
                 all_distances.append(layer_distances)
             else:
                 assert isinstance(layer, nn.LSTM)
-                raw, next_state = self._run_lstm(layer, x, layer_state)
+                with autocast_of_lstm(x.device):
+                    raw, next_state = self._run_lstm(layer, x, layer_state)
             new_state.append(next_state)
             is_last = index == len(self.layers) - 1
             x = self._locked(raw, self.output_dropout if is_last else self.hidden_dropout)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,6 +88,44 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     if device.type == "meta":  # which `torch.autocast` does not know
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)
+
+
+def autocast_of_lstm(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """A context for a call of `nn.LSTM`: autocast is disabled where `nn.LSTM` cannot run under it.
+
+    On a CPU without AVX-512, `nn.LSTM` raises an error under autocast to bfloat16. Without autocast its input
+    must have the dtype of its parameters. A warning is logged once.
+
+    Args:
+        device: device of the computation.
+    """
+    dtype = autocast_dtype(device)
+    if dtype is None or device.type != "cpu" or runs_lstm(dtype):
+        return contextlib.nullcontext()
+    return without_autocast(device)
+
+
+@constant
+def runs_lstm(dtype: torch.dtype) -> bool:
+    """Whether `nn.LSTM` runs under autocast to a dtype on this CPU.
+
+    Args:
+        dtype: torch.bfloat16 or torch.float16.
+    """
+    return _runs_lstm(dtype)
+
+
+@functools.cache  # not above: torch.compile traces into a cached function, even if it is a `@constant`
+def _runs_lstm(dtype: torch.dtype) -> bool:
+    one, weights = torch.zeros(1, 1, 1), [torch.zeros(4, 1)] * 2 + [torch.zeros(4)] * 2
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype):
+            torch.lstm(one, (one, one), weights, True, 1, 0.0, False, False, False)
+    except RuntimeError as error:
+        logger.warning("nn.LSTM computes without autocast, as it has no %s on this processor", dtype)
+        logger.debug("%s", error)
+        return False
+    return True
 
 
 def is_transformed(*tensors: Tensor | None) -> bool:

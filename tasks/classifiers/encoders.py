@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from ordered_memory.modes import autocast_of_lstm
 from tasks.classifiers.crvnn import CRvNN
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
 from tasks.classifiers.rrnet import Rollout, RRNet
@@ -335,10 +336,11 @@ def encode(
     if isinstance(encoder, GumbelTreeLSTM):
         summary, merges = encoder(embedded, lengths)
         return Encoded(summary, merges=merges)
-    if isinstance(encoder, nn.LSTM | ONLSTM):
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, (hidden, _) = encoder(packed)
-        return Encoded(torch.cat(tuple(hidden[-2:] if encoder.bidirectional else hidden[-1:]), dim=-1))
+    if isinstance(encoder, ONLSTM):
+        return Encoded(_last_hidden(encoder, embedded, lengths))
+    if isinstance(encoder, nn.LSTM):
+        with autocast_of_lstm(embedded.device):
+            return Encoded(_last_hidden(encoder, embedded.to(encoder.all_weights[0][0].dtype), lengths))
     if isinstance(encoder, CRvNN):
         summary, penalty = encoder(embedded, lengths)
         return Encoded(summary, penalty=penalty)
@@ -346,3 +348,10 @@ def encode(
         summary, rollout = encoder(embedded, lengths, num_slots)
         return Encoded(summary, rollout=rollout)
     return Encoded(encoder(embedded, lengths))
+
+
+def _last_hidden(encoder: nn.LSTM | ONLSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
+    """The last hidden state of each sequence, (B, H); of both directions, if there are two."""
+    packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    _, (hidden, _) = encoder(packed)
+    return torch.cat(tuple(hidden[-2:] if encoder.bidirectional else hidden[-1:]), dim=-1)

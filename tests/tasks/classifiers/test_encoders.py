@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import elu
 
+from ordered_memory import modes
 from tasks.classifiers.encoders import (
     EncoderConfig,
     MeanOfTokens,
@@ -44,6 +45,15 @@ def test_a_summary_of_both_directions_is_what_each_of_them_ends_with(model):
     for sequence, length, summary in zip(SEQUENCES, LENGTHS, summaries, strict=True):
         output = encoder(sequence[None, :length])[0][0]
         torch.testing.assert_close(summary, torch.cat([output[-1, :4], output[0, 4:]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_lstm_computes_without_autocast_where_it_does_not_run_under_it(dtype, monkeypatch):
+    monkeypatch.setattr(modes, "_runs_lstm", lambda dtype: False)
+    encoder, embedded = build_encoder(replace(CONFIG, model="lstm"), 2), SEQUENCES.to(dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        summary = encode(encoder, embedded, LENGTHS).summary
+    assert torch.equal(summary, encode(encoder, embedded.float(), LENGTHS).summary)
 
 
 def test_the_attention_of_both_directions_is_that_of_the_forward_one():

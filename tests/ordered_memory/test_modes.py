@@ -1,0 +1,68 @@
+"""Where PyTorch's LSTM cannot run under autocast, what contains one computes it without."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from onlstm.language_model import LanguageModel
+from ordered_memory import modes
+from ordered_memory.modes import autocast_of_lstm, runs_lstm
+
+
+@pytest.fixture
+def no_lstm_under_autocast(monkeypatch):
+    monkeypatch.setattr(modes, "_runs_lstm", lambda dtype: False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_it_is_known_whether_an_lstm_runs_under_autocast(dtype, caplog):
+    modes._runs_lstm.cache_clear()
+    random_state = torch.get_rng_state()
+    with caplog.at_level(logging.WARNING):
+        answers = [runs_lstm(dtype) for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), random_state)
+    with torch.autocast("cpu", dtype):
+        if answers[0]:
+            nn.LSTM(3, 4)(torch.randn(5, 2, 3))
+        else:
+            with pytest.raises(RuntimeError):
+                nn.LSTM(3, 4)(torch.randn(5, 2, 3))
+    assert answers[0] == answers[1]
+    assert len(caplog.records) == (not answers[0])  # a warning, once
+    modes._runs_lstm.cache_clear()
+
+
+def test_autocast_stays_where_an_lstm_runs_under_it(monkeypatch):
+    monkeypatch.setattr(modes, "_runs_lstm", lambda dtype: True)
+    with torch.autocast("cpu", torch.bfloat16), autocast_of_lstm(torch.device("cpu")):
+        assert torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.usefixtures("no_lstm_under_autocast")
+def test_autocast_is_disabled_only_where_it_is_enabled():
+    for enabled in (True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            with autocast_of_lstm(torch.device("cpu")):
+                assert not torch.is_autocast_enabled("cpu")
+            assert torch.is_autocast_enabled("cpu") == enabled
+        with autocast_of_lstm(torch.device("meta")):
+            pass
+
+
+@pytest.mark.usefixtures("no_lstm_under_autocast")
+def test_the_layers_of_a_language_model_compute_without_autocast():
+    model = LanguageModel(11, 6, 8, 2, recurrent="lstm", weight_dropout=0.5)
+    tokens = torch.randint(11, (7, 3))
+    for mode in (model.eval(), model.train()):
+        torch.manual_seed(1)
+        expected = mode(tokens)
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16):
+            actual = mode(tokens)
+        assert torch.equal(actual.raw, expected.raw)
+        assert actual.raw.dtype == torch.float32
+        assert actual.logits.dtype == torch.bfloat16
+        again = mode(tokens, actual.state)  # the state fits another call
+        assert again.raw.dtype == torch.float32
