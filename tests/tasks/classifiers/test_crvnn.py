@@ -124,6 +124,13 @@ def test_no_decision_is_too_sure(decision):
     assert all(tensor.grad.isfinite().all() for tensor in (x, *model.parameters()))
 
 
+def test_dropout_acts_in_training_alone():
+    model, x, lengths = CRvNN(4, 6, dropout=0.5), torch.randn(2, 5, 4), torch.tensor([5, 3])
+    assert not torch.equal(model(x, lengths)[0], model(x, lengths)[0])
+    model.eval()
+    assert torch.equal(model(x, lengths)[0], model(x, lengths)[0])
+
+
 def test_training_is_given_the_mean_penalty():
     config = ListOpsConfig(model="crvnn", embedding_size=3, slot_size=4, input_dropout=0, output_dropout=0)
     data = Dataset.from_texts(["[MAX 2 9 ]", "3"])

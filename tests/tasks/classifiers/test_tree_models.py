@@ -78,6 +78,16 @@ def test_levels_at_once_equal_one_node_at_a_time(name, embedded, trees, position
 
 
 @pytest.mark.parametrize("name", TREE_MODELS)
+def test_neither_padding_nor_batch_mates_change_a_summary(name, embedded, trees, positions):
+    model = build(name)
+    together = read(model, embedded, trees, positions)
+    for row, words in enumerate(positions):
+        sentence = embedded[row : row + 1, : words[-1] + 1]
+        alone = read(model, sentence, trees[row : row + 1], positions[row : row + 1])
+        assert torch.allclose(alone[0], together[row], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", TREE_MODELS)
 def test_every_weight_and_no_other_token_counts(name, embedded, trees, positions):
     model, embedded = build(name), embedded.requires_grad_()
     read(model, embedded, trees, positions).square().sum().backward()
