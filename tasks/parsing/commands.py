@@ -53,7 +53,7 @@ TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
 same number."""
 LONGEST_CKY = 800
-"""Maximum number of words of a sentence for CKY: they need 5 GB and a minute; both grow with the cube."""
+"""Maximum number of words of a sentence for CKY, whose time and memory grow with the cube of it."""
 NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
 
