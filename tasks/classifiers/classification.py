@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
+from tasks.classifiers.curriculum import CurriculumConfig, examples_of_epoch
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches
-from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.progress import progress_bar
 from tasks.runs.task import Losses, Scores, Shard, digest
@@ -171,14 +171,14 @@ class Classification:
     """Implements `tasks.runs.task.TrainingTask` for models that take a batch and return a `Prediction`.
 
     Args:
-        config: batch sizes and seed.
+        config: batch sizes, curriculum and seed.
         train: training data.
         validation: validation data.
     """
 
-    batch_options: tuple[str, ...] = ("batch_size",)
+    batch_options: tuple[str, ...] = ("batch_size", "curriculum_epochs", "curriculum_length")
 
-    def __init__(self, config: TrainingConfig, train: LabeledData, validation: LabeledData) -> None:
+    def __init__(self, config: CurriculumConfig, train: LabeledData, validation: LabeledData) -> None:
         self.config, self.train, self.validation = config, train, validation
 
     def fingerprint(self) -> str:
@@ -189,9 +189,10 @@ class Classification:
         return f"{sizes}-{_digest_of_inputs(datasets)}"
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
-        return bucketed_batches(
-            self.train.sentence_lengths.sum(1), batch_size, seed=self.config.seed, epoch=epoch
-        )
+        lengths = self.train.sentence_lengths
+        examples = examples_of_epoch(self.config, lengths, epoch)
+        batches = bucketed_batches(lengths[examples].sum(1), batch_size, seed=self.config.seed, epoch=epoch)
+        return [examples[batch] for batch in batches]
 
     def training_batch(self, indices: Indices) -> Any:
         """Collate training examples to a batch.

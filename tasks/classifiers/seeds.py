@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ordered_memory.span_f1 import fraction_text
-from tasks.classifiers.encoders import EncoderConfig
+from tasks.classifiers.curriculum import CurriculumConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import number
 from tasks.runs.errors import Diverged, Interrupted, UserError
@@ -23,7 +23,7 @@ from tasks.runs.saved_config import changed_options, check_types
 
 
 @dataclass
-class ClassifierConfig(EncoderConfig):
+class ClassifierConfig(CurriculumConfig):
     """Several seeds."""
 
     seeds: int = 1

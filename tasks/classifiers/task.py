@@ -11,6 +11,7 @@ import torch
 
 from tasks.classifiers.classification import Classification, LabeledData, Splits, check_data
 from tasks.classifiers.classifier import Classifier
+from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
@@ -169,6 +170,12 @@ class ClassifierTask(Generic[Config]):
                 raise UserError(
                     f"the options leave no {name} {self.unit}: too few are given, or all are too long"
                 )
+        if not len(examples_of_epoch(config, splits.train.sentence_lengths, epoch=1)):
+            shortest = splits.train.sentence_lengths.max(1).min()
+            raise UserError(
+                f"--curriculum-length {config.curriculum_length}: the shortest of the training "
+                f"{self.unit} has {shortest} tokens"
+            )
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:
             raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")
         model = self._initial_model(config, splits)
@@ -179,7 +186,12 @@ class ClassifierTask(Generic[Config]):
         return Experiment(
             task=Classification(config, splits.train, splits.validation),
             model=model,
-            optimization=PlateauAdam(model, config, self.learning_rates and self.learning_rates(config)),
+            optimization=PlateauAdam(
+                model,
+                config,
+                self.learning_rates and self.learning_rates(config),
+                constant_epochs=config.curriculum_epochs,
+            ),
             description=(
                 f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,48 +11,6 @@ from torch.optim.swa_utils import AveragedModel
 
 from tasks.runs.config import AdamConfig
 from tasks.runs.task import Shard
-
-
-class Optimization(Protocol):
-    """An optimizer, its learning rate schedule and, possibly, an average of the weights."""
-
-    optimizer: torch.optim.Optimizer
-    restored_options: tuple[str, ...]
-    """Options that are part of the restored state: a resumed run cannot change them."""
-
-    def begin_step(self, shard: Shard) -> None:
-        """Called before each training step.
-
-        Args:
-            shard: the part of the batch that this process computes.
-        """
-
-    def end_step(self) -> None:
-        """Called after each training step."""
-
-    def end_epoch(self, loss: float, selection_score: float) -> bool:
-        """Called after each epoch.
-
-        Args:
-            loss: validation loss, in nats.
-            selection_score: see `TrainingTask.selection_score`.
-        Returns:
-            Whether training should go on from the weights of the best epoch.
-        """
-
-    @property
-    def evaluated_model(self) -> nn.Module:
-        """The model to validate and, if it is the best so far, to save: the trained one, or its average."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state to save in checkpoints, in addition to that of `optimizer`."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state.
-
-        Args:
-            state: what `state_dict` returned.
-        """
 
 
 class WeightAverage:
@@ -115,6 +73,7 @@ class PlateauAdam:
         model: the model to train.
         config: hyperparameters of Adam, the scheduler and the average.
         learning_rates: initial learning rates of some submodules, by name; `config` has that of the others.
+        constant_epochs: number of epochs, the first ones, in which the learning rates are not reduced.
     """
 
     restored_options: tuple[str, ...] = (
@@ -123,7 +82,11 @@ class PlateauAdam:
     )
 
     def __init__(
-        self, model: nn.Module, config: AdamConfig, learning_rates: Mapping[str, float] | None = None
+        self,
+        model: nn.Module,
+        config: AdamConfig,
+        learning_rates: Mapping[str, float] | None = None,
+        constant_epochs: int = 0,
     ) -> None:
         self.optimizer: torch.optim.Optimizer = torch.optim.Adam(
             _parameter_groups(model, learning_rates or {}),
@@ -141,6 +104,7 @@ class PlateauAdam:
             patience=config.patience,
             threshold=0.0,
         )
+        self._scheduler.cooldown_counter = constant_epochs
 
     def begin_step(self, shard: Shard) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The interface between the training loop and a task: batches, losses, metrics."""
+"""The interface between the training loop and a task: batches, losses, metrics, optimizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from tasks.runs.optimization import Optimization
     from tasks.runs.run_directory import RunDirectory
 
 
@@ -149,6 +148,48 @@ class TrainingTask(Protocol):
 
         Args:
             state: state from a checkpoint.
+        """
+
+
+class Optimization(Protocol):
+    """An optimizer, its learning rate schedule and, possibly, an average of the weights."""
+
+    optimizer: torch.optim.Optimizer
+    restored_options: tuple[str, ...]
+    """Options that are part of the restored state: a resumed run cannot change them."""
+
+    def begin_step(self, shard: Shard) -> None:
+        """Called before each training step.
+
+        Args:
+            shard: the part of the batch that this process computes.
+        """
+
+    def end_step(self) -> None:
+        """Called after each training step."""
+
+    def end_epoch(self, loss: float, selection_score: float) -> bool:
+        """Called after each epoch.
+
+        Args:
+            loss: validation loss, in nats.
+            selection_score: see `TrainingTask.selection_score`.
+        Returns:
+            Whether training should go on from the weights of the best epoch.
+        """
+
+    @property
+    def evaluated_model(self) -> nn.Module:
+        """The model to validate and, if it is the best so far, to save: the trained one, or its average."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state to save in checkpoints, in addition to that of `optimizer`."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state.
+
+        Args:
+            state: what `state_dict` returned.
         """
 
 

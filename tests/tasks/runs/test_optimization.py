@@ -91,6 +91,18 @@ def test_every_rate_falls_on_a_plateau():
     assert [group["lr"] for group in optimization.optimizer.param_groups] == pytest.approx([0.05, 0.005])
 
 
+def test_rates_stay_in_the_constant_epochs_which_a_checkpoint_counts_too():
+    config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5)
+    first, again = (PlateauAdam(Two(), config, constant_epochs=3) for _ in range(2))
+    first.end_epoch(1.0, 0.5)
+    again.load_state_dict(first.state_dict())
+    rates = []
+    for score in (0.4, 0.4, 0.4, 0.6, 0.5):
+        again.end_epoch(1.0, score)
+        rates.append(again.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025])
+
+
 @pytest.mark.parametrize("restore_best", [False, True])
 def test_training_goes_back_to_the_best_epoch_only_where_the_rate_falls(restore_best):
     optimization = PlateauAdam(Two(), AdamConfig(patience=1, restore_best=restore_best))

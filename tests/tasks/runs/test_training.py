@@ -37,6 +37,7 @@ TINY = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
     *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
     *("--batch-size", "32", "--epochs", "2", "--save-every", "2", "--average-decay", "0.9"),
+    *("--curriculum-epochs", "1", "--curriculum-length", "8"),
 ]
 ROOT = Path(__file__).parents[3]
 
