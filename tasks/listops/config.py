@@ -53,9 +53,10 @@ PRESETS: dict[str, ListOpsConfig] = {
     "demo": ListOpsConfig(
         **DEMO_MODEL,
         max_minutes=5,
-        validation_size=1_000,
-        max_train_length=20,
-        num_slots=6,
+        validation_size=2_500,
+        curriculum_epochs=5,
+        average_decay=0.999,
+        num_slots=12,
         test_num_slots=21,
         batch_size=64,
     ),
