@@ -7,7 +7,7 @@ gate, L layers, D directions.
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 import torch.nn.functional as F
@@ -369,7 +369,7 @@ def _batch_size(packed: PackedSequence, hx: State | None) -> int:
         return packed.sorted_indices.shape[0]
     if torch.compiler.is_compiling() and hx is not None:
         return hx[0].shape[1]
-    return int(packed.batch_sizes[0])
+    return cast(int, packed.batch_sizes[0].item())  # non-strict export cannot trace int()
 
 
 def _reversal(batch_sizes: Tensor, tokens: Tensor) -> Tensor:

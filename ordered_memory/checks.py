@@ -178,9 +178,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
             f"lengths must be on the CPU, got shape {tuple(values.shape)}, dtype {values.dtype}, "
             f"device {values.device}"
         )
-    if (
-        torch.compiler.is_compiling()
-    ):  # tracing does not see the values, so the graph checks them when it runs
+    if torch.compiler.is_compiling():  # values are not known yet: the graph checks them when it runs
         fits = ((values >= 1) & (values <= steps)).all()
         torch._assert_async(fits, "lengths must lie in 1..T")  # the value of T in the message would fix T
         return values.to(inputs.device)
@@ -214,7 +212,7 @@ def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, lo
 def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int) -> Tensor:
     """Convert lengths to a (B,) int64 tensor, if they are one integer per sequence. Does not check ranges."""
     try:
-        values = lengths if isinstance(lengths, Tensor) else torch.as_tensor(_as_ints(lengths), device="cpu")
+        values = lengths if isinstance(lengths, Tensor) else _as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"lengths must be one integer for each sequence, got {lengths!r}") from None
     if values.numel() == 0:
@@ -229,14 +227,24 @@ def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int) -> Tenso
     return values.to(torch.int64)
 
 
+def _as_tensor(lengths: Sequence[int]) -> Tensor:
+    """Convert a sequence of integers to a tensor on the CPU; a boolean is a TypeError."""
+    if not torch.compiler.is_compiling():
+        return torch.as_tensor(_as_ints(lengths), device="cpu")
+    if any(isinstance(length, bool) for length in lengths):
+        raise TypeError("a boolean is not a length")
+    if not len(lengths) or not all(isinstance(length, int) for length in lengths):
+        return torch.as_tensor(lengths, device="cpu")
+    # In a graph, as_tensor would make constants of the lengths: other lengths would compile the layer again.
+    return torch.stack([torch.full((), length, dtype=torch.int64, device="cpu") for length in lengths])
+
+
 def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
     """Convert a list, tuple or array of integers to a list of ints; return anything else unchanged.
 
     `torch.as_tensor` rejects some arrays of integers (read-only, reversed, or of another byte order) and some
-    NumPy integers, and it converts booleans among integers. `torch.compile` cannot trace this conversion.
+    NumPy integers, and it converts booleans among integers.
     """
-    if torch.compiler.is_compiling():
-        return lengths
     if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
         ints: list[int] = lengths.tolist()
         return ints

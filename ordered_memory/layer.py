@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -177,7 +177,8 @@ class OrderedMemory(nn.Module):
                 sequence without a batch axis, or a PackedSequence. B may be 0, T may not.
             state: state to continue from, such as an earlier call's; None starts with an empty memory.
             lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
-                `pack_padded_sequence`; None if nothing is padded. Values in the padding have no effect.
+                `pack_padded_sequence`; None if nothing is padded. Values in the padding have no effect. Under
+                `torch.compile` a tensor is better than a list: a list compiles the layer again for each B.
             num_slots: N for this call; None for the layer's own.
         Returns:
             Named tuple (output, state, attention), without the batch axis if `x` has none.
@@ -339,7 +340,8 @@ def _check_batch_sizes(packed: PackedSequence) -> None:
 
 def _positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
     """The index t * B + b of each token of a PackedSequence in the padded batch, and all lengths, (B,)."""
-    batch_size = int(batch_sizes[0]) if order is None else order.shape[0]
+    # Non-strict export cannot trace int().
+    batch_size = cast(int, batch_sizes[0].item()) if order is None else order.shape[0]
     torch._check(batch_size > 0)
     ends = batch_sizes.cumsum(0)
     token = torch.arange(data.shape[0], device="cpu")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.checks import check_device
-from ordered_memory.modes import is_jit_tracing
+from ordered_memory.modes import is_jit_tracing, without_autocast
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
@@ -152,7 +152,9 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         results, saved = [next(values) for _ in for_backward], next(values)
         inputs, needs_input_grad = _build(implementation.inputs_type, values), next(values)
         implementation.check(inputs)
-        return implementation.backward(inputs, results, saved, upstream, needs_input_grad)
+        device = next(value.device for value in arguments if isinstance(value, Tensor))
+        with without_autocast(device):  # which is on if the caller's `backward()` is within it
+            return implementation.backward(inputs, results, saved, upstream, needs_input_grad)
 
     def fake_backward(*arguments: Any) -> list[Tensor]:
         inputs, needs_input_grad = arguments[-1 - len(input_names) : -1], arguments[-1]

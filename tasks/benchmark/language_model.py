@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from tasks.language_model.task import LanguageModeling, TextBatch
 from tasks.runs.command_line import Verb
 from tasks.runs.options import check_at_least
 
-OPTIMIZER = "of both: clipping, SGD"
+OPTIMIZER = "with nn.LSTM: clipping, SGD"
 
 
 @dataclass
@@ -62,7 +63,7 @@ def _run(config: LanguageModelBenchmarkConfig) -> None:
     contenders["of both: output layer, loss"] = _output_layer(
         options.embedding_size, config.vocabulary, targets, config.device
     )
-    contenders[OPTIMIZER] = _Optimizer(network, options)
+    contenders[OPTIMIZER] = _Optimizer(deepcopy(network), options)
     times = interleave(contenders, 1, repeats=config.repeats, device=config.device)
     figures = contender_figures(times, "tokens", tokens.numel())
     training_figures = {

@@ -503,6 +503,20 @@ def test_gradients_under_autocast_follow_those_of_float32(backend):
         assert 0 < (one - other).norm() < 0.03 * other.norm() or torch.equal(one, other)
 
 
+@pytest.mark.parametrize("backend", FAST)
+def test_gradients_are_the_same_if_backward_is_called_under_autocast(backend):
+    layer = ONLSTM(16, 32, chunk_size=4, backend=backend)
+    x, upstream = torch.randn(9, 8, 16, requires_grad=True), torch.randn(9, 8, 32)
+    found = []
+    for inside in (False, True):
+        with torch.autocast("cpu", torch.bfloat16):
+            output, _ = layer(x)
+        with torch.autocast("cpu", torch.bfloat16, enabled=inside):
+            found.append(torch.autograd.grad(output, [x, *layer.parameters()], upstream.to(output.dtype)))
+    for outside, within in zip(*found, strict=True):
+        assert torch.equal(outside, within)
+
+
 @pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("state", [None, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -187,6 +187,25 @@ def test_the_definition_exported_takes_batches_of_any_size():
     assert torch.equal(program.module()(x)[0], layer(x)[0])
 
 
+class OfPacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = ONLSTM(3, 6, chunk_size=2, bidirectional=True)
+
+    def forward(self, packed):
+        output, (hidden, cell) = self.layer(packed)
+        return output.data, hidden, cell
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, pytest.param(True, marks=SORTED_IN_GRAPHS)])
+def test_an_exported_layer_takes_a_packed_sequence(enforce_sorted, strict):
+    model, packed = OfPacked(), ragged(enforce_sorted)
+    exported = torch.export.export(model, (packed,), strict=strict).module()
+    for one, other in zip(exported(packed), model(packed), strict=True):
+        assert_close(one, other)
+
+
 def test_an_exported_layer_comes_back_from_a_file():
     layer, x, file = ONLSTM(3, 6, chunk_size=2, bidirectional=True), torch.randn(4, 2, 3), io.BytesIO()
     torch.export.save(torch.export.export(layer, (x,)), file)

@@ -133,6 +133,26 @@ def test_a_compiled_layer_takes_other_sizes_without_compiling_again():
 
 
 @QUIET
+def test_a_compiled_layer_takes_lists_of_other_lengths_without_compiling_for_each():
+    layer, x = make(), tokens()
+    function = fullgraph(layer)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for lengths in ([6, 2, 3, 4, 5], [5, 6, 2, 3, 4], [2, 3, 6, 5, 3], [4, 5, 4, 6, 2], [3, 4, 5, 2, 6]):
+        expected = results_and_gradients(layer, layer, x, lengths=lengths)
+        assert_all_close(results_and_gradients(function, layer, x, lengths=lengths), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 2
+
+
+@QUIET
+@pytest.mark.parametrize("lengths", [[6, 2, True, 4, 5], [6, 2, 3.0, 4, 5]])
+def test_a_compiled_layer_refuses_lengths_that_are_not_integers(lengths):
+    with pytest.raises(Exception, match="lengths must be one integer for each sequence"):
+        make()(tokens(), lengths=lengths)
+    with pytest.raises(Exception, match="lengths must be one integer for each sequence"):
+        fullgraph(make())(tokens(), lengths=lengths)
+
+
+@QUIET
 def test_a_compiled_layer_drops_what_the_eager_one_drops():
     layer = make(cell_dropout=0.3, attention_dropout=0.3)
     x = tokens()
@@ -189,6 +209,27 @@ def test_an_exported_classifier_gives_the_same_answers(strict):
     again = torch.export.load(file).module()
     for symbols, lengths in (example, (torch.randint(7, (9, 3)), torch.tensor([4, 9, 1]))):
         assert_close(again(symbols, lengths), model(symbols, lengths))
+
+
+class OfPacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = make(bidirectional=True)
+
+    def forward(self, packed):
+        out = self.layer(packed)
+        return out.output.data, out.attention
+
+
+@QUIET
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, pytest.param(True, marks=SORTED_IN_GRAPHS)])
+def test_an_exported_layer_takes_a_packed_sequence(enforce_sorted, strict):
+    model = OfPacked()
+    lengths = LENGTHS.sort(descending=True).values if enforce_sorted else LENGTHS
+    packed = rnn.pack_padded_sequence(tokens().detach(), lengths, enforce_sorted=enforce_sorted)
+    exported = torch.export.export(model, (packed,), strict=strict).module()
+    assert_all_close(exported(packed), model(packed))
 
 
 @QUIET

@@ -340,7 +340,7 @@ def test_the_language_model_beside_its_parts(tmp_path, capsys):
     path = tmp_path / "times.json"
     words = ["language-model", "--quick", "--vocabulary", "50", "--json", str(path)]
     assert main(words) == 0
-    parts = {"of both: output layer, loss", "of both: clipping, SGD"}
+    parts = {"of both: output layer, loss", "with nn.LSTM: clipping, SGD"}
     assert set(json.loads(path.read_text())["contenders"]) == {"ON-LSTM", "nn.LSTM"} | parts
     assert "× LSTM" in capsys.readouterr().out
 

@@ -13,7 +13,7 @@ from tasks.logic.config import PRESETS as LOGIC_PRESETS
 from tasks.logic.task import LOGIC
 from tasks.runs.errors import UserError
 
-SMALL = replace(PRESETS["demo"], expressions=300, validation_size=40, model="mean")
+SMALL = replace(PRESETS["demo"], expressions=300, validation_size=40, model="mean", curriculum_epochs=0)
 
 
 def examples(config, epoch):
