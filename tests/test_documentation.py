@@ -110,7 +110,7 @@ CLASSIFIER = "--epochs 1 --embedding-size 6 --slot-size 6 --num-slots 3 --test-n
 LANGUAGE_MODEL = "--epochs 1 --embedding-size 8 --hidden-size 8 --num-layers 2 --chunk-size 2 --batch-size 2"
 SHORTER = {
     "tasks.listops --preset": f"{CLASSIFIER} --expressions 300 --validation-size 40 --max-train-length 12",
-    "tasks.listops --max-train-length": f"{CLASSIFIER} --expressions 300 --validation-size 40",
+    "tasks.listops --curriculum-epochs": f"{CLASSIFIER} --expressions 300 --validation-size 40",
     "tasks.listops --initial-weights": f"{CLASSIFIER} --expressions 300 --validation-size 40",
     "tasks.listops evaluate": "--size 2",
     "tasks.listops parse": "",

@@ -16,8 +16,8 @@ class CurriculumConfig(EncoderConfig):
     """Curriculum."""
 
     curriculum_epochs: int = 0
-    """Train on short examples alone in this many epochs, the first ones; the learning rate is not reduced in
-    these."""
+    """Number of epochs at the beginning that have short training examples only; the learning rate is not
+    reduced in them. 0 for no curriculum."""
     curriculum_length: int = 20
     """Maximum number of tokens of a short example; of one with several sentences, those of the longest."""
 

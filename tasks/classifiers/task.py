@@ -173,8 +173,8 @@ class ClassifierTask(Generic[Config]):
         if not len(examples_of_epoch(config, splits.train.sentence_lengths, epoch=1)):
             shortest = splits.train.sentence_lengths.max(1).min()
             raise UserError(
-                f"--curriculum-length {config.curriculum_length}: the shortest of the training "
-                f"{self.unit} has {shortest} tokens"
+                f"--curriculum-length {config.curriculum_length}: the shortest of the training {self.unit} "
+                f"has {shortest} tokens"
             )
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:
             raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")

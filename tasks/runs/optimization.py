@@ -73,7 +73,7 @@ class PlateauAdam:
         model: the model to train.
         config: hyperparameters of Adam, the scheduler and the average.
         learning_rates: initial learning rates of some submodules, by name; `config` has that of the others.
-        constant_epochs: number of epochs, the first ones, in which the learning rates are not reduced.
+        constant_epochs: number of epochs at the beginning in which the learning rates are not reduced.
     """
 
     restored_options: tuple[str, ...] = (
@@ -104,7 +104,7 @@ class PlateauAdam:
             patience=config.patience,
             threshold=0.0,
         )
-        self._scheduler.cooldown_counter = constant_epochs
+        self._scheduler.cooldown_counter = constant_epochs  # in these it counts no bad epochs
 
     def begin_step(self, shard: Shard) -> None:
         pass
