@@ -77,8 +77,7 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
         config: configuration of the run.
     """
     row = progress.history[-1]
-    seconds_before = progress.history[-2]["seconds"] if len(progress.history) > 1 else 0.0
-    parts = [f"epoch {row['epoch']}", f"{row['seconds'] - seconds_before:.1f} s"]
+    parts = [f"epoch {row['epoch']}", f"{_last_epoch_seconds(progress):.1f} s"]
     for split in ("train", "validation"):
         metrics = [name for name in row if name.startswith(f"{split}_")]
         values = (f"{name.removeprefix(f'{split}_')} {row[name]:.4f}" for name in metrics)
@@ -93,14 +92,16 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
 def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     """Format the remaining epochs or minutes, whichever ends first.
 
+    The remaining epochs are assumed to take as long as the last one.
+
     Args:
         progress: before the end of training.
         config: configuration of the run.
     """
     epochs_done = progress.epoch - 1
     epochs = config.epochs - epochs_done
-    seconds = progress.history[-1]["seconds"] if epochs_done else 0.0  # of these epochs
-    by_epochs = max(0.0, epochs * seconds / max(1, epochs_done) - (progress.seconds - seconds))
+    in_this_epoch = progress.seconds - (progress.history[-1]["seconds"] if epochs_done else 0.0)
+    by_epochs = max(0.0, epochs * _last_epoch_seconds(progress) - in_this_epoch)
     if config.max_minutes is not None:
         by_minutes = 60 * config.max_minutes - progress.seconds
         if not epochs_done or by_minutes < by_epochs:
@@ -130,6 +131,13 @@ def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
         minutes = _plural(config.max_minutes, "minute")
         return f"{config.max_minutes:g} {minutes} of training (--max-minutes)"
     return f"{progress.epoch - 1} {_plural(progress.epoch - 1, 'epoch')} (--epochs)"
+
+
+def _last_epoch_seconds(progress: Progress) -> float:
+    """The duration of the last complete epoch; 0 if there is none."""
+    ends = [0.0, 0.0, *(row["seconds"] for row in progress.history[-2:])]
+    seconds: float = ends[-1] - ends[-2]
+    return seconds
 
 
 def _plural(number: float, unit: str) -> str:

@@ -28,26 +28,29 @@ TINY = [
     [
         ({"epochs": 50}, {"epoch": 1}, "50 of 50 epochs left"),
         ({"epochs": 1}, {"epoch": 1}, "1 of 1 epoch left"),
-        ({"epochs": 50}, {"epoch": 11, "seconds": 600.0}, "40 of 50 epochs left, about 40 min"),
-        ({"epochs": 50}, {"epoch": 41, "seconds": 80.0}, "10 of 50 epochs left, about 20 s"),
-        ({"epochs": 1000, "max_minutes": 5}, {"epoch": 3, "seconds": 150.0}, "2.5 of 5 min left"),
+        ({"epochs": 50}, {"epoch": 11, "ends": [540.0, 600.0]}, "40 of 50 epochs left, about 40 min"),
+        ({"epochs": 50}, {"epoch": 41, "ends": [78.0, 80.0]}, "10 of 50 epochs left, about 20 s"),
+        # The epochs before the last were shorter, those of a curriculum for example.
+        ({"epochs": 12}, {"epoch": 3, "ends": [60.0, 180.0]}, "10 of 12 epochs left, about 20 min"),
+        ({"epochs": 1000, "max_minutes": 5}, {"epoch": 3, "ends": [75.0, 150.0]}, "2.5 of 5 min left"),
         (
             {"epochs": 3, "max_minutes": 500},
-            {"epoch": 3, "seconds": 150.0},
+            {"epoch": 3, "ends": [75.0, 150.0]},
             "1 of 3 epochs left, about 1 min",
         ),
         # Within an epoch, of which half is over, and which takes longer than those before.
-        ({"epochs": 50}, {"epoch": 2, "seconds": 120.0, "ended": 80.0}, "49 of 50 epochs left, about 65 min"),
+        ({"epochs": 50}, {"epoch": 2, "ends": [80.0], "seconds": 120.0}, "49 of 50 epochs left, about 65 min"),
         (
             {"epochs": 2, "max_minutes": 5},
-            {"epoch": 2, "seconds": 120.0, "ended": 60.0},
+            {"epoch": 2, "ends": [60.0], "seconds": 120.0},
             "1 of 2 epochs left, about 0 s",
         ),
     ],
 )
 def test_what_is_over_first_is_what_is_shown(options, progress, expected):
-    ended = progress.pop("ended", progress.get("seconds"))
-    progress = Progress(**progress, history=[{"seconds": ended}])
+    ends = progress.pop("ends", [])  # of epochs, in seconds
+    progress = Progress(**{"seconds": max(ends, default=0.0), **progress})
+    progress.history = [{"seconds": end} for end in ends]
     assert remaining_text(progress, TrainingConfig(**options)) == expected
 
 
