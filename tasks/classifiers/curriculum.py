@@ -27,6 +27,10 @@ class CurriculumConfig(EncoderConfig):
         check_at_least(1, self, "curriculum_length")
 
     @property
+    def short_epochs(self) -> int:
+        return self.curriculum_epochs
+
+    @property
     def unused(self) -> dict[str, str]:
         unused = super().unused
         if not self.curriculum_epochs:

@@ -21,6 +21,7 @@ from typing import Any
 import tasks
 from tasks.runs.command_line import EXIT_INTERRUPTED
 from tasks.runs.errors import UserError
+from tasks.runs.stop_signals import TerminalClosed
 
 CHECKOUT = Path(tasks.__file__).parents[1]
 
@@ -163,7 +164,7 @@ def submit(
         The names of the jobs that failed.
     Raises:
         UserError: submitit is not installed, or there is no such cluster.
-        KeyboardInterrupt: after the jobs were canceled.
+        KeyboardInterrupt: after the jobs were canceled; if the terminal was closed, they go on.
     """
     try:
         import submitit
@@ -183,6 +184,8 @@ def submit(
     except TimeoutError:
         _cancel(submitted.values())
         return []
+    except TerminalClosed:
+        raise  # the jobs go on
     except KeyboardInterrupt:
         _cancel(submitted.values())
         raise

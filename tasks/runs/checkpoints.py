@@ -163,25 +163,30 @@ def _how_to_make(path: Path) -> str:
 
 
 def rng_state(device: torch.device) -> Tensor:
-    """Get the state of a device's random number generator.
+    """Get the states of the random number generators: that of the CPU and, on a GPU, that of the GPU.
+
+    A run on a GPU uses both: the backends draw the seed of their dropout on the CPU.
 
     Args:
         device: CPU or CUDA.
     Returns:
-        The state, (n,) uint8; n differs between CPU and CUDA.
+        The states one after the other, (n,) uint8; n differs between CPU and CUDA.
     """
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return torch.cat(states)
 
 
 def set_rng_state(device: torch.device, state: Tensor) -> None:
-    """Set the state of a device's random number generator.
+    """Set the states of the random number generators.
 
     Args:
         device: CPU or CUDA.
         state: what `rng_state` returned for a device of the same type, (n,) uint8.
     """
-    state = state.cpu().clone()  # PyTorch reads a view from the start of its storage
+    # Cloned, because PyTorch reads a view from the start of its storage.
+    cpu_state, cuda_state = (part.clone() for part in state.cpu().tensor_split([len(torch.get_rng_state())]))
+    torch.set_rng_state(cpu_state)
     if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
+        torch.cuda.set_rng_state(cuda_state, device)

@@ -28,6 +28,7 @@ from tasks.runs.options import warn_of_unused
 from tasks.runs.processes import given_command, is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict
+from tasks.runs.stop_signals import interrupt, stop_signals
 
 Config = TypeVar("Config")
 
@@ -69,7 +70,8 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
         if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if in_main_thread:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM acts like Ctrl-C
+            for number in set(stop_signals()) - {signal.SIGINT}:  # these act like Ctrl-C
+                signal.signal(number, interrupt)
         if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8, printing must not fail
             sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)

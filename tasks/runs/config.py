@@ -104,6 +104,11 @@ class TrainingConfig(RunConfig):
         return {}
 
     @property
+    def short_epochs(self) -> int:
+        """The number of epochs at the beginning that have only some of the training data."""
+        return 0
+
+    @property
     def may_leave_parameters_unused(self) -> bool:
         """Whether some parameters may have no gradient in some batches."""
         return False

@@ -131,7 +131,7 @@ def _check_model_options(trainer: Trainer) -> None:
                 f"{flag(name)} {current}: {run.path} resumes a model with {flag(name)} {saved}; use another "
                 "--run-dir to start a new run"
             )
-        if name in ("initial_weights", *trainer.optimization.restored_options):
+        if name in ("initial_weights", "seed", *trainer.optimization.restored_options):
             raise UserError(
                 f"{flag(name)} {current}: {run.path} resumes with the weights and the optimizer state of its "
                 f"checkpoint, which started with {saved}; use another --run-dir to start a new run"

@@ -78,7 +78,7 @@ class PlateauAdam:
 
     restored_options: tuple[str, ...] = (
         *("learning_rate", "encoder_learning_rate", "weight_decay", "adam_betas", "adam_epsilon"),
-        *("patience", "learning_rate_decay"),
+        *("patience", "learning_rate_decay", "curriculum_epochs", "curriculum_length"),
     )
 
     def __init__(

@@ -92,7 +92,8 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
 def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     """Format the remaining epochs or minutes, whichever ends first.
 
-    The remaining epochs are assumed to take as long as the last one.
+    The remaining epochs are assumed to take as long as the last one. Their time is left out as long as only
+    epochs with a part of the training data have ended.
 
     Args:
         progress: before the end of training.
@@ -102,12 +103,13 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     epochs = config.epochs - epochs_done
     in_this_epoch = progress.seconds - (progress.history[-1]["seconds"] if epochs_done else 0.0)
     by_epochs = max(0.0, epochs * _last_epoch_seconds(progress) - in_this_epoch)
+    time_is_known = epochs_done > (config.short_epochs if config.short_epochs < config.epochs else 0)
     if config.max_minutes is not None:
         by_minutes = 60 * config.max_minutes - progress.seconds
-        if not epochs_done or by_minutes < by_epochs:
+        if not time_is_known or by_minutes < by_epochs:
             return f"{max(0.0, by_minutes) / 60:.1f} of {config.max_minutes:g} min left"
     epochs_text = f"{epochs} of {config.epochs} {_plural(config.epochs, 'epoch')} left"
-    return f"{epochs_text}, about {_duration(by_epochs)}" if epochs_done else epochs_text
+    return f"{epochs_text}, about {_duration(by_epochs)}" if time_is_known else epochs_text
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:

@@ -6,6 +6,7 @@ metrics.jsonl      training and validation metrics, one line per epoch
 tensorboard/       the same as TensorBoard event files
 last.safetensors   the complete training state, to resume from
 best.safetensors   the weights of the epoch with the best validation score, and the configuration
+.best-3.safetensors  those of epoch 3, until last.safetensors has that epoch, too
 results.json       results on the test data
 report.html        results, learning curves and examples
 diverged.json      epoch and step at which the loss stopped being finite, if it did
@@ -15,9 +16,10 @@ diverged.json      epoch and step at which the loss stopped being finite, if it 
 from __future__ import annotations
 
 import json
+import os
 import reprlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,28 @@ class RunDirectory:
         self.results = path / "results.json"
         self.report = path / "report.html"
         self.diverged = path / "diverged.json"
+
+    def new_best(self, epoch: int) -> Path:
+        """Where the weights of an epoch stand that is the best, until `settle_best` makes them the best.
+
+        Args:
+            epoch: the epoch.
+        """
+        return self.path / f".best-{epoch}.safetensors"
+
+    def settle_best(self, epoch: int) -> None:
+        """Let best.safetensors be that of the checkpoint, last.safetensors.
+
+        A run may have been killed after it wrote the weights of a new best epoch. If the checkpoint has that
+        epoch, they replace best.safetensors; otherwise they are deleted, as the epoch will be repeated.
+
+        Args:
+            epoch: the best epoch, according to the checkpoint; 0 if there is none.
+        """
+        with suppress(FileNotFoundError):
+            os.replace(self.new_best(epoch), self.best)
+        for path in self.path.glob(".best-*.safetensors"):
+            path.unlink(missing_ok=True)
 
     def check_free(self) -> None:
         """Raise a UserError if this directory already holds a run.

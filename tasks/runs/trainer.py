@@ -95,6 +95,8 @@ class Trainer:
         torch.manual_seed(self.config.seed + 1_000_003 * self.fabric.global_rank)
         if not self.run.last.exists():
             self.run.check_resumable()
+            if self.fabric.is_global_zero:
+                self.run.settle_best(epoch=0)
             return
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
         try:
@@ -107,6 +109,7 @@ class Trainer:
             raise UserError(f"{self.run.last}: not a checkpoint of this run ({error})") from None
         self.saved_step = self.progress.step
         if self.fabric.is_global_zero:
+            self.run.settle_best(self.progress.best_epoch)
             self.run.write_metrics(self.progress.history)
 
     def _check_buffers(self, saved: dict[str, Tensor]) -> None:
@@ -151,7 +154,8 @@ class Trainer:
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
         if len(states) == self.fabric.world_size:
-            # The states of CPU and CUDA generators differ in size and cannot replace each other.
+            # A run that was on another type of device, or a version that saved only the GPU's, has fewer or
+            # more states.
             if len(states[rank]) == len(rng_state(self.device)):
                 set_rng_state(self.device, states[rank])
             task_state = {
@@ -286,16 +290,19 @@ class Trainer:
         progress.epoch += 1
         progress.step_in_epoch = progress.examples = 0
         progress.loss_sum = progress.correct = 0.0
-        # The checkpoint comes last: a resumed run then repeats whatever a crash has left incomplete.
+        # The checkpoint comes after all that it describes: a resumed run then repeats whatever a crash has
+        # left incomplete. Only then do new weights replace the best ones: see `settle_best`.
         if self.fabric.is_global_zero:
             if improved:
-                save_weights(self.run.best, evaluated, self.metadata)
+                save_weights(self.run.new_best(progress.best_epoch), evaluated, self.metadata)
             self.run.write_metrics(progress.history)
             logger.add_epoch(row)
             print(epoch_text(progress, config), flush=True)
         if return_to_best:
             self._return_to_best(evaluated)
         self._save()
+        if self.fabric.is_global_zero:
+            self.run.settle_best(progress.best_epoch)
 
     def _return_to_best(self, evaluated: nn.Module) -> None:
         """Replace the weights, and their average if there is one, by those of the best epoch."""

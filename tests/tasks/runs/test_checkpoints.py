@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.runs.checkpoints import load_weights, read_checkpoint, read_metadata, save_weights
+from tasks.runs.checkpoints import (
+    load_weights,
+    read_checkpoint,
+    read_metadata,
+    rng_state,
+    save_weights,
+    set_rng_state,
+)
 from tasks.runs.errors import UserError
 from tasks.runs.fabric import SafetensorsIO
 
@@ -58,6 +65,20 @@ def test_a_checkpoint_that_may_not_be_read_is_there(tmp_path, monkeypatch):
     (tmp_path / "mine").write_text("")
     with pytest.raises(UserError, match="mine: no permission to read"):
         read_metadata(tmp_path / "mine")
+
+
+def test_on_a_gpu_both_generators_come_back(monkeypatch):
+    """The backends draw the seed of their dropout on the CPU, also for a GPU."""
+    gpu, of_gpu = torch.device("cuda"), torch.arange(16, dtype=torch.uint8)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: of_gpu)
+    restored = []
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.append((state, device)))
+    states = rng_state(gpu)
+    drawn = torch.rand(3)
+    set_rng_state(gpu, states)
+    assert torch.equal(torch.rand(3), drawn)
+    ((state, device),) = restored
+    assert torch.equal(state, of_gpu) and device == gpu
 
 
 def test_what_is_read_is_aligned_since_rounding_may_depend_on_it(tmp_path):

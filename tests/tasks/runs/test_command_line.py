@@ -119,28 +119,38 @@ def test_a_command_runs_in_a_thread(monkeypatch):
     assert found == [0]
 
 
-def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch):
+@pytest.fixture
+def handlers_come_back():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers_come_back")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_a_command_as_ctrl_c_does(monkeypatch, number):
     monkeypatch.setattr("sys.argv", ["task"])
-    previous = signal.getsignal(signal.SIGTERM)
-    try:
-        verbs = {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), signal.SIGTERM))}
-        assert run("tasks", verbs) == EXIT_INTERRUPTED
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    verbs = {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), number))}
+    assert run("tasks", verbs) == EXIT_INTERRUPTED
 
 
+@pytest.mark.usefixtures("handlers_come_back")
+def test_nohup_keeps_a_command_going(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["task"])
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert run("tasks", {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), signal.SIGHUP))}) == 0
+
+
+@pytest.mark.usefixtures("handlers_come_back")
 def test_output_that_is_not_utf_8_or_closed_ends_no_command(monkeypatch):
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     verbs = {"tell": Verb(Nothing, lambda config: print("├ 0–6"))}
     monkeypatch.setattr("sys.argv", ["task"])
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        for stdout in (terminal, None):
-            monkeypatch.setattr("sys.stdout", stdout)
-            assert run("tasks", verbs) == 0
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    for stdout in (terminal, None):
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert run("tasks", verbs) == 0
     assert terminal.buffer.getvalue() == b"\\u251c 0\\u20136\n"
 
 

@@ -10,6 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tasks.classifiers.classification import Classification
+from tasks.classifiers.curriculum import CurriculumConfig
 from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import Progress, epoch_text, finished_text, remaining_text
@@ -33,6 +34,18 @@ TINY = [
         # The epochs before the last were shorter, those of a curriculum for example.
         ({"epochs": 12}, {"epoch": 3, "ends": [60.0, 180.0]}, "10 of 12 epochs left, about 20 min"),
         ({"epochs": 1000, "max_minutes": 5}, {"epoch": 3, "ends": [75.0, 150.0]}, "2.5 of 5 min left"),
+        # During a curriculum, whose epochs are shorter than those to come.
+        ({"epochs": 12, "curriculum_epochs": 2}, {"epoch": 3, "ends": [60.0, 120.0]}, "10 of 12 epochs left"),
+        (
+            {"epochs": 12, "curriculum_epochs": 2, "max_minutes": 500},
+            {"epoch": 3, "ends": [60.0, 120.0]},
+            "498.0 of 500 min left",
+        ),
+        (
+            {"epochs": 4, "curriculum_epochs": 4},
+            {"epoch": 3, "ends": [60.0, 120.0]},
+            "2 of 4 epochs left, about 2 min",
+        ),
         (
             {"epochs": 3, "max_minutes": 500},
             {"epoch": 3, "ends": [75.0, 150.0]},
@@ -51,7 +64,7 @@ def test_what_is_over_first_is_what_is_shown(options, progress, expected):
     ends = progress.pop("ends", [])  # of epochs, in seconds
     progress = Progress(**{"seconds": max(ends, default=0.0), **progress})
     progress.history = [{"seconds": end} for end in ends]
-    assert remaining_text(progress, TrainingConfig(**options)) == expected
+    assert remaining_text(progress, CurriculumConfig(**options)) == expected
 
 
 def test_the_line_of_an_epoch_has_its_own_seconds():

@@ -1,12 +1,15 @@
 """The training loop through tasks.listops: interrupted however it may be, a run ends in the same numbers."""
 
 import errno
+import fcntl
 import itertools
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,7 +110,29 @@ def test_a_run_that_is_killed_resumes(tmp_path, uninterrupted):
     assert outcome(directory) == uninterrupted
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_weights_of_an_epoch_that_the_checkpoint_lacks_are_not_the_best(tmp_path, monkeypatch):
+    assert train(tmp_path / "one", "--epochs", "1") == 0
+    first = read_checkpoint(tmp_path / "one" / "best.safetensors")[0]
+    scores = iter((1.0, 2.0, 0.5))  # of the first epoch, of the second one, and of its repetition
+    monkeypatch.setattr(Classification, "selection_score", lambda self, validation: next(scores))
+    save, directory = Trainer._save, tmp_path / "run"
+
+    def dying_save(self):
+        if self.progress.best_epoch == 2:
+            raise Killed
+        save(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save", dying_save)
+        with pytest.raises(Killed):
+            train(directory)
+    assert train(directory, "--resume") == 0
+    best = read_checkpoint(directory / "best.safetensors")[0]
+    assert all(torch.equal(best[name], tensor) for name, tensor in first.items())
+    assert not list(directory.glob(".best-*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrupted, number):
     batch = Classification.training_batch
     calls = 0
@@ -125,6 +150,28 @@ def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrup
     assert train(tmp_path / "run", "--resume") == 0
     assert calls == 3 + (uninterrupted[0][-1]["step"] - 3)
     assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_closing_the_terminal_saves_the_run(tmp_path):
+    master, slave = pty.openpty()
+    words = [sys.executable, "-m", "tasks.listops", "train", "--run-dir", str(tmp_path / "run"), *TINY]
+    process = subprocess.Popen(
+        [*words, "--epochs", "1000"],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(slave)
+    printed = b""
+    while b"epoch 2" not in printed:
+        printed += os.read(master, 1000)
+    os.close(master)
+    assert process.wait() == 130
+    epochs = len(RunDirectory(tmp_path / "run").read_metrics()) + 1
+    assert train(tmp_path / "run", "--resume", "--epochs", str(epochs)) == 0
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_says_so(tmp_path, monkeypatch, capsys, uninterrupted):
@@ -217,11 +264,17 @@ def test_a_run_may_have_been_started_before_checkpoints_said_more(
     assert outcome(tmp_path / "run") == uninterrupted
 
 
-@pytest.mark.parametrize("options", [("--seed", "2"), ("--expressions", "310")])
-def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, capsys, uninterrupted, options):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seed", "2"), "--seed 2: {} resumes with the weights and the optimizer state of its checkpoint"),
+        (("--expressions", "310"), "{}: this run was started with other training or validation data"),
+    ],
+)
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, capsys, uninterrupted, options, message):
     assert train(tmp_path / "run", "--epochs", "1") == 0
     assert train(tmp_path / "run", "--resume", *options) == 2
-    assert "this run was started with other training or validation data" in capsys.readouterr().err
+    assert message.format(tmp_path / "run") in capsys.readouterr().err
     assert train(tmp_path / "run", "--resume") == 0
     assert outcome(tmp_path / "run") == uninterrupted
 
@@ -235,6 +288,8 @@ def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
         (["--epochs", "1"], "--epochs 1: {} is already finished, with 2"),
         (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} resumes with the"),
         (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} resumes with"),
+        (["--epochs", "3", "--curriculum-epochs", "0"], "--curriculum-epochs 0: {} resumes with"),
+        (["--epochs", "3", "--curriculum-length", "9"], "--curriculum-length 9: {} resumes with"),
         (["--preset", "demo"], "--preset demo: {} holds a run with --preset paper"),
     ):
         assert main(["train", "--run-dir", str(run), "--resume", *words]) == 2
