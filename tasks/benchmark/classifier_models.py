@@ -17,7 +17,7 @@ from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import EncoderConfig, ModelName
-from tasks.logic.config import LogicConfig
+from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
@@ -86,8 +86,9 @@ class ClassifierModelsConfig(MeasurementConfig):
 class LogicModelsConfig(ClassifierModelsConfig):
     """Time a training step and a forward pass of all models of the logic task.
 
-    A training step includes the optimizer. Models have the sizes of the paper; data are generated pairs with
-    at most 6 operations.
+    A training step includes the optimizer. All models have the same hidden size, that of Ordered Memory in
+    the paper, and otherwise the options of their `paper` preset. Data are generated pairs with at most 6
+    operations.
     """
 
     pairs: int = 60_000
@@ -100,8 +101,12 @@ class LogicModelsConfig(ClassifierModelsConfig):
         check_at_least(1, self, "pairs")
 
     def model_config(self, model: ModelName) -> LogicConfig:
-        return LogicConfig(
-            model=model, seed=self.seed, slot_size=self.slot_size, embedding_size=self.slot_size
+        return replace(
+            presets_of(model)["paper"],
+            model=model,
+            seed=self.seed,
+            slot_size=self.slot_size,
+            embedding_size=self.slot_size,
         )
 
     def data(self) -> Dataset:

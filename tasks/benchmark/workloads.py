@@ -15,6 +15,7 @@ from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
 from tasks.listops.generator import generate, standard
 from tasks.logic import formulas
+from tasks.logic.generator import generate as generate_pairs
 from tasks.runs.batching import bucketed_batches
 from tasks.runs.errors import UserError
 
@@ -237,17 +238,12 @@ def _listops(batches: int, seed: int, max_length: int, quick: bool) -> list[Toke
 
 
 def _logic(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
-    """Pairs of formulas; the larger has up to 6 operators as in training, mostly 4 to 6."""
-    batch_size, max_operators = (4, 2) if quick else (128, 6)
-    rng = np.random.default_rng(seed)
-    pairs = []
-    for _ in range(batch_size * 50):
-        larger = max_operators - min(int(rng.geometric(0.4)) - 1, max_operators)
-        smaller = int(rng.integers(larger + 1))
-        pairs.append((random_formula(rng, larger), random_formula(rng, smaller)))
-    longest = [max(len(first), len(second)) for first, second in pairs]
-    chosen = spread_batches(longest, batch_size, batches, seed)
-    return [pad([pairs[i][side] for side in range(2) for i in batch]) for batch in chosen]
+    """Pairs of formulas, drawn as in the logic task, with at most 6 operators as in training."""
+    batch_size, count, max_operators = (4, 400, 2) if quick else (128, 60_000, 6)
+    groups, _ = generate_pairs(count, seed=seed)
+    pairs = [(pair.left, pair.right) for group in groups[: max_operators + 1] for pair in group]
+    chosen = spread_batches([len(left) + len(right) for left, right in pairs], batch_size, batches, seed)
+    return [pad([list(pairs[i][side]) for side in range(2) for i in batch]) for batch in chosen]
 
 
 def _sst(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:

@@ -29,10 +29,31 @@ class ClassifierConfig(CurriculumConfig):
     seeds: int = 1
     """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed and
     written to a JSON file beside the run directories."""
+    data_seed: int | None = None
+    """Seed of the data that are drawn: generated examples, or the choice of those to hold out for validation.
+    Give one to train several seeds on the same data; None for the seed of the run."""
 
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "seeds")
+        check_at_least(0, self, "data_seed")
+
+    @property
+    def unused(self) -> dict[str, str]:
+        unused = super().unused
+        if not self.draws_data:
+            unused["data_seed"] = "with data that are not drawn"
+        return unused
+
+    @property
+    def draws_data(self) -> bool:
+        """Whether a seed decides which examples the run has."""
+        return False
+
+    @property
+    def seed_of_data(self) -> int:
+        """The seed of the data that are drawn."""
+        return self.seed if self.data_seed is None else self.data_seed
 
     @property
     def given_directory(self) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, write_run_report
 from tasks.classifiers.seeds import ClassifierConfig, train_seeds
+from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
+from tasks.runs.hub import find_checkpoint
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory, initial_checkpoint
 from tasks.runs.task import Experiment
@@ -176,6 +179,12 @@ class ClassifierTask(Generic[Config]):
                 f"--curriculum-length {config.curriculum_length}: the shortest of the training {self.unit} "
                 f"has {shortest} tokens"
             )
+        if config.curriculum_epochs >= config.epochs:
+            print(
+                f"warning: --curriculum-epochs {config.curriculum_epochs}: none of the {config.epochs} "
+                "--epochs has long examples",
+                file=sys.stderr,
+            )
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:
             raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")
         model = self._initial_model(config, splits)
@@ -206,6 +215,8 @@ class ClassifierTask(Generic[Config]):
         if start is None:
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
+        if config.draws_data and start == config.initial_weights:
+            _warn_of_other_data(config, start)
         model = self.model_class.from_pretrained(start, config=config)
         for dataset in splits:
             model.adapt(dataset)
@@ -234,3 +245,17 @@ class ClassifierTask(Generic[Config]):
         )
         write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
         return results
+
+
+def _warn_of_other_data(config: ClassifierConfig, start: Path) -> None:
+    """Warn if the initial weights may have been trained on examples that are now held out."""
+    saved = read_metadata(find_checkpoint(start))
+    data_seed = saved.get("data_seed")
+    seed = saved.get("seed") if data_seed is None else data_seed
+    if seed is not None and seed != config.seed_of_data:
+        print(
+            f"warning: the data of {start} were drawn with the seed {seed}, and now with "
+            f"{config.seed_of_data}: it may have been trained on examples that are held out now; "
+            f"--data-seed {seed} draws the same",
+            file=sys.stderr,
+        )

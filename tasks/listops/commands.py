@@ -81,7 +81,7 @@ class GenerateConfig:
     size: int = 2_000
     """Number of expressions, all different."""
     seed: int = 1
-    """Random seed; independent of what a training run with this seed generates."""
+    """Random seed. A training run with this seed draws other examples, but short ones occur in both."""
 
 
 def _parse(config: ParseConfig) -> None:

@@ -43,6 +43,19 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
         check_at_least(1, self, "expressions", "validation_size", "train_size", "max_train_length")
 
     @property
+    def unused(self) -> dict[str, str]:
+        unused = super().unused
+        if self.data_dir is not None:
+            unused["expressions"] = "with --data-dir"
+        if self.model == "mean":  # there is no hidden layer
+            unused["slot_size"] = "with --model mean"
+        return unused
+
+    @property
+    def draws_data(self) -> bool:
+        return True
+
+    @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, model and seed."""
         return self.given_directory or Path("runs", "listops", f"{self.preset}-{self.model_name}-{self.seed}")

@@ -32,7 +32,7 @@ def _load_splits(config: ListOpsConfig) -> Splits[Dataset]:
     """
     splits = data.load(
         config.data_dir,
-        seed=config.seed,
+        seed=config.seed_of_data,
         count=config.expressions,
         validation=config.validation_size,
         max_train_length=config.max_train_length,

@@ -84,7 +84,7 @@ class GenerateConfig:
     size: int = OFFICIAL_COUNT
     """Number of pairs to generate; about half of them remain when duplicates are dropped."""
     seed: int = 1
-    """Random seed; independent of what a training run with this seed generates."""
+    """Random seed. A training run with this seed draws other examples, but short ones occur in both."""
 
 
 @dataclass

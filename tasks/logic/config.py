@@ -41,9 +41,15 @@ class LogicConfig(DataConfig, ClassifierConfig):
     @property
     def unused(self) -> dict[str, str]:
         unused = super().unused
+        if self.data_dir is not None:
+            unused["generated"] = "with --data-dir"
         if self.model in TRANSFORMERS:  # there is no projection from embeddings to slots
             unused["embedding_size"] = f"with --model {self.model}, whose embeddings have --slot-size"
         return unused
+
+    @property
+    def draws_data(self) -> bool:
+        return self.data_dir is None and self.generated > 0
 
     @property
     def directory(self) -> Path:

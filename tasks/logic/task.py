@@ -44,7 +44,7 @@ def load_pairs(config: LogicConfig) -> PairSplits:
         UserError: a file is missing or bad.
     """
     if config.data_dir is None and config.generated:
-        groups = generate(config.generated, seed=config.seed)
+        groups = generate(config.generated, seed=config.seed_of_data)
     else:
         groups = read_directory(config.data_dir or fetch())
     return split(*groups, config.split)

@@ -97,10 +97,13 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         [run.name, run.state().text, _hours(seconds)] for run, seconds in zip(runs, seconds_left, strict=True)
     ]
     known_seconds = [seconds for seconds in seconds_left if seconds is not None]
-    jobs = "one after another" if config.jobs == 1 else f"{config.jobs} at a time"
+    if config.executor == "slurm":
+        where = " in all, timed on this machine's CPU"
+    else:
+        where = ", one after another" if config.jobs == 1 else f", {config.jobs} at a time"
     total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     if known_seconds:
-        total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left, {jobs}"
+        total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left{where}"
     if len(known_seconds) < len(runs):
         total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
     return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"

@@ -86,9 +86,9 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     budget: float | None = None
     """Stop the runs after this many hours and write the table; the same command continues them."""
     max_minutes: float | None = None
-    """Train each run for at most this many minutes; a higher limit continues the runs that a lower one
-    stopped. None for no limit or, with `demo`, for the preset's; runs that an earlier limit stopped then stay
-    as they are."""
+    """Maximum minutes of training per run. Give a higher number later to continue the runs that the limit
+    stopped. By default there is no limit (`demo` has its own), and runs that an earlier limit stopped are not
+    continued."""
     dry_run: bool = False
     """Only list the runs, their states and their remaining times, estimated from a few training steps of each
     configuration."""
@@ -124,11 +124,6 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
                 raise UserError(f"--columns must name columns of {', '.join(columns)}, got {name}")
 
     @property
-    def demo(self) -> bool:
-        """Whether the preset is `demo`."""
-        return self.preset == "demo"
-
-    @property
     def threads_of_a_run(self) -> int | None:
         """CPU threads per run; None for PyTorch's default."""
         if self.threads is not None or self.jobs == 1 or self.executor != "here":
@@ -156,7 +151,7 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     config.check(table)
     needed = trainings_of(*config.select(table))
     limit = config.max_minutes
-    if limit is None and config.demo:
+    if limit is None and config.preset == "demo":
         limit = round(DEMO_MINUTES / len(trainings_of(*table.select("demo"))), 2)
     common_options: tuple[str, ...] = ("--precision", config.precision)
     if limit is not None:
@@ -180,7 +175,7 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
 
 def _data_options(training: Training, config: ReproduceConfig) -> tuple[str, ...]:
     """Options for the data of a run."""
-    if config.demo:
+    if config.preset == "demo":
         return DEMO_OPTIONS[training.task]
     match training.task:
         case "listops":
@@ -197,7 +192,7 @@ def _data_options(training: Training, config: ReproduceConfig) -> tuple[str, ...
 def _with_data_options(evaluation: Evaluation, config: ReproduceConfig) -> Evaluation:
     """The evaluation with options for its data."""
     task, options = evaluation
-    if config.demo:
+    if config.preset == "demo":
         return Evaluation(task, (*options, *DEMO_EVALUATIONS.get(task, ())))
     names = {"parsing": "treebank", "syntax_eval": "pairs"}
     if task not in names:

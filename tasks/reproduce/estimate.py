@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
-import statistics
 import sys
 import tempfile
 import time
@@ -14,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.classifiers.classification import Classification
 from tasks.language_model.task import prepare
 from tasks.listops.task import LISTOPS
 from tasks.logic.task import LOGIC
@@ -32,15 +31,17 @@ SMALL_DATA: dict[str, dict[str, Any]] = {
     "listops": {"data_dir": None, "expressions": 3_000, "validation_size": 100, "train_size": None},
     "logic": {"data_dir": None, "generated": 3_000, "split": "full"},
 }
-"""Options that generate little data from the same distribution, which is enough for timing."""
-TRAINING_EXAMPLES: dict[tuple[str, str | None], int] = {
-    ("listops", None): 76_000,
-    ("logic", "full"): 121_977,
-    ("logic", "A"): 116_073,
-    ("logic", "B"): 79_154,
-    ("logic", "C"): 46_707,
+"""Options that generate little data of the same kind, which is enough for timing."""
+TRAINING_TOKENS: dict[tuple[str, str | None], int] = {
+    ("listops", None): 1_679_016,
+    ("logic", "full"): 3_281_475,
+    ("logic", "A"): 3_104_094,
+    ("logic", "B"): 1_993_663,
+    ("logic", "C"): 1_075_569,
 }
-"""Number of training examples of the standard data, for tasks that are timed on SMALL_DATA."""
+"""Number of training tokens of the standard data, for tasks that are timed on SMALL_DATA."""
+TRAINING_EXPRESSIONS = 76_001
+"""Number of training expressions of ListOps, of which `--train-size` takes a part."""
 PREPARE: dict[str, Callable[[Any], Experiment]] = {
     "listops": LISTOPS.prepare,
     "logic": LOGIC.prepare,
@@ -98,7 +99,7 @@ class Estimator:
         return remaining if minutes is None else min(remaining, max(0.0, 60.0 * minutes - spent))
 
     def _epoch_seconds(self, run: Run) -> float | None:
-        """Seconds per epoch; a training step is timed once for all sizes and splits of the data."""
+        """Seconds per epoch; training steps are timed once for all sizes and splits of the data."""
         task, config = run.training.task, run.config
         small = SMALL_DATA.get(task)
         measured = dataclasses.replace(
@@ -111,23 +112,36 @@ class Estimator:
         if seconds is None or small is None:
             return seconds
         size: int | None = getattr(config, "train_size", None)
-        examples = size or TRAINING_EXAMPLES[task, getattr(config, "split", None)]
-        steps: int = math.ceil(examples / config.batch_size)
-        return seconds * steps
+        part = 1.0 if size is None else size / TRAINING_EXPRESSIONS
+        return seconds * part * TRAINING_TOKENS[task, getattr(config, "split", None)]
 
 
 def _measure(config: TrainingConfig, task: str) -> float | None:
-    """Seconds per training step or, if the task has no SMALL_DATA, per epoch."""
+    """Seconds per token or, if the task has no SMALL_DATA, per epoch."""
     try:
         experiment = PREPARE[task](config)
     except UserError:
         return None
     batches = experiment.task.training_batches(1, config.batch_size)
-    step = _step_seconds(config, experiment, batches)
-    return step if task in SMALL_DATA else step * len(batches)
+    if isinstance(experiment.task, Classification):
+        lengths = experiment.task.train.sentence_lengths
+        sizes = [int(lengths[batch].sum()) for batch in batches]
+    else:  # all batches of a language model take about the same time
+        sizes = [1] * len(batches)
+    per_token = _seconds_per_token(config, experiment, batches, sizes)
+    return per_token if task in SMALL_DATA else per_token * sum(sizes)
 
 
-def _step_seconds(config: TrainingConfig, experiment: Experiment, batches: Sequence[Any]) -> float:
+def _spread(sizes: Sequence[int]) -> list[int]:
+    """The indices of `STEPS` batches, evenly spaced over their sizes: the middle one first."""
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    places = [int((2 * i + 1) / (2 * STEPS) * len(order)) for i in (2, 0, 4, 1, 3)]
+    return [order[place] for place in places]
+
+
+def _seconds_per_token(
+    config: TrainingConfig, experiment: Experiment, batches: Sequence[Any], sizes: Sequence[int]
+) -> float:
     from tasks.runs.fabric import build_fabric  # importing Lightning Fabric takes long
     from tasks.runs.trainer import Trainer
 
@@ -136,12 +150,14 @@ def _step_seconds(config: TrainingConfig, experiment: Experiment, batches: Seque
         fabric.launch()
         run = RunDirectory(Path(directory))
         trainer = Trainer(config, experiment, fabric, run)
-        trainer.train_batch(batches[0])
-        times: list[float] = []
-        for batch in batches[1 : 1 + STEPS] or batches:
+        chosen = _spread(sizes)
+        trainer.train_batch(batches[chosen[0]])
+        seconds, tokens = 0.0, 0
+        for index in chosen:
             start = time.perf_counter()
-            trainer.train_batch(batch)
-            times.append(time.perf_counter() - start)
-            if sum(times) > ENOUGH_SECONDS:
+            trainer.train_batch(batches[index])
+            seconds += time.perf_counter() - start
+            tokens += sizes[index]
+            if seconds > ENOUGH_SECONDS:
                 break
-        return statistics.fmean(times)
+        return seconds / tokens

@@ -24,6 +24,8 @@ from tasks.runs.errors import UserError
 from tasks.runs.stop_signals import TerminalClosed
 
 CHECKOUT = Path(tasks.__file__).parents[1]
+MAX_REQUEUES = 1_000
+"""How many times a job of a cluster is requeued at its time limit; by default, submitit stops after three."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def submit(
     except ImportError:
         raise UserError("--executor slurm needs submitit: pip install '.[cluster]'") from None
     try:
-        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster, slurm_max_num_timeout=MAX_REQUEUES)
     except RuntimeError as error:
         raise UserError(f"--executor {cluster}: {error}") from None
     executor.update_parameters(**parameters)

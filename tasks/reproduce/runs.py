@@ -13,16 +13,13 @@ from typing import Any, Literal, NamedTuple
 
 from tasks.reproduce.layout import Evaluation, Training
 from tasks.runs.command_line import parse_run
-from tasks.runs.config import COMPUTE_OPTIONS, LIMITS
+from tasks.runs.config import LIMITS
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict
+from tasks.runs.saved_config import changed_options, config_from_dict
 
 Kind = Literal["missing", "unfinished", "diverged", "trained", "finished"]
-
-MAY_DIFFER = COMPUTE_OPTIONS | LIMITS
-"""Options that may differ between a saved run and the run that a table needs."""
 
 
 class State(NamedTuple):
@@ -132,11 +129,8 @@ class Run:
             UserError: an option is out of range, or the directory holds a run with other options.
         """
         self.config.check()
-        if not self.files.config.exists():
-            return
-        for name, needed in vars(self.config).items():
-            saved_value = getattr(self.saved, name)
-            if name not in MAY_DIFFER and saved_value != needed:
+        for name, saved_value, needed in changed_options(self.files, self.config):
+            if name not in LIMITS:
                 raise UserError(
                     f"{self.files.path}: its run has {name} {saved_value}, but the table needs {needed}; "
                     "move it away, or use another --directory"

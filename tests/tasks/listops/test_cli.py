@@ -13,10 +13,11 @@ from tasks.listops.expressions import parse
 from tasks.listops.generator import HARD_TESTS, generate
 from tests.tasks.reporting.pages import Page, embedded
 
-TINY = [
-    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12", "--epochs", "1"),
+SIZES = [
+    *("--validation-size", "40", "--max-train-length", "12", "--epochs", "1"),
     *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
 ]
+TINY = ["--expressions", "300", *SIZES]
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,7 @@ def test_data_of_which_nothing_is_left(tmp_path, capsys):
     for name in ("train_d20s.tsv", "test_d20s.tsv"):
         write_tsv(tmp_path / name, Dataset.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]"] * 30))
     options = ["--data-dir", tmp_path, "--run-dir", tmp_path / "run", "--validation-size", "5"]
-    error = fails(capsys, *TINY, *options, "--max-train-length", "5")
+    error = fails(capsys, *SIZES, *options, "--max-train-length", "5")
     assert error == "the options leave no training expressions: too few are given, or all are too long"
     assert not (tmp_path / "run" / "config.json").exists()
 
@@ -260,7 +261,7 @@ def test_every_hard_test_can_be_named():
 def test_bad_options_are_one_line(tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     if words[0].startswith("--"):
-        words = [*TINY, *words]
+        words = [*(SIZES if "--data-dir" in words else TINY), *words]
     assert message in fails(capsys, *words)
     assert not (tmp_path / "runs").exists()
 
@@ -286,7 +287,7 @@ def test_bad_files_are_one_line_with_the_line_number(run, tmp_path, capsys, cont
 
 
 def test_a_data_directory_without_files(tmp_path, capsys):
-    error = fails(capsys, *TINY, "--data-dir", tmp_path, "--run-dir", tmp_path / "run")
+    error = fails(capsys, *SIZES, "--data-dir", tmp_path, "--run-dir", tmp_path / "run")
     assert error == f"{tmp_path}: no train_d20s.tsv, test_d20s.tsv in this directory"
 
 

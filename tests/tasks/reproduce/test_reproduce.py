@@ -1,7 +1,6 @@
 """A tiny table from nothing to its end: interrupted, diverged, failed, asked for again."""
 
 import json
-import math
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ import pytest
 from tasks.reporting.summary import Published
 from tasks.reproduce.commands import TABLES, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
-from tasks.reproduce.estimate import Estimator
+from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
 from tasks.reproduce.execution import Workers
 from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
 from tasks.reproduce.results import Summary, collect
@@ -237,6 +236,24 @@ def test_a_directory_with_a_run_of_other_options_is_refused(again, commands):
         asked(again, seeds=2)
 
 
+def test_the_data_of_a_run_may_have_moved(again):
+    run = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))[0]
+    run = replace(run, options=(*run.options, "--data-dir", "/here/data"))
+    values = json.loads(run.files.config.read_text())
+    run.files.config.write_text(json.dumps(values | {"data_dir": "data"}))
+    run.check()
+    run.files.config.write_text(json.dumps(values))  # its data were drawn
+    with pytest.raises(UserError, match="its run has data_dir None, but the table needs /here/data"):
+        run.check()
+
+
+def test_the_plan_of_a_cluster_counts_no_runs_at_a_time(again, monkeypatch, capsys):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
+    config = ReproduceConfig(directory=again / "none", dry_run=True, executor="slurm")
+    run_table("om-figure-3b", replace(config, only=("lstm",)))
+    assert "of training left in all, timed on this machine's CPU" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
@@ -326,12 +343,36 @@ def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max
     assert Estimator(1).seconds_left(run) == seconds
 
 
-def test_an_estimate_counts_the_steps_of_all_training_examples(tmp_path, monkeypatch):
+def test_an_estimate_counts_the_tokens_of_all_training_examples(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
     runs = runs_of(TABLES["om-figure-3b"], ReproduceConfig(directory=tmp_path, only=("lstm",)))
-    examples = [1_000, 5_000, 10_000, 20_000, 40_000, 76_000]
+    examples = [1_000, 5_000, 10_000, 20_000, 40_000, 76_001]
     estimates = [Estimator(1).seconds_left(run) for run in runs]
-    assert estimates == [50 * math.ceil(number / 128) for number in examples]  # 50 epochs of batches of 128
+    tokens = [number / 76_001 * 1_679_016 for number in examples]
+    assert estimates == pytest.approx([50 * number for number in tokens])  # 50 epochs, a second for a token
+
+
+@pytest.mark.parametrize("task", ["listops", "logic"])
+def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task):
+    """Where a step takes a second for each of its tokens, so does the estimate, whichever steps are timed."""
+    clock, timed = [0.0], []
+
+    def train_batch(self, batch):
+        timed.append(int(self.task.train.sentence_lengths[batch].sum()))
+        clock[0] += timed[-1] / 1e6
+
+    monkeypatch.setattr(Trainer, "train_batch", train_batch)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    verb = import_module(f"tasks.{task}.__main__").VERBS["train"]
+    config = replace(verb.presets(None)["paper"], **SMALL_DATA[task])
+    assert _measure(config, task) == pytest.approx(1e-6)
+    _, *timed = timed  # the first step is not timed
+    every = [int(batch) for batch in sorted(timed)]
+    assert len(every) == 5
+    assert every[0] < every[2] < every[4]
+    data = PREPARE[task](config).task
+    sizes = sorted(int(data.train.sentence_lengths[batch].sum()) for batch in data.training_batches(1, 128))
+    assert sizes.index(every[2]) == len(sizes) // 2
 
 
 def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):

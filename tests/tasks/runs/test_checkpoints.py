@@ -78,7 +78,8 @@ def test_on_a_gpu_both_generators_come_back(monkeypatch):
     set_rng_state(gpu, states)
     assert torch.equal(torch.rand(3), drawn)
     ((state, device),) = restored
-    assert torch.equal(state, of_gpu) and device == gpu
+    assert torch.equal(state, of_gpu)
+    assert device == gpu
 
 
 def test_what_is_read_is_aligned_since_rounding_may_depend_on_it(tmp_path):

@@ -52,7 +52,11 @@ TINY = [
             "1 of 3 epochs left, about 1 min",
         ),
         # Within an epoch, of which half is over, and which takes longer than those before.
-        ({"epochs": 50}, {"epoch": 2, "ends": [80.0], "seconds": 120.0}, "49 of 50 epochs left, about 65 min"),
+        (
+            {"epochs": 50},
+            {"epoch": 2, "ends": [80.0], "seconds": 120.0},
+            "49 of 50 epochs left, about 65 min",
+        ),
         (
             {"epochs": 2, "max_minutes": 5},
             {"epoch": 2, "ends": [60.0], "seconds": 120.0},
