@@ -54,8 +54,8 @@ class RRNet(nn.Module):
                    = h'               recur
                    = (h' + s) / 2     merge: pop s
 
-    An empty stack rules out merge, and a full one split: π is 0. In training the action is sampled from π; in
-    evaluation it is the most probable one.
+    The probability of merge is 0 if the stack is empty, and that of split if it is full. In training the
+    action is sampled from π; in evaluation it is the most probable one.
 
     Two things are choices for classification: the summary of a sequence is h of its last token, and the
     reward comes at the end of the sequence (`policy_gradient_loss`).
