@@ -24,7 +24,7 @@ class Classifier(nn.Module):
     def forward(self, tokens: PackedSequence) -> tuple[Tensor, Tensor]:
         """Logits (B, classes), and attention (T, B, N), which is padded."""
         out = self.memory(tokens._replace(data=self.embedding(tokens.data)))
-        return self.output(out.state.candidate[:, -1]), out.attention
+        return self.output(out.summary), out.attention
 
 
 def draw(batch_size: int) -> tuple[PackedSequence, list[int], Tensor]:

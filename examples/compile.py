@@ -19,7 +19,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(T, B, 8) and (B,) to (B, 16)."""
-        return self.memory(self.lstm(x)[0], lengths=lengths).state.candidate[:, -1]
+        return self.memory(self.lstm(x)[0], lengths=lengths).summary
 
 
 def main(backend: str) -> None:

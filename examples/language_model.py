@@ -52,12 +52,12 @@ def main() -> None:
     for start in range(0, len(columns) - 1, STRETCH):
         targets = columns[start + 1 : start + 1 + STRETCH]
         logits, (h, c), _ = model(columns[start : start + len(targets)], state)
-        state = h.detach(), c.detach()  # the next stretch goes on from here; gradients do not go back
+        state = h.detach(), c.detach()  # the next segment goes on from here; gradients do not go back
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"perplexity of the last stretch: {loss.exp():.2f}")
+    print(f"perplexity of the last segment: {loss.exp():.2f}")
 
     sentence = ["the", "cat", "near", "the", "dog", "sees", "a", "bird"]
     with torch.inference_mode():

@@ -17,11 +17,12 @@ from onlstm.parameters import (
     check_pair,
     check_sizes,
     check_state,
+    check_state_axes,
     gate_parameters,
     reset_parameters,
     set_forget_bias,
 )
-from ordered_memory.checks import check_fixed
+from ordered_memory.checks import check_device, check_dtype, check_fixed
 
 
 class ONLSTMCell(nn.Module):
@@ -61,7 +62,9 @@ class ONLSTMCell(nn.Module):
         chunk_size: int = 1,
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, 1, chunk_size, bias=bias)
+        input_size, hidden_size, _, chunk_size = check_sizes(
+            input_size, hidden_size, 1, chunk_size, bias=bias
+        )
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
@@ -89,7 +92,9 @@ class ONLSTMCell(nn.Module):
         Raises:
             TypeError: `input` is not a tensor, or `hx` is not a pair.
             ValueError: `input` does not have one or two axes.
-            RuntimeError: `input` has another number of features, or `hx` another shape, dtype or device.
+            RuntimeError: `input` has another number of features, or another dtype or device than the
+                parameters, or `hx` has another shape, dtype or device. These exception types are those of
+                nn.LSTMCell.
         """
         if not isinstance(input, Tensor):
             raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
@@ -97,20 +102,24 @@ class ONLSTMCell(nn.Module):
         if input.dim() not in (1, 2):
             raise ValueError(f"ONLSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
         batched = input.dim() == 2
+        check_state_axes(hx, input.dim(), batched)
         tokens = input if batched else input.unsqueeze(0)
         if tokens.shape[1] != self.input_size:
             raise RuntimeError(
                 "input.size(-1) must be equal to input_size. "
                 f"Expected {self.input_size}, got {tokens.shape[1]}"
             )
+        weight = self.weight_ih
+        check_device("input", tokens, weight, RuntimeError)
+        check_dtype("input", tokens, weight, RuntimeError)
         expected = (len(tokens), self.hidden_size)
         if hx is None:
             hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
         elif not batched:
             hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
         check_state(hx, expected, tokens)
-        dtype = self.weight_ih.dtype  # of everything but matrix products, also under autocast
-        gates = F.linear(tokens, self.weight_ih, getattr(self, "bias_ih", None)).to(dtype)
+        dtype = weight.dtype  # of everything but matrix products, also under autocast
+        gates = F.linear(tokens, weight, getattr(self, "bias_ih", None)).to(dtype)
         gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
         hidden, cell, _ = step(gates, hx[1].to(dtype), self.chunk_size)
         hidden, cell = hidden.to(hx[0].dtype), cell.to(hx[1].dtype)

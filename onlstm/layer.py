@@ -7,6 +7,7 @@ gate, L layers, D directions.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
@@ -21,6 +22,7 @@ from onlstm.parameters import (
     check_pair,
     check_sizes,
     check_state,
+    check_state_axes,
     gate_parameters,
     reset_parameters,
     set_forget_bias,
@@ -30,6 +32,7 @@ from ordered_memory.checks import (
     check_dtype,
     check_fixed,
     check_fraction,
+    check_lengths,
     check_name,
     check_sequences,
 )
@@ -46,6 +49,9 @@ class Distances(NamedTuple):
     ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
     distance means that a constituent ends before the token. If the input is a PackedSequence, the distances
     are packed in the same way, (L · D, P).
+
+    Row 2 · layer + direction belongs to a layer and direction of a bidirectional layer, as in h_n. Read trees
+    off the rows of the backward direction with `from_distances(…, direction="backward")`.
 
     Args:
         forget: (L · D, T, B), or (L · D, B, T) with `batch_first`, or (L · D, T) without a batch axis; values
@@ -129,7 +135,9 @@ class ONLSTM(nn.Module):
     ) -> None:
         super().__init__()
         flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
-        check_sizes(input_size, hidden_size, num_layers, chunk_size, **flags)
+        input_size, hidden_size, num_layers, chunk_size = check_sizes(
+            input_size, hidden_size, num_layers, chunk_size, **flags
+        )
         if proj_size != 0:
             raise ValueError(f"proj_size must be 0: ON-LSTM has no projections, got {proj_size}")
         check_fraction(dropout=dropout, weight_dropout=weight_dropout)
@@ -190,7 +198,12 @@ class ONLSTM(nn.Module):
         return [[getattr(self, name + suffix) for name in names] for suffix in self._suffixes()]
 
     def forward(
-        self, input: Tensor | PackedSequence, hx: State | None = None, *, distances: bool = False
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        distances: bool = False,
     ) -> tuple[Any, ...]:
         """Read a batch of sequences.
 
@@ -202,71 +215,40 @@ class ONLSTM(nn.Module):
                 sequence without a batch axis, or a PackedSequence. B may be 0, T may not.
             hx: initial state (h_0, c_0), (L · D, B, H) each, or (L · D, H) without a batch axis; None for
                 zeros.
+            lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
+                `pack_padded_sequence`; None if nothing is padded. (nn.LSTM has no such argument: it takes
+                padded sequences packed.) Values in the padding have no effect, and h_n and c_n are the state
+                after each sequence's last token; backward, after its first. `torch.compile` breaks the graph
+                here, unless `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.
             distances: also return the distances of every layer and direction.
         Returns:
-            output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry.
+            output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry. Output
+            and distances are zero at padded steps.
         Raises:
             TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` is not a pair.
-            ValueError: `input` does not have two or three axes, or has another dtype than the parameters.
+            ValueError: `input` does not have two or three axes, or has another dtype than the parameters; or
+                `lengths` is not one integer in 1..T for each sequence, or is given with a PackedSequence or
+                without a batch axis. (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
             RuntimeError: `input` has another number of features, is on another device or has T = 0, or `hx`
                 has another shape, dtype or device. These exception types are those of nn.LSTM. A
                 BackendError, which is a RuntimeError: the backend that `backend` names cannot run here.
         """
-        packed = input if isinstance(input, PackedSequence) else None
         check_pair(hx)
-        if packed is not None:
-            self._check_input(packed.data, 2)
-            batch_size = _batch_size(packed, hx)
-            if hx is not None:
-                self._check_state(hx, batch_size, packed.data)
-            hx = _reorder(hx, packed.sorted_indices)
-            reversal = _reversal(packed.batch_sizes, packed.data) if self.bidirectional else None
-            output, state, all_distances = self._run(
-                packed.data, packed.batch_sizes, batch_size, hx, reversal
-            )
-            result = PackedSequence(output, *packed[1:])
-            state = _reorder(state, packed.unsorted_indices)
-            return (result, state, all_distances) if distances else (result, state)
-        input = check_sequences("input", input)
-        if input.dim() not in (2, 3):
-            raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
-        axes, batched = input.dim(), input.dim() == 3
-        if hx is not None and (hx[0].dim() != axes or hx[1].dim() != axes):
-            raise RuntimeError(
-                f"For {'batched' if batched else 'unbatched'} {axes}-D input, hx and cx should also be "
-                f"{axes}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
-            )
-        if not batched:
-            time_major = input.unsqueeze(1)
-            hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
+        if isinstance(input, PackedSequence):
+            if lengths is not None:
+                raise ValueError("lengths must be None for a PackedSequence, which carries its own")
+            results: tuple[Any, ...] = self._forward_packed(input, hx)
         else:
-            time_major = input.transpose(0, 1) if self.batch_first else input
-        self._check_input(time_major, 3)
-        length, batch_size = time_major.shape[:2]
-        if length == 0:
-            raise RuntimeError("Expected sequence length to be larger than 0, got 0")
-        tokens = time_major.flatten(0, 1)
-        batch_sizes = torch.full((length,), batch_size, dtype=torch.int64, device="cpu")
-        reversal = None
-        if self.bidirectional:
-            reversal = torch.arange(length * batch_size, device=tokens.device)
-            reversal = reversal.view(length, batch_size).flip(0).flatten()
-        output, state, all_distances = self._run(tokens, batch_sizes, batch_size, hx, reversal)
-        output = output.unflatten(0, (length, batch_size))
-        all_distances = Distances(*(tensor.unflatten(1, (length, batch_size)) for tensor in all_distances))
-        if not batched:
-            output, state = output.squeeze(1), (state[0].squeeze(1), state[1].squeeze(1))
-            all_distances = Distances(*(tensor.squeeze(2) for tensor in all_distances))
-        elif self.batch_first:
-            output = output.transpose(0, 1)
-            all_distances = Distances(*(tensor.transpose(1, 2) for tensor in all_distances))
-        return (output, state, all_distances) if distances else (output, state)
+            results = self._forward_padded(check_sequences("input", input), hx, lengths)
+        return results if distances else results[:2]
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, ONLSTM)
 
     def __setattr__(self, name: str, value: Any) -> None:
         check_fixed(self, name, value, FIXED)
+        if name in ("dropout", "weight_dropout"):
+            check_fraction(**{name: value})
         super().__setattr__(name, value)
 
     def __prepare_scriptable__(self) -> NoReturn:
@@ -277,6 +259,70 @@ class ONLSTM(nn.Module):
         directions = ("", "_reverse") if self.bidirectional else ("",)
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
+    def _forward_packed(
+        self, packed: PackedSequence, hx: State | None
+    ) -> tuple[PackedSequence, State, Distances]:
+        weights = self.all_weights
+        self._check_input(packed.data, 2, weights[0][0])
+        batch_size = _batch_size(packed, hx)
+        if hx is not None:
+            self._check_state(hx, batch_size, packed.data)
+        hx = _reorder(hx, packed.sorted_indices)
+        reversal = _reversal(packed.batch_sizes, packed.data) if self.bidirectional else None
+        output, state, distances = self._run(
+            packed.data, packed.batch_sizes, batch_size, hx, reversal, weights
+        )
+        state = _reorder(state, packed.unsorted_indices)
+        return PackedSequence(output, *packed[1:]), state, distances
+
+    def _forward_padded(
+        self, input: Tensor, hx: State | None, lengths: Tensor | Sequence[int] | None
+    ) -> tuple[Tensor, State, Distances]:
+        if input.dim() not in (2, 3):
+            raise ValueError(f"ONLSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        batched = input.dim() == 3
+        check_state_axes(hx, input.dim(), batched)
+        if batched:
+            time_major = input.transpose(0, 1) if self.batch_first else input
+        else:
+            if lengths is not None:
+                raise ValueError("lengths must be None for an input without a batch axis")
+            time_major = input.unsqueeze(1)
+            hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
+        weights = self.all_weights
+        self._check_input(time_major, 3, weights[0][0])
+        steps, batch_size = time_major.shape[:2]
+        if steps == 0:
+            raise RuntimeError("Expected sequence length to be larger than 0, got 0")
+        if hx is not None:
+            self._check_state(hx, batch_size, time_major)
+        checked_lengths = check_lengths(lengths, time_major)
+        tokens, count = time_major.flatten(0, 1), steps * batch_size
+        reversal = None
+        if checked_lengths is None or batch_size == 0:
+            batch_sizes = torch.full((steps,), batch_size, dtype=torch.int64, device="cpu")
+            if self.bidirectional:
+                reversal = torch.arange(count, device=tokens.device)
+                reversal = reversal.view(steps, batch_size).flip(0).flatten()
+            output, state, distances = self._run(tokens, batch_sizes, batch_size, hx, reversal, weights)
+        else:
+            positions, batch_sizes, order = _packing(checked_lengths, steps, tokens.device)
+            tokens, hx = tokens.index_select(0, positions), _reorder(hx, order)
+            if self.bidirectional:
+                reversal = _reversal(batch_sizes, tokens)
+            output, state, distances = self._run(tokens, batch_sizes, batch_size, hx, reversal, weights)
+            output, state = _unpack(output, 0, positions, count), _reorder(state, order.argsort())
+            distances = Distances(*(_unpack(tensor, 1, positions, count) for tensor in distances))
+        output = output.unflatten(0, (steps, batch_size))
+        distances = Distances(*(tensor.unflatten(1, (steps, batch_size)) for tensor in distances))
+        if not batched:
+            output, state = output.squeeze(1), (state[0].squeeze(1), state[1].squeeze(1))
+            distances = Distances(*(tensor.squeeze(2) for tensor in distances))
+        elif self.batch_first:
+            output = output.transpose(0, 1)
+            distances = Distances(*(tensor.transpose(1, 2) for tensor in distances))
+        return output, state, distances
+
     def _run(
         self,
         tokens: Tensor,
@@ -284,27 +330,28 @@ class ONLSTM(nn.Module):
         batch_size: int,
         hx: State | None,
         reversal: Tensor | None,
+        weights: list[list[Tensor]],
     ) -> tuple[Tensor, State, Distances]:
         """Run all layers on packed tokens, (P, input_size); the state is in the order of the packed batch.
 
         `reversal` is the permutation of packed tokens that reverses every sequence, None for one direction.
+        `weights` is `all_weights`, read once per call, because a parametrized one is computed when read.
         """
         directions = 2 if self.bidirectional else 1
         if hx is None:
             zeros = tokens.new_zeros(self.num_layers * directions, batch_size, self.hidden_size)
             hx = (zeros, zeros)
         self._check_state(hx, batch_size, tokens)
-        dtype = self.weight_ih_l0.dtype
+        dtype = weights[0][0].dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
         results = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(directions):
                 index = layer * directions + direction
-                suffix = f"_l{layer}{'_reverse' if direction else ''}"
                 direction_tokens = tokens if direction == 0 or reversal is None else tokens[reversal]
                 output, h, c, *direction_distances = self._run_direction(
-                    suffix, direction_tokens, batch_sizes, hidden[index], cell[index]
+                    weights[index], direction_tokens, batch_sizes, hidden[index], cell[index]
                 )
                 if direction == 1 and reversal is not None:  # the permutation is its own inverse
                     output, *direction_distances = (
@@ -320,14 +367,12 @@ class ONLSTM(nn.Module):
         return output, (h_n, c_n), Distances(*(tensor.to(dtype) for tensor in all_distances))
 
     def _run_direction(
-        self, suffix: str, tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor
+        self, parameters: list[Tensor], tokens: Tensor, batch_sizes: Tensor, hidden: Tensor, cell: Tensor
     ) -> RecurrenceOutput:
         """Run one direction of one layer."""
-        bias = None
-        if self.bias:
-            bias = getattr(self, f"bias_ih{suffix}") + getattr(self, f"bias_hh{suffix}")
-        weight = F.dropout(getattr(self, f"weight_hh{suffix}"), self.weight_dropout, self.training)
-        weights = Weights(getattr(self, f"weight_ih{suffix}"), weight, bias)
+        weight_ih, weight_hh, *biases = parameters
+        recurrent = F.dropout(weight_hh, self.weight_dropout, self.training)
+        weights = Weights(weight_ih, recurrent, biases[0] + biases[1] if biases else None)
         # Only the definition handles an empty batch.
         backend = self.backend if tokens.shape[0] else "reference"
         run = select_backend(backend, tokens, weights, hidden, cell)
@@ -337,8 +382,7 @@ class ONLSTM(nn.Module):
         directions = 2 if self.bidirectional else 1
         check_state(hx, (self.num_layers * directions, batch_size, self.hidden_size), tokens)
 
-    def _check_input(self, tokens: Tensor, axes: int) -> None:
-        weight = self.weight_ih_l0
+    def _check_input(self, tokens: Tensor, axes: int, weight: Tensor) -> None:
         if tokens.dim() != axes:
             raise RuntimeError(f"input must have {axes} dimensions, got {tokens.dim()}")
         if tokens.shape[-1] != self.input_size:
@@ -370,6 +414,28 @@ def _batch_size(packed: PackedSequence, hx: State | None) -> int:
     if torch.compiler.is_compiling() and hx is not None:
         return hx[0].shape[1]
     return cast(int, packed.batch_sizes[0].item())  # non-strict export cannot trace int()
+
+
+def _packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """How to pack padded sequences, whose lengths, (B,), are on the CPU.
+
+    Returns the index t * B + b of each packed token in the padded batch, (P,); the batch sizes, on the CPU;
+    and the index of each sequence of the packed batch, longest first, (B,).
+    """
+    order = lengths.argsort(descending=True, stable=True)
+    t = torch.arange(steps, device="cpu").unsqueeze(1)
+    running = t < lengths[order]
+    positions = (t * lengths.shape[0] + order)[running]
+    if torch.compiler.is_compiling():
+        torch._check(positions.shape[0] > 0)  # which a graph cannot know otherwise
+    batch_sizes = running.sum(1)
+    return positions.to(device), batch_sizes[batch_sizes > 0], order.to(device)
+
+
+def _unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
+    """Put packed tokens, (…, P, …), at their positions among `count` tokens, and zeros elsewhere."""
+    shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])
+    return packed.new_zeros(shape).index_copy(axis, positions, packed)
 
 
 def _reversal(batch_sizes: Tensor, tokens: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.checks import check_device, check_dtype, check_flags, check_tensor
+from ordered_memory.checks import as_int, check_device, check_dtype, check_flags, check_tensor
 
 State = tuple[Tensor, Tensor]
 """Hidden state and cell state, (h, c)."""
@@ -74,23 +74,27 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
         nn.init.constant_(parameter[hidden_size : 2 * hidden_size], value if "_ih" in name else 0.0)
 
 
-def check_sizes(input_size: int, hidden_size: int, num_layers: int, chunk_size: int, **flags: bool) -> None:
+def check_sizes(
+    input_size: int, hidden_size: int, num_layers: int, chunk_size: int, **flags: bool
+) -> tuple[int, int, int, int]:
     """Check the arguments of a constructor. The types of exceptions are those of nn.LSTM.
 
     Args:
         input_size, hidden_size, num_layers: positive integers.
         chunk_size: must divide `hidden_size`. If they are equal, there is a warning.
         **flags: by name.
+    Returns:
+        The sizes as ints.
     Raises:
         TypeError: a flag is not a bool, or a size is not an int.
         ValueError: a size is not positive, or `chunk_size` does not divide `hidden_size`.
     """
     check_flags(**flags)
     sizes = {
-        "input_size": input_size,
-        "hidden_size": hidden_size,
-        "num_layers": num_layers,
-        "chunk_size": chunk_size,
+        "input_size": as_int(input_size),
+        "hidden_size": as_int(hidden_size),
+        "num_layers": as_int(num_layers),
+        "chunk_size": as_int(chunk_size),
     }
     for name, size in sizes.items():
         if not isinstance(size, int):
@@ -105,6 +109,7 @@ def check_sizes(input_size: int, hidden_size: int, num_layers: int, chunk_size: 
             "the output is zero unless an initial cell state is given",
             stacklevel=3,
         )
+    return sizes["input_size"], sizes["hidden_size"], sizes["num_layers"], sizes["chunk_size"]
 
 
 def check_pair(hx: object) -> None:
@@ -121,6 +126,23 @@ def check_pair(hx: object) -> None:
         raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}")
     for i, tensor in enumerate(hx):
         check_tensor(f"hx[{i}]", tensor)
+
+
+def check_state_axes(hx: State | None, axes: int, batched: bool) -> None:
+    """Check that the caller's initial state has a batch axis if the input has one.
+
+    Args:
+        hx: (h, c), or None.
+        axes: number of axes of the input. A state has as many, that of a layer and that of a cell.
+        batched: whether one of them is the batch axis.
+    Raises:
+        RuntimeError: a tensor has another number of axes. nn.LSTM raises this type, too.
+    """
+    if hx is not None and (hx[0].dim() != axes or hx[1].dim() != axes):
+        raise RuntimeError(
+            f"For {'batched' if batched else 'unbatched'} {axes}-D input, hx and cx should also be "
+            f"{axes}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+        )
 
 
 def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tensor) -> None:

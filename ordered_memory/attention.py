@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -232,3 +234,36 @@ SCORES: dict[str, type[AdditiveScore] | type[NormalizedScore]] = {
     "additive": AdditiveScore,
     "normalized": NormalizedScore,
 }
+
+
+def check_score(score: nn.Module) -> None:
+    """Check that a custom score has what the layer uses: `forward` with masks, `draw_masks`, and `dropout`.
+
+    Args:
+        score: a custom score, or one of `SCORES`.
+    Raises:
+        TypeError: one of these is missing, or `forward` does not take (x, candidate, masks).
+    """
+    problem = next(
+        (f"has no `{name}`" for name in ("draw_masks", "dropout") if not hasattr(score, name)), None
+    )
+    if problem is None and not _takes_three(score.forward):
+        problem = "has a `forward` that does not take (x, candidate, masks)"
+    if problem is not None:
+        raise TypeError(
+            "score must derive from NormalizedScore or AdditiveScore and override `features`, got "
+            f"{type(score).__name__}, which {problem}"
+        )
+
+
+def _takes_three(function: Callable[..., Tensor]) -> bool:
+    """Whether a function can be called with three positional arguments, as far as Python can tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # it is not written in Python
+        return True
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        return False
+    return True

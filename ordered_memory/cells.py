@@ -221,14 +221,20 @@ CELLS: dict[str, type[GatedRecursiveCell] | type[TreeRNNCell]] = {
 
 
 def check_cell(cell: nn.Module) -> None:
-    """Check that a custom cell overrides `compose`, the method that the layer calls.
+    """Check that a custom cell has what the layer calls: `prepare`, `compose`, `draw_masks`, and `dropout`.
 
     Args:
         cell: a custom cell, or one of `CELLS`.
     Raises:
-        TypeError: the class overrides `forward` but not `compose`.
+        TypeError: one of these is missing, or the class overrides `forward` but not `compose`.
     """
     cls = type(cell)
+    for name in ("prepare", "compose", "draw_masks", "dropout"):
+        if not hasattr(cell, name):
+            raise TypeError(
+                "cell must derive from GatedRecursiveCell or TreeRNNCell and override `compose`, got "
+                f"{cls.__name__}, which has no `{name}`"
+            )
     builtin_compose = [builtin.compose for builtin in CELLS.values()]
     if (
         getattr(cls, "forward", None) is not _Cell.forward

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import operator
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,22 @@ def check_positive(**arguments: int) -> None:
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def as_int(value: Any) -> Any:
+    """Convert an integer of another type, such as NumPy's, to an int.
+
+    Args:
+        value: any argument.
+    Returns:
+        An int; the value itself if it is one (symbolic in a graph, or a bool) or is no integer.
+    """
+    if value is None or isinstance(value, int) or getattr(value, "dtype", None) in (torch.bool, np.bool_):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
 
 
 def check_flags(**arguments: bool) -> None:
@@ -135,7 +152,7 @@ def check_name(argument: str, value: str, known: Collection[str]) -> None:
     Raises:
         ValueError: any other value.
     """
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"{argument} must be one of {', '.join(known)}, got {value!r}")
 
 
@@ -158,16 +175,20 @@ def check_fixed(module: nn.Module, name: str, value: object, fixed: Collection[s
         )
 
 
-def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Tensor | None:
+def check_lengths(
+    lengths: Tensor | Sequence[int] | None, inputs: Tensor, least: int = 1, hint: str = ""
+) -> Tensor | None:
     """Check the lengths of padded sequences.
 
     Args:
         lengths: the caller's argument, (B,).
         inputs: (T, B, ·).
+        least: the smallest length that is allowed, 0 or 1.
+        hint: what would allow a length of 0, for the error message.
     Returns:
-        The lengths, (B,) int64 on the device of `inputs`; None if nothing is padded.
+        The lengths, (B,) int64 on the CPU; None if nothing is padded.
     Raises:
-        ValueError: not one integer in 1..T per sequence, or a tensor that is not on the CPU.
+        ValueError: not one integer in `least`..T per sequence, or a tensor that is not on the CPU.
     """
     if lengths is None:
         return None
@@ -179,13 +200,13 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, inputs: Tensor) -> Ten
             f"device {values.device}"
         )
     if torch.compiler.is_compiling():  # values are not known yet: the graph checks them when it runs
-        fits = ((values >= 1) & (values <= steps)).all()
-        torch._assert_async(fits, "lengths must lie in 1..T")  # the value of T in the message would fix T
-        return values.to(inputs.device)
-    _check_range(values.tolist(), steps)
+        fits = ((values >= least) & (values <= steps)).all()
+        torch._assert_async(fits, f"lengths must lie in {least}..T")  # the value of T in it would fix T
+        return values
+    _check_range(values.tolist(), steps, least, hint)
     if not is_jit_tracing() and bool((values == steps).all()):  # a trace must also support other lengths
         return None
-    return values.to(inputs.device)
+    return values
 
 
 def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
@@ -258,7 +279,8 @@ def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
     return lengths
 
 
-def _check_range(lengths: Sequence[int], steps: int) -> None:
+def _check_range(lengths: Sequence[int], steps: int, least: int = 1, hint: str = "") -> None:
     for i, length in enumerate(lengths):
-        if not 1 <= length <= steps:
-            raise ValueError(f"lengths must lie in 1..{steps} (T), got lengths[{i}] = {length}")
+        if not least <= length <= steps:
+            hint = f" ({hint})" if hint and length == 0 else ""
+            raise ValueError(f"lengths must lie in {least}..{steps} (T), got lengths[{i}] = {length}{hint}")

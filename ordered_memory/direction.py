@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
+from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES, check_score
 from ordered_memory.backends import RunRecurrence, select_backend
 from ordered_memory.cells import CELLS, check_cell
 from ordered_memory.initialization import reset_children
@@ -54,8 +54,12 @@ class Direction(nn.Module):
         reset_children(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "cell" and isinstance(value, nn.Module):
-            check_cell(value)
+        if name in ("score", "cell") and isinstance(value, nn.Module):
+            (check_score if name == "score" else check_cell)(value)
+            slot_size = getattr(self._modules.get(name), "slot_size", None)
+            given = getattr(value, "slot_size", slot_size)
+            if slot_size is not None and given != slot_size:
+                raise ValueError(f"{name} must have slot_size={slot_size}, got slot_size={given}")
         super().__setattr__(name, value)
 
     def forward(
@@ -123,7 +127,7 @@ class Direction(nn.Module):
         Returns:
             The sampler; None when nothing is dropped.
         """
-        if not self.training or (self.score.dropout == 0 and self.cell.dropout == 0):
+        if not any(module.training and module.dropout for module in (self.score, self.cell)):
             return None
         return DropoutSampler(self.recurrent_modules(), like, num_slots)
 

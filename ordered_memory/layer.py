@@ -13,6 +13,8 @@ from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import BACKENDS
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
+    INTEGERS,
+    as_int,
     check_device,
     check_dtype,
     check_fixed,
@@ -46,6 +48,15 @@ class OrderedMemoryOutput(NamedTuple):
     state: OrderedMemoryState
     attention: Tensor
 
+    @property
+    def summary(self) -> Tensor:
+        """The summary of each sequence, (B, D): the output at its last token, `state.candidate[..., -1, :]`.
+
+        If bidirectional, (2, B, D); entry 1 is the summary of the backward direction, its output at the first
+        token. Without a batch axis it is (D,) or (2, D).
+        """
+        return self.state.candidate[..., -1, :]
+
 
 def _shared_fraction(name: str, path: str) -> Any:
     """A property of the layer that reads and sets a fraction in every direction.
@@ -70,8 +81,8 @@ def _shared_fraction(name: str, path: str) -> Any:
 class OrderedMemory(nn.Module):
     """Ordered Memory: a recurrent layer that induces trees with a stack of memory slots.
 
-    OM, equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The summary of a
-    sequence is the output at its last token, `state.candidate[..., -1, :]`.
+    OM, equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The `summary` of
+    the result has the output at each sequence's last token.
 
     Under autocast the results keep the dtype of the parameters, because the memory is carried over many
     steps.
@@ -134,6 +145,8 @@ class OrderedMemory(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(bidirectional=bidirectional, batch_first=batch_first)
+        input_size, slot_size, num_slots = as_int(input_size), as_int(slot_size), as_int(num_slots)
+        recompute_every = as_int(recompute_every)
         check_positive(input_size=input_size, slot_size=slot_size, num_slots=num_slots)
         if recompute_every is not None:
             check_positive(recompute_every=recompute_every)
@@ -177,27 +190,25 @@ class OrderedMemory(nn.Module):
                 sequence without a batch axis, or a PackedSequence. B may be 0, T may not.
             state: state to continue from, such as an earlier call's; None starts with an empty memory.
             lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
-                `pack_padded_sequence`; None if nothing is padded. Values in the padding have no effect. Under
-                `torch.compile` a tensor is better than a list: a list compiles the layer again for each B.
+                `pack_padded_sequence`; None if nothing is padded. Values in the padding have no effect. With
+                `state` a length may also be 0: such a sequence, which an earlier call has read to its end,
+                keeps its state, and its output and attention are zero. Under `torch.compile` a tensor is
+                better than a list: a list compiles the layer again for each B.
             num_slots: N for this call; None for the layer's own.
         Returns:
             Named tuple (output, state, attention), without the batch axis if `x` has none.
         Raises:
             TypeError: `x` is neither a tensor nor a PackedSequence, or `state` is not three tensors.
             ValueError: `x`, `state`, `lengths` or `num_slots` has an unexpected size, value, dtype or device.
-                (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
+                (Under `torch.compile` lengths out of range raise a RuntimeError.)
             BackendError: the backend that `backend` names cannot run on these inputs. It is a RuntimeError.
         """
-        if self.recompute_every is not None:
-            check_positive(recompute_every=self.recompute_every)
-        num_slots = self.num_slots if num_slots is None else num_slots
+        recompute_every = as_int(self.recompute_every)
+        if recompute_every is not None:
+            check_positive(recompute_every=recompute_every)
+        num_slots = as_int(self.num_slots if num_slots is None else num_slots)
         check_positive(num_slots=num_slots)
-        is_triple = isinstance(state, (tuple, list)) and len(state) == 3
-        if state is not None and not (is_triple and all(isinstance(tensor, Tensor) for tensor in state)):
-            raise TypeError(
-                "state must be three tensors, such as an OrderedMemoryState, or None, got "
-                f"{type(state).__name__}"
-            )
+        _check_three_tensors(state)
         if isinstance(x, PackedSequence):
             if lengths is not None:
                 raise ValueError("lengths must be None for a PackedSequence, which carries its own")
@@ -241,7 +252,13 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         inputs = x.transpose(0, 1) if self.batch_first else x
         self._check_inputs(inputs)
-        checked_lengths = check_lengths(lengths, inputs)
+        checked_lengths = (
+            check_lengths(lengths, inputs, hint="0 is allowed with a state")
+            if state is None
+            else check_lengths(lengths, inputs, least=0)
+        )
+        if checked_lengths is not None:
+            checked_lengths = checked_lengths.to(inputs.device)
         states = self._check_state(state, inputs, num_slots)
         results = [
             direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)
@@ -323,6 +340,24 @@ class OrderedMemory(nn.Module):
         if not self.bidirectional:
             return [state]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
+
+
+def _check_three_tensors(state: object) -> None:
+    """Check that the caller's state is a state or None. Its shapes are checked later."""
+    if state is None:
+        return
+    got, hint = type(state).__name__, ""
+    if isinstance(state, (tuple, list)):
+        if len(state) == 3 and all(isinstance(tensor, Tensor) for tensor in state):
+            return
+        got = f"a {got} of {len(state)}"
+        if len(state) == 3:
+            got += f": {', '.join(type(tensor).__name__ for tensor in state)}"
+        if state and all(isinstance(entry, int) for entry in state):
+            hint = " (did you mean lengths=?)"
+    elif isinstance(state, Tensor) and state.dtype in INTEGERS:
+        hint = " (did you mean lengths=?)"
+    raise TypeError(f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}{hint}")
 
 
 def _check_batch_sizes(packed: PackedSequence) -> None:

@@ -1,4 +1,4 @@
-"""The text between the parentheses where a module is printed."""
+"""Builds `extra_repr`: a module's constructor arguments as text."""
 
 from __future__ import annotations
 

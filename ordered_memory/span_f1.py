@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
-from ordered_memory.checks import check_name
+from ordered_memory.checks import check_flags, check_name
 from ordered_memory.trees import Span, Tree, leaves, spans
 
 Level = Literal["corpus", "sentence"]
@@ -102,6 +102,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
         The scores and their conventions.
     Raises:
         TypeError: an entry is not a tree (a string or an nltk.Tree, for instance); the message says where.
+            Or `whole_sentence` is not a bool.
         ValueError: an entry is not a tree, there are no sentences, the numbers of trees or of their leaves
             differ, or the level is unknown.
     Example:
@@ -109,6 +110,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
         0.5
     """
     convention = Convention(level, whole_sentence)
+    _check_convention(convention)
     return _score(_read_trees(predicted, "predicted"), _read_trees(gold, "gold"), convention)
 
 
@@ -127,6 +129,9 @@ def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
         [((0, 1), 2)]
     """
     sizes = list(lengths)
+    for i, size in enumerate(sizes):
+        if size < 1:
+            raise ValueError(f"lengths must be at least 1, got lengths[{i}] = {size}")
     return {
         "left-branching": [left_branching(n) for n in sizes],
         "right-branching": [right_branching(n) for n in sizes],
@@ -139,24 +144,31 @@ def compare(
     predicted: Sequence[Tree],
     gold: Sequence[Tree],
     *,
-    conventions: Sequence[Convention] = CONVENTIONS,
+    conventions: Sequence[Convention] | Convention = CONVENTIONS,
     seed: int = 0,
 ) -> dict[Convention, dict[str, SpanF1]]:
     """Score the trees of a model and of every baseline, under one convention or more.
 
     Args:
         predicted, gold: see `span_f1`.
-        conventions: by default both of `CONVENTIONS`.
+        conventions: one or more; by default both of `CONVENTIONS`.
         seed: seed of the random trees.
     Returns:
         Scores by convention, then by name: "model", then the baselines.
     Raises:
-        TypeError, ValueError: as `span_f1`.
+        TypeError: a convention is of another type, or as `span_f1`.
+        ValueError: as `span_f1`.
     Example:
         >>> scores = compare([(0, (1, 2))], [(0, (1, 2))])[SENTENCE_LEVEL]
         >>> scores["model"].f1, scores["left-branching"].f1
         (1.0, 0.0)
     """
+    if isinstance(conventions, Convention):
+        conventions = [conventions]
+    for convention in conventions:
+        if not isinstance(convention, tuple) or len(convention) != 2:
+            raise TypeError(f"expected conventions to be of type Convention, got {convention!r}")
+        _check_convention(Convention(*convention))
     gold_spans = _read_trees(gold, "gold")
     predicted_spans = {"model": _read_trees(predicted, "predicted")}
     for name, trees in baselines([sentence.size for sentence in gold_spans], seed).items():
@@ -247,9 +259,13 @@ def _read_tree(tree: Tree, name: str) -> _Spans:
     return _Spans(last + 1, frozenset(tree_spans))
 
 
+def _check_convention(convention: Convention) -> None:
+    check_name("level", convention.level, LEVELS)
+    check_flags(whole_sentence=convention.whole_sentence)
+
+
 def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Convention) -> SpanF1:
     level, whole_sentence = convention
-    check_name("level", level, LEVELS)
     if len(predicted) != len(gold):
         raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")
     if not gold:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from ordered_memory.tree_recovery import ReadingDirection
@@ -154,8 +154,11 @@ def to_json(traces: Sequence[Trace]) -> str:
     Returns:
         The text of the JSON document.
     Raises:
+        TypeError: one trace in place of a list.
         ValueError: a number is NaN or infinity.
     """
+    if isinstance(traces, Mapping):
+        raise TypeError("traces must be a list of traces, got one trace: pass [trace]")
     document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # A lone surrogate cannot be encoded in UTF-8, but it can be escaped in JSON.

@@ -91,6 +91,34 @@ def depth(tree: Tree) -> int:
     return fold(tree, lambda leaf: 0, lambda depths: max(depths) + 1)
 
 
+def min_slots(tree: Tree) -> int:
+    """The smallest number of memory slots with which Ordered Memory can build a tree.
+
+    It is the largest number of right branches on the way from the root to a leaf, or 1 if there are none: 1
+    for a left-branching tree, n - 1 for a right-branching one of n leaves. In other words, attention to N
+    slots gives a tree by Algorithm 2 if and only if `min_slots(tree) <= N`.
+
+    Args:
+        tree: binary.
+    Returns:
+        A number of slots, at least 1.
+    Raises:
+        TypeError, ValueError: not a tree, as `fold`.
+        ValueError: the tree is not binary.
+    Example:
+        >>> min_slots(((0, 1), 2)), min_slots((0, (1, (2, 3))))
+        (1, 3)
+    """
+
+    def join(right_branches: list[int]) -> int:
+        if len(right_branches) != 2:
+            raise ValueError(f"expected a binary tree, got a constituent of {len(right_branches)} children")
+        left, right = right_branches
+        return max(left, right + 1)
+
+    return max(1, fold(tree, lambda leaf: 0, join))
+
+
 def fold(
     tree: Tree, leaf: Callable[[int], Value], join: Callable[[list[Value]], Value], name: str = "tree"
 ) -> Value:

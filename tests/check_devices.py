@@ -143,10 +143,10 @@ def check_language_model(name: str) -> None:
     assert any(isinstance(parameter.grad, OnDevice) for parameter in model.parameters())
     assert word_losses(model, text[:50], config, 1).isfinite().all()
     sentences = [[2, 3, 4], [5, 6]]
-    many = log_probabilities(model, sentences, 0)
-    one_by_one = [float(word_log_probabilities(model, sentence, 0).sum()) for sentence in sentences]
+    many = log_probabilities(model, sentences)
+    one_by_one = [float(word_log_probabilities(model, sentence).sum()) for sentence in sentences]
     np.testing.assert_allclose(many, one_by_one, atol=1e-4)
-    assert len(batched_distances(model, sentences, 0)) == 2
+    assert len(batched_distances(model, sentences)) == 2
     assert len(sample_sentences(trained, count=2, max_words=3)) == 2
 
 

@@ -7,17 +7,24 @@ depend on which backend runs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ordered_memory.backends import native, registry, sequence, triton
+from ordered_memory.backends.module_checks import what_changes_a_call
 from ordered_memory.backends.registry import Backend, explain
 from ordered_memory.memory import run_recurrence
 from ordered_memory.recurrence import Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
 __all__ = ["BACKENDS", "RunRecurrence", "explain", "select_backend"]
+
+logger = logging.getLogger(__name__)
+_logged: set[str] = set()
+"""The reasons that were logged, each of them once."""
 
 RunRecurrence = Callable[..., RecurrenceOutput]
 
@@ -39,10 +46,21 @@ def select_backend(
 ) -> RunRecurrence:
     """Select a backend by name, or with "auto" the fastest that can run; see `registry.select`.
 
+    A warning is logged, once for each reason, if "auto" selects "reference" because of a hook, a patch, a
+    replaced module or a parametrization.
+
     Args:
         name: "auto" or a key of `BACKENDS`.
         inputs: x̃, (T, B, D), on whose device and dtype the selection depends.
         modules: score, cell and LayerNorm.
         state: initial state; None if it is empty.
     """
-    return registry.select(name, BACKENDS, inputs, modules, state)
+    run = registry.select(name, BACKENDS, inputs, modules, state)
+    if name == "auto" and run is run_recurrence and not torch.compiler.is_compiling():
+        reason = what_changes_a_call(inputs, modules)
+        if reason is not None and reason not in _logged:
+            _logged.add(reason)
+            logger.warning(
+                "backend='auto' selects 'reference', which is slow. Why a faster one cannot run: %s", reason
+            )
+    return run

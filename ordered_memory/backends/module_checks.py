@@ -35,6 +35,27 @@ def why_not(
     Returns:
         The reason, as a clause for the error message; None if the backend can run.
     """
+    parameters = (
+        parameter
+        for module in (modules.norm, modules.cell, modules.score)
+        for parameter in module.parameters()
+    )
+    reason = what_changes_a_call(inputs, modules, cells)
+    if reason is None and is_transformed(inputs, *(state or ()), *parameters):
+        reason = "it has no forward-mode derivative and no batching rule, use backend='reference'"
+    return reason
+
+
+def what_changes_a_call(
+    inputs: Tensor, modules: Modules, cells: Collection[type] = (GatedRecursiveCell, TreeRNNCell)
+) -> str | None:
+    """What changes the result of calling the modules: a hook, a patch, a replaced module, a parametrization.
+
+    Args:
+        inputs, modules, cells: as in `why_not`.
+    Returns:
+        The reason, as in `why_not`; None if nothing does.
+    """
     if type(modules.score) not in (AdditiveScore, NormalizedScore):
         return f"it does not know the score {type(modules.score).__name__}"
     if type(modules.cell) not in cells:
@@ -71,13 +92,6 @@ def why_not(
         getattr(nn.modules.module, f"_global{hooks}") for hooks in _HOOKS
     ):
         return "it does not call the global hooks of modules"
-    parameters = (
-        parameter
-        for module in (modules.norm, modules.cell, modules.score)
-        for parameter in module.parameters()
-    )
-    if is_transformed(inputs, *(state or ()), *parameters):
-        return "it has no forward-mode derivative and no batching rule, use backend='reference'"
     return None
 
 

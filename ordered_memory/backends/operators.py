@@ -182,8 +182,8 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
 def _schemas(implementation: Implementation) -> tuple[str, str]:
     """The schemas of the operator and of its backward operator.
 
-    `kept` is `saved` and `wanted` is `needs_input_grad`. An exported program names the arguments of operators
-    (of this one, if it contains a backward pass), and could not be loaded if they had other names.
+    In the schema `saved` is called `kept` and `needs_input_grad` is called `wanted`. Never rename schema
+    arguments: saved exported programs refer to them by name.
     """
     results = _fields(implementation.results_type)
     inputs = ", ".join(
@@ -234,7 +234,7 @@ def _register_autograd(name: str, backward: Any, differentiable: list[int], for_
             gradients[index] = next(computed_gradients) if needed else None
         return tuple(gradients)
 
-    def forbid_double_backward(ctx: Any, *upstream: Any) -> None:
+    def raise_for_second_derivative(ctx: Any, *upstream: Any) -> None:
         raise RuntimeError(f"backend {backend!r} cannot be differentiated twice: use backend='reference'")
 
     def forbid_batches(*arguments: Any) -> None:
@@ -246,7 +246,7 @@ def _register_autograd(name: str, backward: Any, differentiable: list[int], for_
     for key in ("Batched", "FuncTorchBatched"):  # torch.autograd.grad(is_grads_batched=True), torch.func.vmap
         library.impl(f"{backend}_backward", forbid_batches, key)
     torch.library.register_autograd(name, differentiate, setup_context=setup_context, lib=library)
-    torch.library.register_autograd(f"{name}_backward", forbid_double_backward, lib=library)
+    torch.library.register_autograd(f"{name}_backward", raise_for_second_derivative, lib=library)
 
 
 def flatten(values: Sequence[Any]) -> list[Any]:

@@ -36,7 +36,7 @@ class Backend(NamedTuple, Generic[Run]):
     why_not: Callable[..., str | None]
 
 
-def explain(layer: nn.Module, x: Any) -> str:
+def explain(layer: nn.Module, *args: Any, **kwargs: Any) -> str:
     """Explain which backend runs a layer on an input, which others can run, and why the rest cannot.
 
     This calls the layer once, without gradients, and restores the state of the random generators. In training
@@ -46,7 +46,7 @@ def explain(layer: nn.Module, x: Any) -> str:
     Args:
         layer: an `OrderedMemory`, an `ONLSTM`, or a model that contains such layers. A module from
             `torch.compile` is called without being compiled.
-        x: input of the layer.
+        *args, **kwargs: arguments of the call, such as the input, `lengths` or a state.
     Returns:
         One line for each backend; several such texts if directions or layers differ.
     Raises:
@@ -69,7 +69,7 @@ def explain(layer: nn.Module, x: Any) -> str:
             contextlib.suppress(BackendError),
             _eager(layer),
         ):
-            layer(x)
+            layer(*args, **kwargs)
     finally:
         _explanations.reset(token)
     if not explanations:

@@ -165,7 +165,7 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
 
     def summaries(batch: Batch) -> Tensor:
         with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=entry.bfloat16):
-            result: Tensor = layer(batch.inputs, lengths=batch.lengths.cpu()).state.candidate[:, -1]
+            result: Tensor = layer(batch.inputs, lengths=batch.lengths.cpu()).summary
         return result
 
     # A backend that cannot run raises an error in its first call, in training or evaluation mode.

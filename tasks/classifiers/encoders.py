@@ -325,10 +325,9 @@ def encode(
     """
     if isinstance(encoder, OrderedMemory):
         out = encoder(embedded, lengths=lengths.cpu(), num_slots=num_slots)
-        roots = out.state.candidate[..., -1, :]
         if not encoder.bidirectional:
-            return Encoded(roots, out.attention)
-        return Encoded(torch.cat(tuple(roots), dim=-1), out.attention[0])
+            return Encoded(out.summary, out.attention)
+        return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
     if isinstance(encoder, TreeModel):
         if trees is None:
             raise UserError("a gold-tree- model needs the true tree of what it reads: it is not known here")

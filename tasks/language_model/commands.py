@@ -10,16 +10,15 @@ from typing import Any
 
 from torch import Tensor
 
-from ordered_memory.span_f1 import fraction_text
 from tasks.language_model.config import DEMO_CHECKPOINT, LanguageModelConfig, presets_of
 from tasks.language_model.corpus import encode_text, generate_splits, load_corpus, read_sentences
 from tasks.language_model.model import load_model
-from tasks.language_model.ptb_spelling import coverage
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
-from tasks.language_model.vocabulary import UNKNOWN, Vocabulary
+from tasks.language_model.vocabulary import Vocabulary
+from tasks.reporting.tables import count_text
 from tasks.runs.command_line import Verb, run
 from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
@@ -95,24 +94,23 @@ def _evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
-    known_fraction, unknown = coverage(sentences, vocabulary), vocabulary.count_unknown(text)
-    losses = word_losses(model, text, trained, config.columns)
+    coverage, columns = vocabulary.coverage(sentences), min(config.columns, len(text))
+    losses = word_losses(model, text, trained, columns)
     loss = float(losses.mean())
     results = {
         "words": len(text),
         "loss": loss,
         "perplexity": perplexity(loss),
-        "known_words": known_fraction,
-        "unknown": unknown,
-        "columns": config.columns,
+        "known_words": coverage.known_fraction,
+        "unknown": coverage.unknown,
+        "columns": columns,
     }
     config.write(results)
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
-    cut = f", in {config.columns:,} columns that start without context" if config.columns > 1 else ""
+    cut = f", in {columns:,} columns that start without context" if columns > 1 else ""
     print(
-        f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on {len(text):,} words and ends "
-        f"of sentences, {unknown:,} of them {UNKNOWN}{cut}; "
-        f"{fraction_text(100 * known_fraction, 2, whole=100)}% of the words are in the vocabulary"
+        f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on "
+        f"{count_text(len(text), 'word')}, ends of sentences included{cut}; {coverage}"
     )
 
 

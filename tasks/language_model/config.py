@@ -30,7 +30,7 @@ class LanguageModelConfig(TrainingConfig):
     """With --data-dir: words that occur fewer times in train.txt become <unk>."""
     sentences: int = 0
     """Without --data-dir: number of sentences to generate. One tenth is validation data, one tenth test
-    data. As in any text, short sentences occur in several parts."""
+    data. The same short sentence may be in more than one part, as in real text."""
     evaluation_batch_size: int = 256
     """Number of columns that the text is cut into in validation; the context of each column begins anew."""
     embedding_size: int = 400
@@ -70,9 +70,9 @@ class LanguageModelConfig(TrainingConfig):
     """Coefficient of temporal activation regularization (TAR): the mean squared difference of the last
     layer's outputs at consecutive tokens."""
     patience: int = 5
-    """Weight averaging starts after the first epoch whose validation loss is above the lowest of all epochs
-    more than this many before it. PRPN: epochs without better validation loss that are allowed before the
-    learning rate is halved."""
+    """Weight averaging starts when the validation loss of an epoch is worse than the best one seen more than
+    this many epochs earlier. PRPN: the learning rate is halved after more than this many epochs in a row
+    without a better validation loss."""
     backend: str = "auto"
     """ON-LSTM: backend of the recurrence; `auto` is the fastest available one."""
 
@@ -110,8 +110,12 @@ class LanguageModelConfig(TrainingConfig):
         unused = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
         if self.data_dir is None:
             unused["min_count"] = "without --data-dir"
-        elif self.initial_weights is not None:
-            unused["min_count"] = "with --initial-weights, whose vocabulary is kept"
+        else:
+            unused["sentences"] = "with --data-dir"
+            if self.initial_weights is not None:
+                unused["min_count"] = "with --initial-weights, whose vocabulary is kept"
+        if self.num_layers == 1:
+            unused["hidden_dropout"] = "with --num-layers 1"
         if self.model != "prpn" and self.num_layers == 1 and self.tied:
             unused["hidden_size"] = (
                 "with --num-layers 1 and tied weights: the layer has --embedding-size units"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.grammar import GeneratedSentence, generate_sentences
-from tasks.language_model.vocabulary import END, UNKNOWN, Vocabulary
+from tasks.language_model.vocabulary import EOS_ID, UNKNOWN, Vocabulary, check_no_end, split_at_spaces
 from tasks.runs.errors import UserError
 from tasks.runs.text_files import find_files, read_text
 
@@ -98,14 +98,13 @@ def read_sentences(path: Path) -> list[list[str]]:
     """Read the words of each line; an empty line is a sentence without words.
 
     Args:
-        path: path of a UTF-8 text file, possibly compressed, with words separated by spaces.
+        path: path of a UTF-8 text file, possibly compressed, with words separated by ASCII white space.
     Raises:
         UserError: the file does not exist, has no words, has `<eos>`, or is not UTF-8.
     """
-    sentences = [line.split() for line in read_text(path).removesuffix("\n").split("\n")]
+    sentences = [split_at_spaces(line) for line in read_text(path).removesuffix("\n").split("\n")]
     for line, sentence in enumerate(sentences, start=1):
-        if END in sentence:
-            raise UserError(f"{path}, line {line}: expected no {END}, which is added at the end of each line")
+        check_no_end(sentence, f"{path}, line {line}")
     if not any(sentences):
         raise UserError(f"{path}: has no words")
     return sentences
@@ -120,7 +119,7 @@ def split_text(text: Tensor, vocabulary: Vocabulary) -> list[list[str]]:
     """
     sentences: list[list[str]] = [[]]
     for i in text.tolist():
-        if i == vocabulary.end:
+        if i == EOS_ID:
             sentences.append([])
         else:
             sentences[-1].append(vocabulary.words[i])
@@ -137,10 +136,10 @@ def encode_text(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary, wher
     Returns:
         (N,) int64.
     Raises:
-        UserError: a word is not in the vocabulary, which has no `<unk>`.
+        UserError: a word is `<eos>`, or not in the vocabulary, which has no `<unk>`.
     """
     ids: list[int] = []
     for line, sentence in enumerate(sentences, start=1):
         ids += vocabulary.encode(sentence, f"{where}, line {line}")
-        ids.append(vocabulary.end)
+        ids.append(EOS_ID)
     return torch.tensor(ids)

@@ -12,11 +12,10 @@ from functools import lru_cache
 
 from tasks.language_model.ptb_spelling import NUMERAL, is_number
 from tasks.language_model.vocabulary import Vocabulary
+from tasks.runs.treebank_words import ABBREVIATION
 
 PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
 """Removed; commas and colons in numbers are kept."""
-ABBREVIATION = re.compile(r"(?:\w\.)+\w\.|[b-hj-z]\.|(?:co|corp|inc|jr|ltd|sr)\.", re.IGNORECASE)
-"""If the last word of a sentence matches, it keeps its period; "a" and "I" are words, not initials."""
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "'")
 """Split off the end of a word."""
 

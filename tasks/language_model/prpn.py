@@ -126,6 +126,7 @@ class PRPN(LanguageModelBase):
         Raises:
             TypeError: `tokens` is not a tensor.
             ValueError: `tokens` does not have two axes, or `state` has another number of layers.
+            RuntimeError: T is 0.
         """
         x = self._read_words(tokens)
         if state is None:
@@ -165,6 +166,8 @@ class PRPN(LanguageModelBase):
         check_tensor("tokens", tokens)
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
+        if len(tokens) == 0:
+            raise RuntimeError("Expected sequence length to be larger than 0, got 0")
         return self._locked(self._embed(tokens), self.input_dropout)
 
     def _initial_state(self, x: Tensor) -> list[State]:

@@ -47,19 +47,6 @@ def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     return [_spell(word, vocabulary) for word in words]
 
 
-def coverage(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
-    """Compute the fraction of words that are in the vocabulary.
-
-    Args:
-        sentences: words spelled as in the vocabulary; at least one word in total.
-        vocabulary: vocabulary of the model.
-    Returns:
-        A fraction in [0, 1] of all tokens.
-    """
-    known = [word in vocabulary for words in sentences for word in words]
-    return sum(known) / len(known)
-
-
 def _spell(word: str, vocabulary: Vocabulary) -> str:
     if word in vocabulary:
         return word

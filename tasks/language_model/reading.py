@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import NUMERAL, is_number, spell
 from tasks.language_model.tokenization import Tokenizer
-from tasks.language_model.vocabulary import UNKNOWN
+from tasks.language_model.vocabulary import EOS_ID, UNKNOWN
 from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
@@ -26,8 +27,27 @@ ABOUT = (
     "The model reads a text word by word and predicts the probability of each next word. It is never shown a "
     "tree."
 )
-UNITS = {"onlstm": "in master-gate entries", "prpn": "in (0, 1)"}
-"""Unit of the distances, by `--model`; an LSTM has no distances."""
+
+
+class DistanceKind(NamedTuple):
+    """The distances of a kind of model.
+
+    Args:
+        name: name of the model.
+        unit: unit of the distances.
+        temperature: default temperature of the "cky" decoding, in this unit.
+    """
+
+    name: str
+    unit: str
+    temperature: float
+
+
+DISTANCES = {
+    "onlstm": DistanceKind("ON-LSTM", "in master-gate entries", 1.0),
+    "prpn": DistanceKind("PRPN", "in (0, 1)", 0.01),
+}
+"""By `--model`; an LSTM has no distances."""
 
 
 def load_with_distances(path: Path) -> Trained:
@@ -39,7 +59,7 @@ def load_with_distances(path: Path) -> Trained:
         UserError: not a checkpoint of a language model, or the model is an LSTM.
     """
     trained = load_model(path)
-    if trained.config.model not in UNITS:
+    if trained.config.model not in DISTANCES:
         raise UserError(f"{path}: an LSTM has no distances; expected an ON-LSTM or PRPN")
     return trained
 
@@ -62,7 +82,8 @@ def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]
         tokenizer: how the model reads sentences.
         max_words: maximum number of words.
     Returns:
-        Its words, as typed where the model reads them only in another spelling: "The 3" for "the N".
+        Its words. If the model's words differ from the typed ones only in case and in N for numbers, the
+        typed ones (`The 3`); otherwise those that the model reads (`the N`).
     Raises:
         UserError: there are no words or too many, or it is not Unicode text.
     """
@@ -99,13 +120,13 @@ def distances_and_words(
 
 
 def trace_sentence(
-    trained: Trained, words: Sequence[str], layers: Sequence[int], temperature: float = 1.0
+    trained: Trained, words: Sequence[str], layers: Sequence[int], temperature: float | None = None
 ) -> Trace:
     """Make the trace of one sentence.
 
     Args:
         trained, words, layers: see `distances_and_words`.
-        temperature: temperature of the "cky" decoding, in the unit of the distances.
+        temperature: temperature of the "cky" decoding, in the unit of the distances; None for the model's.
     Returns:
         A trace of the words; its caption shows the words as the model reads them, if they differ.
     Raises:
@@ -113,6 +134,7 @@ def trace_sentence(
     """
     distances, words_read = distances_and_words(trained, words, layers)
     names = [f"layer {layer}" for layer in layers]
+    temperature = temperature or DISTANCES[trained.config.model].temperature
     trace = read_distances(distances, words, names=names, temperature=temperature)
     trace["caption"] = "" if words_read == list(words) else f"read as: {' '.join(words_read)}"
     return trace
@@ -134,14 +156,15 @@ def distances_of_sentences(
     Returns:
         For each sentence its distances (L, words) on the CPU.
     Raises:
-        UserError: a word is unknown and the vocabulary has no `<unk>`, or a distance is not finite.
+        UserError: a word is `<eos>`, a word is unknown and the vocabulary has no `<unk>`, or a distance is
+            not finite.
     """
     vocabulary = trained.vocabulary
     ids = [
         vocabulary.encode(spell(words, vocabulary), location)
         for words, location in zip(sentences, where, strict=True)
     ]
-    distances = batched_distances(trained.model, ids, vocabulary.end, on_batch=on_batch)
+    distances = batched_distances(trained.model, ids, on_batch=on_batch)
     for sentence_distances, location in zip(distances, where, strict=True):
         if not bool(sentence_distances.isfinite().all()):
             raise UserError(
@@ -154,7 +177,6 @@ def distances_of_sentences(
 def batched_distances(
     model: LanguageModelBase,
     sentences: Sequence[Sequence[int]],
-    end: int,
     *,
     max_tokens: int = TOKENS_PER_BATCH,
     on_batch: Callable[[int], None] = lambda sentences: None,
@@ -168,7 +190,6 @@ def batched_distances(
     Args:
         model: an ON-LSTM or PRPN.
         sentences: word ids, one or more each.
-        end: id of `<eos>`.
         max_tokens: maximum number of tokens in a batch, padding included; a longer sentence has its own
             batch.
         on_batch: called with the number of sentences after each batch.
@@ -184,7 +205,7 @@ def batched_distances(
     lengths = [len(sentence) + 1 for sentence in sentences]
     for batch in evaluation_batches(lengths, SENTENCES_PER_BATCH, max_tokens):
         indices = batch.tolist()
-        tokens = pad_sequence([torch.tensor([end, *sentences[i]]) for i in indices], padding_value=end)
+        tokens = pad_sequence([torch.tensor([EOS_ID, *sentences[i]]) for i in indices], padding_value=EOS_ID)
         batch_distances = model.syntactic_distances(tokens.to(device)).float().cpu()
         for column, i in enumerate(indices):
             distances[i] = batch_distances[:, 1 : lengths[i], column].clone()

@@ -11,7 +11,7 @@ from ordered_memory.trace import Trace, add_true_tree
 from ordered_memory.trees import depth
 from tasks.language_model.corpus import generate_splits, split_text
 from tasks.language_model.model import Trained
-from tasks.language_model.reading import ABOUT, UNITS, layers_of, trace_sentence
+from tasks.language_model.reading import ABOUT, DISTANCES, layers_of, trace_sentence
 from tasks.language_model.samples import EMPTY, sample_sentences
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.reporting.examples import choose_examples
@@ -87,7 +87,7 @@ def write_run_report(
 
 def _traces(trained: Trained, validation: Tensor) -> list[Trace]:
     """Traces of some validation sentences, with the true trees if they were generated; none for an LSTM."""
-    if trained.config.model not in UNITS:
+    if trained.config.model not in DISTANCES:
         return []
     words = split_text(validation, trained.vocabulary)
     trees = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from tasks.language_model.model import Trained
-from tasks.language_model.vocabulary import END
+from tasks.language_model.vocabulary import EOS_ID
 
 COUNT, LONGEST = 12, 40
 """Defaults: number of sentences, and the maximum number of words of a sentence."""
@@ -37,12 +37,12 @@ def sample_sentences(
     Returns:
         The words of each sentence; a truncated sentence ends with "…".
     Raises:
-        UserError: a word of `start` is unknown and the vocabulary has no `<unk>`.
+        UserError: a word of `start` is `<eos>`, or unknown and the vocabulary has no `<unk>`.
     """
     model, vocabulary = trained.model.eval(), trained.vocabulary
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
-    first = torch.tensor(vocabulary.encode([END, *start], "the start"))
+    first = torch.tensor([EOS_ID, *vocabulary.encode(start, "the start")])
     sentences: list[list[str]] = []
     while len(sentences) < count:
         batch_size = min(BATCH_SIZE, count - len(sentences))
@@ -60,6 +60,6 @@ def sample_sentences(
 def _decode(ids: list[int], trained: Trained) -> list[str]:
     """The words before `<eos>`, or all except the last and "…"."""
     vocabulary = trained.vocabulary
-    is_complete = vocabulary.end in ids
-    words = [vocabulary.words[i] for i in ids[: ids.index(vocabulary.end) if is_complete else -1]]
+    is_complete = EOS_ID in ids
+    words = [vocabulary.words[i] for i in ids[: ids.index(EOS_ID) if is_complete else -1]]
     return words if is_complete else [*words, "…"]

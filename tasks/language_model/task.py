@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from onlstm.parameters import State
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.corpus import Corpus, load_corpus
+from tasks.language_model.corpus import Corpus, load_corpus, split_text
 from tasks.language_model.model import Trained, build_model, load_model
 from tasks.language_model.optimization import build_optimization
 from tasks.language_model.report import results_text, write_run_report
@@ -283,7 +283,10 @@ def _test(
         **{f"{name}_loss": loss for name, loss in losses.items()},
         **{f"{name}_perplexity": perplexity(loss) for name, loss in losses.items()},
         **{f"{name}_tokens": len(text) for name, text in texts.items()},
-        **{f"{name}_unknown": corpus.vocabulary.count_unknown(text) for name, text in texts.items()},
+        **{
+            f"{name}_unknown": corpus.vocabulary.coverage(split_text(text, corpus.vocabulary)).unknown
+            for name, text in texts.items()
+        },
     }
     write_run_report(run, Trained(model, corpus.vocabulary, config), results, corpus.validation)
     return results

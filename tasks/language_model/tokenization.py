@@ -7,15 +7,12 @@ model reads a sentence in its own way.
 
 from __future__ import annotations
 
-import re
-from itertools import cycle
 from typing import Literal
-
-from nltk.tokenize import TreebankWordTokenizer
 
 from tasks.language_model.normalize import is_normalized, normalize
 from tasks.language_model.ptb_spelling import spell
-from tasks.language_model.vocabulary import Vocabulary
+from tasks.language_model.vocabulary import Vocabulary, split_at_spaces
+from tasks.runs.treebank_words import split_as_treebank
 
 Tokenization = Literal["auto", "mikolov", "treebank", "spaces"]
 
@@ -27,9 +24,6 @@ DESCRIPTIONS = {
 SENTENCE_ENDS = (".", "?", "!", "...")
 CLOSING = ("''", '"', "'", "”", "’", ")", "]", "}", "-RRB-", "-RSB-", "-RCB-")
 """May follow the end of a sentence."""
-QUOTATION_MARK = re.compile(r"""(["“”]|``|'')""")
-QUOTES = {"“": "``", "”": "''", "``": "``", "''": "''"}
-"""The treebank's quotation marks; straight ones open and close in turn."""
 SPELLINGS = {
     "``": ('"', "“"),
     "''": ('"', "”"),
@@ -41,8 +35,6 @@ SPELLINGS = {
     "}": ("-RCB-",),
 }
 """Other spellings of quotation marks and brackets, which are taken if the vocabulary has them only."""
-_TREEBANK = TreebankWordTokenizer()
-_PLAIN = str.maketrans({"‘": "'", "’": "'", "…": " ... ", "—": " -- ", "–": " -- "})
 
 
 class Tokenizer:
@@ -93,30 +85,11 @@ class Tokenizer:
         if self.tokenization == "mikolov":
             return normalize(text)
         if self.tokenization == "spaces":
-            return tuple(text.split())
-        words = self._split(text)
+            return tuple(split_at_spaces(text))
+        words = [self._respell(word) for word in split_as_treebank(text, self.vocabulary)]
         if words and self.adds_period and not _is_complete(words):
             words.append(".")
         return tuple(spell(words, self.vocabulary))
-
-    def _split(self, text: str) -> list[str]:
-        """Split as the treebank does. Words of the vocabulary, such as <unk>, stay whole."""
-        pieces = text.split()
-        straight_quotes = cycle(["``", "''"])
-        words: list[str] = []
-        for number, piece in enumerate(pieces, start=1):
-            if piece in self.vocabulary:
-                words.append(piece)
-                continue
-            # NLTK would take a closing quotation mark that stands alone for an opening one.
-            for segment in filter(None, QUOTATION_MARK.split(piece)):
-                if QUOTATION_MARK.fullmatch(segment):
-                    words.append(QUOTES.get(segment) or next(straight_quotes))
-                elif number == len(pieces):
-                    words += _TREEBANK.tokenize(segment.translate(_PLAIN))
-                else:  # a period is only split off at the end of the text
-                    words += _TREEBANK.tokenize(f"{segment.translate(_PLAIN)} x")[:-1]
-        return [self._respell(word) for word in words]
 
     def _respell(self, word: str) -> str:
         """Spell a quotation mark or bracket as in the vocabulary."""

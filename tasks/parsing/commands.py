@@ -16,11 +16,11 @@ from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.corpus import read_sentences
 from tasks.language_model.model import Trained
-from tasks.language_model.ptb_spelling import coverage, spell
+from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.reading import (
     ABOUT,
+    DISTANCES,
     LONGEST_TRACED,
-    UNITS,
     distances_and_words,
     distances_of_sentences,
     layers_of,
@@ -44,7 +44,7 @@ from tasks.runs.files import (
     write_atomically,
     write_or_print,
 )
-from tasks.runs.options import check_at_least, check_unused
+from tasks.runs.options import check_unused
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
@@ -54,7 +54,6 @@ TEMPERATURES = (1e-6, 1e6)
 same number."""
 LONGEST_CKY = 800
 """Maximum number of words of a sentence for CKY, whose time and memory grow with the cube of it."""
-NAMES = {"onlstm": "ON-LSTM", "prpn": "PRPN"}
 
 
 @dataclass
@@ -67,15 +66,23 @@ class ModelConfig(CommandConfig):
     layer: int | None = None
     """Use only this layer, counted from 1; by default all layers. PRPN has a single layer: its parsing
     network."""
-    temperature: float = 1.0
-    """Temperature of CKY, by which distances are divided. They are in master-gate entries for ON-LSTM and in
-    (0, 1) for PRPN."""
+    temperature: float | None = None
+    """Temperature of CKY, by which distances are divided; by default 1 for ON-LSTM, whose distances are in
+    master-gate entries, and 0.01 for PRPN, whose distances lie in (0, 1)."""
 
     def check(self) -> None:
         super().check()
         lowest, highest = TEMPERATURES
-        if not lowest <= self.temperature <= highest:
+        if self.temperature is not None and not lowest <= self.temperature <= highest:
             raise UserError(f"--temperature must lie in [{lowest:g}, {highest:g}], got {self.temperature}")
+
+    def temperature_for(self, trained: Trained) -> float:
+        """The temperature that is given, or else the default one of the model.
+
+        Args:
+            trained: a model with distances.
+        """
+        return self.temperature or DISTANCES[trained.config.model].temperature
 
 
 @dataclass(kw_only=True)
@@ -85,17 +92,14 @@ class EvaluateConfig(ModelConfig, TreebankConfig, PredictionsConfig):
     treebank: Path | None = None
     """True trees in the Penn Treebank's bracket format: a file, a directory (searched recursively) of .mrg,
     .tree and .ptb or else .txt files, or a .zip of them such as NLTK's treebank.zip. Files may be compressed
-    (.gz, .bz2, .xz), and have at most 1 GiB in all. The default, for a model that was trained on generated
-    sentences, is their test data."""
-    max_words: int | None = None
-    """Leave out sentences with more words than this, punctuation not counted."""
+    (.gz, .bz2, .xz). Together they may hold at most 1 GiB of text. The default, for a model that was trained
+    on generated sentences, is their test data."""
     output: Path | None = None
     """The HTML page to write; by default parsing.html in the directory of the checkpoint or, for a model on
     the Hugging Face Hub, in the current directory."""
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "max_words")
         if self.treebank is None:
             options = ("keep_punctuation", "drop_tags")
             check_unused(self, EvaluateConfig, dict.fromkeys(options, "without --treebank"))
@@ -154,9 +158,10 @@ def _evaluate(config: EvaluateConfig) -> None:
     trained = load_with_distances(config.checkpoint)
     layers = _layers(config.layer, trained)
     if config.treebank is not None:
-        gold = config.read_gold(config.treebank, config.max_words)
+        gold = config.read_gold(config.treebank)
     else:
-        gold = generated_gold(trained.config, config.max_words)
+        gold = generated_gold(trained.config)
+    gold = gold.at_most(config.max_words)
     texts = [sentence.words for sentence in gold.sentences]
     locations = [sentence.where for sentence in gold.sentences]
     _check_lengths(texts, locations, "--max-words leaves out longer sentences")
@@ -165,21 +170,24 @@ def _evaluate(config: EvaluateConfig) -> None:
     check_writable_file("--output", output)
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = distances_of_sentences(trained, texts, locations, bar.update)
-    evaluation = evaluate(gold.sentences, distances, layers, config.temperature, gold.labels)
+    kind, temperature = DISTANCES[trained.config.model], config.temperature_for(trained)
+    evaluation = evaluate(gold.sentences, distances, layers, temperature, gold.labels)
     spelled = [spell(words, trained.vocabulary) for words in texts]
     results: dict[str, Any] = {
-        "model": NAMES[trained.config.model],
-        "unit": UNITS[trained.config.model],
+        "model": kind.name,
+        "unit": kind.unit,
         **gold.facts(),
         "conventions": CONVENTION_NAMES,
-        "coverage": coverage(spelled, trained.vocabulary),
-        "config": config_to_dict(config),
+        "coverage": trained.vocabulary.coverage(spelled).known_fraction,
+        "config": config_to_dict(config) | {"temperature": temperature},
         **evaluation.summary(),
     }
-    config.write(results)
-    config.write_predictions(evaluation.rows())
-    write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
-    print(results_text(results))
+    try:
+        config.write(results)
+        config.write_predictions(evaluation.rows())
+        write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
+    finally:  # also where a file cannot be written
+        print(results_text(results))
     print(f"\nreport: {output}")
 
 
@@ -196,16 +204,17 @@ def _parse(config: ParseConfig) -> None:
         config.plot.parent.mkdir(parents=True, exist_ok=True)
         check_writable_file("--plot", config.plot)
     distances, words_read = distances_and_words(trained, words, layers)
+    unit, temperature = DISTANCES[trained.config.model].unit, config.temperature_for(trained)
     print(f"read as: {' '.join(words_read)}")
     decodings = DECODINGS if config.decoding is None else (config.decoding,)
     for layer, d in zip(layers, distances, strict=True):
-        print(f"\nlayer {layer}: distances {UNITS[trained.config.model]}")
+        print(f"\nlayer {layer}: distances {unit}")
         print(distances_text(d.tolist(), words))
         for decoding in decodings:
-            (tree,) = decode([d], decoding, config.temperature)
+            (tree,) = decode([d], decoding, temperature)
             print(f"\nlayer {layer}, {decoding}\n{tree_text(tree, words)}")
     if config.plot is not None:
-        trees = decode(list(distances), decodings[0], config.temperature)
+        trees = decode(list(distances), decodings[0], temperature)
         names = [f"layer {layer}, {decodings[0]}" for layer in layers]
         write_atomically(config.plot, figure_png(distances_figure(distances, words, trees, names)))
         print(f"\nplot: {config.plot}")
@@ -227,7 +236,7 @@ def _trees(config: TreesConfig) -> None:
         distances = distances_of_sentences(trained, texts, locations, bar.update)
     tree_lines = [""] * len(sentences)
     for i, words, d in zip(indices, texts, distances, strict=True):
-        (tree,) = decode([d[layer - 1]], config.decoding, config.temperature)
+        (tree,) = decode([d[layer - 1]], config.decoding, config.temperature_for(trained))
         tree_lines[i] = to_brackets(tree, escape_parentheses(words))
     content = "\n".join(tree_lines) + "\n"
     write_or_print(config.output, content)
@@ -236,7 +245,7 @@ def _trees(config: TreesConfig) -> None:
 def _trace(config: TraceConfig) -> None:
     words, trained, layers = _prepare(config, LONGEST_TRACED)
     trace = trace_sentence(trained, words, layers, config.temperature)
-    config.write([trace], f"A sentence read by {NAMES[trained.config.model]}", ABOUT)
+    config.write([trace], f"A sentence read by {DISTANCES[trained.config.model].name}", ABOUT)
 
 
 def _prepare(config: SentenceConfig, max_words: int) -> tuple[list[str], Trained, list[int]]:

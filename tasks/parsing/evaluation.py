@@ -23,7 +23,8 @@ F1_CONVENTIONS = {
     "corpus_inner": Convention("corpus", whole_sentence=False),
     "sentence": SENTENCE_LEVEL,
 }
-"""How F1 is computed: as in the other tasks, the same without the whole sentence, as in ON-LSTM's paper."""
+"""Three ways to compute F1. `corpus`: as in the other tasks. `corpus_inner`: the same, without the
+whole-sentence span. `sentence`: as in ON-LSTM's paper."""
 MEASURES = ("f1", "precision", "recall")
 SHORT = 10
 """Maximum number of words of a short sentence, as in WSJ10."""

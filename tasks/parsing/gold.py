@@ -19,7 +19,10 @@ from tasks.parsing.treebank import (
     cut_label,
     read_treebank,
 )
+from tasks.reporting.tables import count_text
+from tasks.runs.command_options import CommandConfig
 from tasks.runs.errors import UserError
+from tasks.runs.options import check_at_least
 
 
 class GoldSentences(NamedTuple):
@@ -34,7 +37,7 @@ class GoldSentences(NamedTuple):
         dropped_tags: number of removed words by tag, null elements excluded.
         unknown_tags: the part of `dropped_tags` whose tags the Penn Treebank does not have.
         published: whether to show published results for comparison.
-        labels: the labels of constituents whose recall is shown.
+        other_tags: whether the treebank has other tags than the Penn Treebank.
     """
 
     sentences: list[TreebankSentence]
@@ -45,16 +48,39 @@ class GoldSentences(NamedTuple):
     dropped_tags: dict[str, int]
     unknown_tags: dict[str, int]
     published: bool
-    labels: Sequence[str]
+    other_tags: bool = False
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The labels whose recall is shown: those of the paper or, with other tags, the most frequent."""
+        return frequent_labels(self.sentences) if self.other_tags else LABELS
 
     def facts(self) -> dict[str, Any]:
         """The description, as JSON values."""
-        return {name: value for name, value in self._asdict().items() if name not in ("sentences", "labels")}
+        left_out = ("sentences", "other_tags")
+        return {name: value for name, value in self._asdict().items() if name not in left_out}
+
+    def at_most(self, max_words: int | None) -> GoldSentences:
+        """Leave out long sentences.
+
+        Args:
+            max_words: maximum number of words of a sentence; None for no limit.
+        Raises:
+            UserError: no sentence is short enough.
+        """
+        if max_words is None:
+            return self
+        sentences = [sentence for sentence in self.sentences if len(sentence.words) <= max_words]
+        if not sentences:
+            raise UserError(
+                f"--max-words {max_words} leaves none of {count_text(len(self.sentences), 'sentence')}"
+            )
+        return self._replace(sentences=sentences, too_long=len(self.sentences) - len(sentences))
 
 
 @dataclass(kw_only=True)
-class TreebankConfig:
-    """Words that count."""
+class TreebankConfig(CommandConfig):
+    """Words and sentences that count."""
 
     keep_punctuation: bool = False
     """Keep the words of all tags, punctuation and currency signs included."""
@@ -62,17 +88,20 @@ class TreebankConfig:
     """Remove the words of these part-of-speech tags and of the Penn Treebank's tags of punctuation, and keep
     all others: for treebanks with other tags, such as `--drop-tags PU` for the Chinese Treebank. By default
     the words of all tags that are not word tags of the Penn Treebank are removed."""
+    max_words: int | None = None
+    """Leave out sentences with more words than this, punctuation not counted."""
 
-    def read_gold(self, path: Path, max_words: int | None = None) -> GoldSentences:
-        """Read a treebank; warn of tags in `drop_tags` that it does not have.
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "max_words")
 
-        With `drop_tags`, the labels are the most frequent ones, not those of the paper.
+    def read_gold(self, path: Path) -> GoldSentences:
+        """Read all sentences of a treebank; warn of tags in `drop_tags` that it does not have.
 
         Args:
             path: the treebank.
-            max_words: maximum number of words of a sentence; None for no limit.
         Raises:
-            UserError: both options are given, no sentence is short enough, or see `treebank.read_treebank`.
+            UserError: both options are given, or see `treebank.read_treebank`.
         """
         tags = [cut_label(tag) for tag in self.drop_tags]
         if self.keep_punctuation and tags:
@@ -85,8 +114,7 @@ class TreebankConfig:
             if tag not in treebank.dropped:
                 print(f"warning: --drop-tags {tag}: no word of {path} has this tag", file=sys.stderr)
         published = not (self.keep_punctuation or tags)
-        gold = _select(treebank, max_words, f"{path}", self._punctuation(), published)
-        return gold._replace(labels=frequent_labels(gold.sentences)) if tags else gold
+        return _describe(treebank, f"{path}", self._punctuation(), published)._replace(other_tags=bool(tags))
 
     def _punctuation(self) -> str:
         if self.keep_punctuation:
@@ -99,14 +127,13 @@ class TreebankConfig:
         return "Punctuation, currency signs and null elements are removed, according to their tags"
 
 
-def generated_gold(config: LanguageModelConfig, max_words: int | None = None) -> GoldSentences:
+def generated_gold(config: LanguageModelConfig) -> GoldSentences:
     """Generate the test sentences of a run, with their trees.
 
     Args:
         config: configuration of the run.
-        max_words: maximum number of words of a sentence; None for no limit.
     Raises:
-        UserError: the run was not trained on generated sentences, or no sentence is short enough.
+        UserError: the run was not trained on generated sentences.
     """
     if config.data_dir is not None:
         raise UserError("--treebank must name true trees: the model was trained on a text without trees")
@@ -116,26 +143,18 @@ def generated_gold(config: LanguageModelConfig, max_words: int | None = None) ->
     ]
     source = "the generated test data of the model's run"
     punctuation = "The generated sentences have no punctuation"
-    return _select(Treebank(sentences, 0, Counter()), max_words, source, punctuation, published=False)
+    return _describe(Treebank(sentences, 0, Counter()), source, punctuation, published=False)
 
 
-def _select(
-    treebank: Treebank, max_words: int | None, source: str, punctuation: str, published: bool
-) -> GoldSentences:
-    """Choose the sentences that are short enough; one at least."""
-    sentences = [
-        sentence for sentence in treebank.sentences if max_words is None or len(sentence.words) <= max_words
-    ]
-    if not sentences:
-        raise UserError(f"--max-words {max_words} leaves none of {len(treebank.sentences):,} sentences")
+def _describe(treebank: Treebank, source: str, punctuation: str, published: bool) -> GoldSentences:
+    """All sentences of a treebank, with their description."""
     return GoldSentences(
-        sentences,
+        treebank.sentences,
         source,
         punctuation,
         empty=treebank.empty,
-        too_long=len(treebank.sentences) - len(sentences),
+        too_long=0,
         dropped_tags=dict(treebank.dropped.most_common()),
         unknown_tags=treebank.unknown,
         published=published,
-        labels=LABELS,
     )

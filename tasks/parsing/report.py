@@ -15,14 +15,16 @@ from ordered_memory.span_f1 import (
 )
 from ordered_memory.trace import Trace, add_true_tree, read_distances
 from ordered_memory.trees import depth
+from tasks.language_model.reading import DISTANCES
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.parsing.evaluation import F1_CONVENTIONS, SHORT, Evaluation
+from tasks.parsing.published import PUBLISHED
 from tasks.parsing.treebank import tags_text
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import RANDOM
 from tasks.reporting.rendering import cell
 from tasks.reporting.report import Report, Table, best_cells, write_report
-from tasks.reporting.tables import text_table, wrap
+from tasks.reporting.tables import count_text, text_table, wrap
 
 ABOUT = (
     "A language model that was trained only on text reads sentences whose true trees are known. The "
@@ -47,22 +49,18 @@ CONVENTIONS = (
 )
 TRUE_TREES = (
     "True tree: decoded from distances that are computed from the true trees. True trees are not binary, so "
-    "unbiased is an upper bound for binary trees. prpn is none: that decoder cannot build every tree, and "
-    "other distances can bring it closer to the true ones."
+    "unbiased is an upper bound for binary trees. The prpn row is not an upper bound: that decoder cannot "
+    "build every tree, and distances other than these may give it a higher score."
 )
 RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two or more words whose span is predicted, over all "
     "sentences. The whole-sentence span counts; each label of a span counts once."
 )
-PUBLISHED = {
-    "ON-LSTM on the WSJ test section": 0.477,
-    "right-branching on the WSJ test section": 0.398,
-    f"ON-LSTM on WSJ10, at most {SHORT} words": 0.651,
-}
+PUBLISHED_COLUMNS = ["trees", "WSJ test section", f"WSJ10, at most {SHORT} words"]
 PUBLISHED_NOTE = (
-    "Published F1 sentence: a full-size model, layer 2, prpn, mean over several runs. The data differ, "
-    "unless this treebank is section 23 of the WSJ, which is the test section. NLTK's treebank sample is "
-    "sections 00 and 01 (files 1 to 199), which are in the training data of Mikolov's Penn Treebank text."
+    "Published F1 sentence: full-size models, mean over several runs. The data differ, unless this treebank "
+    "is section 23 of the WSJ, which is the test section. NLTK's treebank sample is sections 00 and 01 "
+    "(files 1 to 199), which are in the training data of Mikolov's Penn Treebank text."
 )
 
 
@@ -115,8 +113,8 @@ def _best_text(results: dict[str, Any]) -> str:
     )
     f1, baseline_f1 = (fraction_text(row["all"][measure]) for row in (best, baseline))
     return (
-        f"{F1[measure]} {f1} with {best['name']}, the best of the model's trees; {baseline['name']}, the "
-        f"best baseline, has {baseline_f1}."
+        f"{F1[measure]} {f1} with {best['name']}: the maximum over the model's layers and decoders on the "
+        f"evaluated trees. {baseline['name'].capitalize()}, the best baseline, has {baseline_f1}."
     )
 
 
@@ -125,8 +123,9 @@ def _facts(results: dict[str, Any]) -> list[str]:
     group = results["groups"]["all"]
     mean = group["words"] / group["sentences"]
     facts = [
-        f"{group['sentences']:,} sentences of {results['source']}, {group['words']:,} words ({mean:.1f} a "
-        f"sentence), {group['of_one_word']:,} sentences of one word; left out: {results['empty']:,} without "
+        f"{count_text(group['sentences'], 'sentence')} of {results['source']}, "
+        f"{count_text(group['words'], 'word')} ({mean:.1f} a sentence), "
+        f"{count_text(group['of_one_word'], 'sentence')} of one word; left out: {results['empty']:,} without "
         f"words, {results['too_long']:,} of too many words.",
         f"{results['punctuation']}{_unknown_tags(results['unknown_tags'])}.",
     ]
@@ -146,7 +145,8 @@ def _unknown_tags(tags: dict[str, int]) -> str:
     if not tags:
         return ""
     count = sum(tags.values())
-    return f"; so are {count:,} words of tags that the Penn Treebank does not have ({tags_text(tags)})"
+    words = f"so is {count} word" if count == 1 else f"so are {count:,} words"
+    return f"; {words} of tags that the Penn Treebank does not have ({tags_text(tags)})"
 
 
 def _tables(results: dict[str, Any]) -> list[Table]:
@@ -162,8 +162,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     ]
     tables[-1].note = f"{CONVENTIONS} {TRUE_TREES}" if "model" in results else CONVENTIONS
     if results["published"]:
-        published = [[name, f"{value:.3f}"] for name, value in PUBLISHED.items()]
-        tables.append(Table("Published", ["trees", "F1 sentence"], published, PUBLISHED_NOTE))
+        tables.append(Table("Published", PUBLISHED_COLUMNS, _published_rows(results), PUBLISHED_NOTE))
     recall = [
         [row["name"], *("–" if value is None else value for value in row["all"]["label_recall"].values())]
         for row in rows
@@ -172,6 +171,18 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     labels = groups["all"]["labels"]
     tables.append(Table("Recall by label", ["trees", *labels], recall, RECALL_CONVENTION))
     return tables
+
+
+def _published_rows(results: dict[str, Any]) -> list[list[Any]]:
+    """The published results of the evaluated model or, for trees from a file, of all models."""
+    rows = {}
+    for model, kind in DISTANCES.items():
+        if results.get("model", kind.name) == kind.name:
+            for trees, scores in PUBLISHED[model].items():
+                name = f"{kind.name}, {trees}" if trees.startswith("layer") else trees
+                values = (scores.get(group) for group in GROUP_NAMES)
+                rows[name] = ["–" if value is None else f"{value.mean / 100:.3f}" for value in values]
+    return [[name, *values] for name, values in rows.items()]
 
 
 def _best_f1(rows: list[dict[str, Any]], group: str) -> set[tuple[int, int]]:

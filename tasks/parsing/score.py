@@ -17,6 +17,7 @@ from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
+from tasks.reporting.tables import count_text
 from tasks.runs.command_line import Verb
 from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
@@ -29,9 +30,9 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
 
     trees: Annotated[Path, tyro.conf.Positional]
     """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )".
-    Either all trees have labels or none. Empty lines are skipped. The number of words must be that of the
-    treebank; their spelling may differ, but a warning is printed if most of them do. The file may be
-    compressed (.gz, .bz2, .xz)."""
+    Sentences that --max-words leaves out must have one, too. Either all trees have labels or none. Empty
+    lines are skipped. Each tree must have as many words as its sentence in the treebank. Words may be spelled
+    differently; there is a warning if more than half are. The file may be compressed (.gz, .bz2, .xz)."""
     treebank: Path
     """True trees, as for evaluate. The trees of the file must have the words that --keep-punctuation or
     --drop-tags keep."""
@@ -41,16 +42,24 @@ def _score(config: ScoreConfig) -> None:
     """Print the scores of the trees in a file."""
     config.set_up()
     gold = config.read_gold(config.treebank)
-    sentences = gold.sentences
-    trees = {TreeSource(config.trees.name, None, "file"): _read_predicted(config.trees, sentences)}
-    evaluation = Evaluation(sentences, trees | baseline_trees(sentences), [], gold.labels)
+    predicted = zip(_read_predicted(config.trees, gold.sentences), gold.sentences, strict=True)
+    gold = gold.at_most(config.max_words)
+    trees = [
+        tree
+        for tree, sentence in predicted
+        if config.max_words is None or len(sentence.words) <= config.max_words
+    ]
+    source = TreeSource(config.trees.name, None, "file")
+    evaluation = Evaluation(gold.sentences, {source: trees} | baseline_trees(gold.sentences), [], gold.labels)
     results: dict[str, Any] = {
         **gold.facts(),
         "conventions": CONVENTION_NAMES,
         **evaluation.summary(),
     }
-    config.write(results)
-    print(results_text(results))
+    try:
+        config.write(results)
+    finally:  # also where the file cannot be written
+        print(results_text(results))
 
 
 def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
@@ -58,21 +67,18 @@ def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[T
 
     Raises a UserError if a line is not a tree, or the trees do not have the leaves of the sentences.
     """
-    predicted = _read_trees(path)
-    same_words = total_words = 0
-    for (number, _, words), sentence in zip(predicted, sentences, strict=False):
-        if len(words) != len(sentence.words):
-            raise UserError(
-                f"{path}, line {number}: expected a tree over the {len(sentence.words)} words of "
-                f"{sentence.where}, got {len(words)} words; both must be with or without punctuation "
-                "(--keep-punctuation, --drop-tags)"
-            )
-        same_words += sum(a.lower() == b.lower() for a, b in zip(words, sentence.words, strict=True))
-        total_words += len(words)
+    predicted = _read_trees(path, sentences)
     if len(predicted) != len(sentences):
         raise UserError(
-            f"{path}: expected a tree for each of {len(sentences):,} sentences, got {len(predicted):,}"
+            f"{path}: expected a tree for each of {count_text(len(sentences), 'sentence')}, "
+            f"got {len(predicted):,}"
         )
+    pairs = [
+        pair
+        for line, sentence in zip(predicted, sentences, strict=True)
+        for pair in zip(line.words, sentence.words, strict=True)
+    ]
+    same_words, total_words = sum(a.lower() == b.lower() for a, b in pairs), len(pairs)
     if 2 * same_words < total_words:
         print(
             f"warning: {path}: {same_words:,} of {total_words:,} words are those of the treebank; are the "
@@ -80,6 +86,17 @@ def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[T
             file=sys.stderr,
         )
     return [keep_leaves(line.tree, range(len(line.words))) for line in predicted]
+
+
+def _check_words(path: Path, predicted: Sequence[_TreeLine], sentences: Sequence[TreebankSentence]) -> None:
+    """Raise a UserError unless each tree has as many words as its sentence."""
+    for (number, _, words), sentence in zip(predicted, sentences, strict=False):
+        if len(words) != len(sentence.words):
+            raise UserError(
+                f"{path}, line {number}: expected a tree over the {count_text(len(sentence.words), 'word')} "
+                f"of {sentence.where}, got {count_text(len(words), 'word')}; both must be with or without "
+                "punctuation (--keep-punctuation, --drop-tags)"
+            )
 
 
 class _TreeLine(NamedTuple):
@@ -90,8 +107,23 @@ class _TreeLine(NamedTuple):
     words: list[str]
 
 
-def _read_trees(path: Path) -> list[_TreeLine]:
+def _read_trees(path: Path, sentences: Sequence[TreebankSentence]) -> list[_TreeLine]:
     """Read the trees of a file, which all have labels or all have none."""
+    predicted = _parse_trees(path)
+    try:
+        _check_words(path, predicted, sentences)
+    except UserError as error:
+        # Without part-of-speech tags, trees do not look labeled, and their labels were read as words.
+        with suppress(UserError):
+            predicted = _parse_lines(path, labels=True)
+            _check_words(path, predicted, sentences)
+            return predicted
+        raise error from None
+    return predicted
+
+
+def _parse_trees(path: Path) -> list[_TreeLine]:
+    """Parse the trees of a file, with labels if they look labeled."""
     try:
         return _parse_lines(path, labels=None)
     except UserError as error:

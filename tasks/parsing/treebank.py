@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -18,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
+from tasks.reporting.tables import count_text
 from tasks.runs.errors import UserError
 from tasks.runs.text_files import ZIP_ERRORS, decode, read_bytes, uncompressed_name, without_copies
 
@@ -91,7 +93,7 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
 
     Directories and zip files are searched recursively for .mrg, .tree and .ptb files or, if there are none,
     for .txt files; .mrg.gz and the like are read, too. Files are read in the order of their paths. A zip file
-    is not unpacked to disk.
+    is not unpacked to disk. There is a warning for each file without trees among others.
 
     Args:
         path: a file of trees, which may be compressed, a directory, or a file whose name ends in .zip.
@@ -105,8 +107,17 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
             quarter of the words have tags that the Penn Treebank does not have.
     """
     dropped: Counter[str] = Counter()
-    texts = _texts(path)
-    trees = [tree for name, text in texts for tree in read_trees(text, name, drop_tags, dropped)]
+    trees: list[TreebankSentence | None] = []
+    empty_files = []
+    for name, text in _texts(path):
+        trees_of_file = list(_parse_trees(text.split("\n"), name, drop_tags, dropped))
+        trees += trees_of_file
+        if not trees_of_file:
+            empty_files.append(name)
+    if not trees:
+        raise UserError(f"{empty_files[0]}: no trees in this file")
+    for name in empty_files:
+        print(f"warning: {name}: no trees in this file, which is skipped", file=sys.stderr)
     sentences = [sentence for sentence in trees if sentence is not None]
     treebank = Treebank(sentences, len(trees) - len(sentences), dropped, drop_tags)
     unknown, kept = sum(treebank.unknown.values()), sum(len(sentence.words) for sentence in sentences)
@@ -117,7 +128,9 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
             "tags of punctuation, and --keep-punctuation keeps the words of every tag"
         )
     if not sentences:
-        raise UserError(f"{path}: expected words, got {len(trees):,} trees of punctuation and null elements")
+        raise UserError(
+            f"{path}: expected words, got {count_text(len(trees), 'tree')} of punctuation and null elements"
+        )
     return treebank
 
 

@@ -70,3 +70,16 @@ def number(value: float | None, digits: int = 1, whole: float | None = None) -> 
     if value is None:
         return "–"
     return f"{value:,.{digits}f}" if whole is None else fraction_text(value, digits, whole=whole)
+
+
+def count_text(count: int, unit: str) -> str:
+    """Format a number of things.
+
+    Args:
+        count: the number.
+        unit: what is counted, in the singular.
+    Example:
+        >>> count_text(1, "word"), count_text(2_000, "word")
+        ('1 word', '2,000 words')
+    """
+    return f"{count:,} {unit}" + ("" if count == 1 else "s")

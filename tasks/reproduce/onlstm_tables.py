@@ -6,6 +6,7 @@ from ordered_memory.span_f1 import SENTENCE_LEVEL, baselines
 from ordered_memory.tree_recovery import VARIANTS
 from tasks.language_model.grammar import generate_pairs
 from tasks.logic import published as logic
+from tasks.parsing import published as parsing
 from tasks.reporting.summary import Published
 from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
 from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS
@@ -32,32 +33,27 @@ def _perplexity_row(model: str) -> Row:
 
 
 ALL, SHORT = "all", "at most 10 words"
-PARSING = {
-    "layer 1, prpn": {ALL: Published(20.0, 2.8), SHORT: Published(35.2, 4.1)},
-    "layer 2, prpn": {ALL: Published(47.7, 1.5), SHORT: Published(65.1, 1.7)},
-    "layer 3, prpn": {ALL: Published(36.6, 3.3), SHORT: Published(54.0, 3.9)},
-    "PRPN, prpn": {ALL: Published(37.4, 0.3), SHORT: Published(70.5, 0.4)},
-    "right-branching": {ALL: Published(39.8)},
-}
-"""Trees decoded by the papers' algorithm, `prpn`."""
 PARSING_LABELS = ("ADJP", "NP", "PP", "INTJ")
 """The labels whose recall the paper's table has."""
 
 
 def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> Row:
     """The row of a layer or baseline; `source` is its name in the results, if it is not `name`."""
+    groups = {ALL: "all", SHORT: "short"}
     cells = {
         column: Cell(
             LANGUAGE_MODELS[model],
             ("rows", {"name": source or name}, group, "f1_sentence"),
             Evaluation("parsing"),
         )
-        for column, group in {ALL: "all", SHORT: "short"}.items()
+        for column, group in groups.items()
     }
     for label in PARSING_LABELS:
         result = ("rows", {"name": source or name}, "all", "label_recall", label)
         cells[label] = Cell(LANGUAGE_MODELS[model], result, Evaluation("parsing"))
-    return Row(name, model, cells, PARSING.get(name, {}))
+    published = parsing.PUBLISHED[model].get(source or name, {})
+    of_columns = {column: published[group] for column, group in groups.items() if group in published}
+    return Row(name, model, cells, of_columns)
 
 
 def _column(row: Construction) -> str:

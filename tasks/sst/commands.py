@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from torch import Tensor
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
@@ -17,14 +18,11 @@ from tasks.classifiers.commands import print_answer, run_evaluate, run_export, r
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least, check_only_one
+from tasks.runs.options import check_at_least, check_only_one, check_unused
 from tasks.sst.config import SentimentConfig
-from tasks.sst.model import CLASSES
+from tasks.sst.model import SentimentModel
 from tasks.sst.stats import stats_text
 from tasks.sst.task import PRETRAINED, SST, load_treebank
-from tasks.sst.treebank import NEUTRAL
-
-SIGNS = tuple(name.split()[0] for name in CLASSES[5])
 
 
 @dataclass
@@ -92,22 +90,32 @@ def _predict(config: PredictConfig) -> None:
     if len(words) > LONGEST_DRAWN:
         print(f"the tree has {len(words):,} words: not drawn, since it has more than {LONGEST_DRAWN}")
     else:
-        values = model.node_values(sentence, prediction.trees[0]) or {}
-        print(f"\n{tree_text(prediction.trees[0], words, _signs(values))}")
-        print(f"\n{' '.join(SIGNS)}: from very negative to very positive")
+        assert isinstance(model, SentimentModel)
+        signs = [name.split()[0] for name in model.classes]
+        num_slots = config.num_slots or model.config.test_num_slots
+        probabilities = model.node_probabilities(sentence, prediction.trees[0], num_slots)
+        print(f"\n{tree_text(prediction.trees[0], words, _signs(probabilities, signs))}")
+        print(f"\n{' '.join(signs)}: from {_sentiment(model.classes[0])} to {_sentiment(model.classes[-1])}")
     if config.heat_map is not None and prediction.attention is not None:
         save_attention(config.heat_map, prediction.attention[0], words)
         print(f"heat map: {config.heat_map}")
 
 
-def _signs(values: Mapping[Span, float]) -> dict[Span, str]:
-    """A sign for each node except neutral words."""
-    signs = {span: SIGNS[round(2 * value) + NEUTRAL] for span, value in values.items()}
-    return {span: sign for span, sign in signs.items() if sign != "0" or span[0] < span[1]}
+def _signs(probabilities: Mapping[Span, Tensor], signs: Sequence[str]) -> dict[Span, str]:
+    """The sign of the most probable class of each node except neutral words."""
+    of_nodes = {span: signs[int(of_classes.argmax())] for span, of_classes in probabilities.items()}
+    return {span: sign for span, sign in of_nodes.items() if sign != "0" or span[0] < span[1]}
+
+
+def _sentiment(name: str) -> str:
+    """The name of a class without its sign."""
+    return name.partition(" ")[2]
 
 
 def _stats(config: StatsConfig) -> None:
     check_at_least(0, config, "generated", "seed")
+    if config.data_dir is not None:
+        check_unused(config, StatsConfig, dict.fromkeys(("generated", "seed"), "with --data-dir"))
     treebank = load_treebank(
         SentimentConfig(data_dir=config.data_dir, generated=config.generated, seed=config.seed)
     )

@@ -80,6 +80,8 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
     @property
     def unused(self) -> dict[str, str]:
         unused = super().unused
+        if self.data_dir is not None:
+            unused["generated"] = "with --data-dir"
         if not self.fine_tune:
             unused["encoder_learning_rate"] = "without --fine-tune"
         if self.encoder is not None:

@@ -189,6 +189,7 @@ _ESCAPES = {
     "``": '"',
     "''": '"',
 }
+_BRACKETS = {plain: escaped for escaped, plain in _ESCAPES.items() if plain != '"'}
 
 
 def undo_escapes(word: str) -> str:
@@ -201,6 +202,18 @@ def undo_escapes(word: str) -> str:
         ['(', '"', 'and/or', "n't"]
     """
     return _ESCAPES.get(word.upper(), word).replace("\\/", "/").replace("\\*", "*")
+
+
+def escape(word: str) -> str:
+    """Spell a word as the Penn Treebank does; quotation marks, which may open or close, stay as they are.
+
+    Args:
+        word: a word of plain text.
+    Example:
+        >>> [escape(word) for word in ("(", "and/or", "*", "n't")]
+        ['-LRB-', 'and\\\\/or', '\\\\*', "n't"]
+    """
+    return _BRACKETS.get(word, word).replace("/", "\\/").replace("*", "\\*")
 
 
 def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
-from tasks.sst.contextual import ContextualEmbedding, undo_escapes
+from tasks.sst.contextual import ContextualEmbedding, escape, undo_escapes
 from tasks.sst.vectors import Vectors, draw_vectors, load_vectors
 
 EMBEDDING = "embedding"
@@ -31,9 +31,10 @@ WORDS = Path(__file__).with_name("pretrained") / "words.safetensors"
 class WordEmbedding(nn.Module):
     """A vector for each word of a vocabulary, frozen or learned. Words are compared in lower case.
 
-    A word that is not in the vocabulary gets a random vector if vectors are frozen, and the vector of the
-    unknown word if they are learned. The random vector depends on the word and on the deviation of the
-    vectors that the embedding began with.
+    A word is looked up as it is written or else as the treebank spells it (`(` as `-lrb-`). If it is in the
+    vocabulary in neither spelling, it gets the vector of the unknown word if vectors are learned, and a
+    random vector if they are frozen. It is drawn from the word alone, with the standard deviation of the
+    vectors that the embedding was created with, so it is the same in every run.
 
     Args:
         vocabulary: distinct words in lower case.
@@ -77,7 +78,8 @@ class WordEmbedding(nn.Module):
         Args:
             words: words in upper or lower case.
         """
-        return list(dict.fromkeys(word.lower() for word in words if word.lower() not in self._ids))
+        lower = dict.fromkeys(word.lower() for word in words)
+        return [word for word in lower if self._row(word) is None]
 
     def extend(self, words: Sequence[str], vectors: Tensor) -> None:
         """Add words to the vocabulary of a frozen embedding. The vectors of other words stay the same.
@@ -108,13 +110,18 @@ class WordEmbedding(nn.Module):
 
     def _vectors(self, words: list[str]) -> Tensor:
         """The vectors of n words in lower case, (n, E)."""
-        table, ids = self.weight, self._ids
-        unknown = self.unknown(words)
+        table, count = self.weight, len(self.vocabulary)
+        unknown = dict.fromkeys(self.unknown(words), count)
         if unknown and not self.learned:
-            table = torch.cat([table, self.random_vectors(unknown)])
-            ids = ids | {word: row for row, word in enumerate(unknown, len(self.vocabulary))}
-        rows = [ids.get(word, len(self.vocabulary)) for word in words]
+            table = torch.cat([table, self.random_vectors(list(unknown))])
+            unknown = {word: row for row, word in enumerate(unknown, count)}
+        rows = [unknown[word] if word in unknown else self._row(word) for word in words]
         return table.index_select(0, torch.tensor(rows, device=table.device))
+
+    def _row(self, word: str) -> int | None:
+        """The row of a word in lower case; None if it is unknown."""
+        row = self._ids.get(word)
+        return self._ids.get(escape(word).lower()) if row is None else row
 
 
 Embedding = WordEmbedding | ContextualEmbedding

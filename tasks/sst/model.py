@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self, cast
 
-import numpy as np
 import torch
-from nltk.tokenize import NLTKWordTokenizer
 from torch import Tensor
 from torch.nn.functional import dropout
 
@@ -20,6 +18,7 @@ from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.options import check_text
+from tasks.runs.treebank_words import split_as_treebank
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases
@@ -61,7 +60,7 @@ class SentimentModel(Classifier):
     def read_text(*texts: str) -> PhraseData:
         Classifier.check_texts(texts, 1, "sentence")
         check_text(texts[0], "the sentence")
-        words = NLTKWordTokenizer().tokenize(texts[0])
+        words = split_as_treebank(texts[0])
         if not words:
             raise UserError(f"the sentence must have one word or more, got {texts[0]!r}")
         return unlabeled_phrases(words, None, [(0, len(words) - 1)])
@@ -128,21 +127,40 @@ class SentimentModel(Classifier):
         values = torch.from_numpy(vectors.values).to(embedding.weight)
         embedding.extend(words, torch.where(is_found, values, embedding.random_vectors(words)))
 
-    @torch.inference_mode()
     def node_values(self, sentence: Sentence, tree: Tree | None) -> dict[Span, float]:
         """The expected sentiment of each node, from -1 (very) negative to 1 (very) positive.
 
-        Each node is a phrase that the model, on the CPU, reads by itself; see `Classifier.node_values`.
+        See `node_probabilities` and `Classifier.node_values`.
+        """
+        values = torch.linspace(-1, 1, len(self.classes))
+        return {
+            node: float(probabilities @ values)
+            for node, probabilities in self.node_probabilities(sentence, tree).items()
+        }
+
+    @torch.inference_mode()
+    def node_probabilities(
+        self, sentence: Sentence, tree: Tree | None, num_slots: int | None = None
+    ) -> dict[Span, Tensor]:
+        """Compute the probabilities of the classes at each node, (C,) on the CPU.
+
+        Each node is a phrase that the model, on the CPU, reads by itself.
+
+        Args:
+            sentence: its words.
+            tree: a tree over these words; None for the words only.
+            num_slots: number of memory slots; None for the model's own.
+        Returns:
+            The probabilities by first and last word of the node, words included.
         """
         nodes = [(position, position) for position in range(len(sentence.words))]
         if tree is not None:
             nodes += spans(tree)
         data = unlabeled_phrases(sentence.words, tree, nodes)
-        values = np.zeros(len(nodes))
+        probabilities = torch.zeros(len(nodes), len(self.classes))
         for indices, batch in iterate_batches(data, 256):
-            probabilities = self.eval()(batch).logits.float().softmax(-1)
-            values[indices] = probabilities @ torch.linspace(-1, 1, probabilities.shape[1])
-        return {node: float(value) for node, value in zip(nodes, values, strict=True)}
+            probabilities[indices] = self.eval()(batch, num_slots).logits.float().softmax(-1)
+        return dict(zip(nodes, probabilities, strict=True))
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:
         """The vectors of the words, and those of whole sentences if the embedding is contextual."""

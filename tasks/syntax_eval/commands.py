@@ -15,10 +15,12 @@ from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.tokenization import Tokenization, Tokenizer
-from tasks.language_model.vocabulary import UNKNOWN
+from tasks.language_model.vocabulary import END, UNKNOWN
+from tasks.reporting.tables import count_text
 from tasks.runs.command_line import Verb, run
 from tasks.runs.command_options import PredictionsConfig
 from tasks.runs.errors import UserError
+from tasks.runs.files import check_writable_file
 from tasks.runs.options import check_at_least, check_text, check_unused
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
@@ -49,9 +51,10 @@ class ReadingConfig:
     fits its vocabulary."""
     final_period: bool = True
     """With `treebank`: end sentences without final punctuation with a period, as the evaluations of Marvin
-    and Linzen and of ON-LSTM do."""
+    and Linzen and of ON-LSTM do. They do not count the end of the sentence after it: add --no-end."""
     end: bool = True
-    """Count the end of the sentence as a word: log P(w_1 … w_n, <eos> | <eos>), not P(w_1 … w_n | <eos>)."""
+    """Count the end of the sentence as a word, also after a period: log P(w_1 … w_n, <eos> | <eos>), not
+    log P(w_1 … w_n | <eos>)."""
 
     @property
     def convention(self) -> str:
@@ -112,8 +115,6 @@ class EvaluateConfig(ReadingConfig, PredictionsConfig):
             check_unused(self, EvaluateConfig, dict.fromkeys(("count", "seed"), "with --pairs"))
         if not self.checkpoint:
             raise UserError("--checkpoint must name at least one file")
-        if self.output is not None and self.output.is_dir():
-            raise UserError(f"--output {self.output}: is a directory")
         for path in self.checkpoint:
             if self.checkpoint.count(path) > 1:
                 raise UserError(f"--checkpoint names {path} more than once")
@@ -136,6 +137,9 @@ def _evaluate(config: EvaluateConfig) -> None:
     pairs = _get_pairs(config, models)
     chosen = spread(pairs, config.limit)
     tokenizers = dict(zip(names, config.tokenizers(models), strict=True))
+    if config.output is not None:
+        config.output.parent.mkdir(parents=True, exist_ok=True)
+        check_writable_file("--output", config.output)
     start = time.perf_counter()
     scored = score_pairs(
         models,
@@ -156,11 +160,13 @@ def _evaluate(config: EvaluateConfig) -> None:
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
         "notes": _notes(config, tokenizers, scored, lines, len(pairs), len(chosen), seconds),
     }
-    config.write(results)
-    config.write_predictions(pair.row(names) for pair in scored)
-    if config.output is not None:
-        write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
-    print(results_text(results))
+    try:
+        config.write(results)
+        config.write_predictions(pair.row(names) for pair in scored)
+        if config.output is not None:
+            write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
+    finally:  # also where a file cannot be written
+        print(results_text(results))
     if config.output is not None:
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
@@ -169,8 +175,8 @@ def _evaluate(config: EvaluateConfig) -> None:
         can_read_all = all(UNKNOWN in trained.vocabulary for trained in models)
         hint = f"; --unknown score reads unknown words as {UNKNOWN}" if skips and can_read_all else ""
         raise UserError(
-            f"nothing could be scored: none of {len(chosen):,} pairs has {known}sentences that all models "
-            f"distinguish{hint}"
+            f"nothing could be scored: none of {count_text(len(chosen), 'pair')} has {known}sentences that "
+            f"all models distinguish{hint}"
         )
 
 
@@ -185,10 +191,10 @@ def _score(config: ScoreConfig) -> None:
         if not words:
             raise UserError(f"sentence {number} has no words: {text!r}")
         encoded = trained.vocabulary.encode(words, f"sentence {number}")
-        log_probabilities = word_log_probabilities(trained.model, encoded, trained.vocabulary.end).tolist()
+        log_probabilities = word_log_probabilities(trained.model, encoded).tolist()
         labels = [word if word in trained.vocabulary else f"{word} ({UNKNOWN})" for word in words]
         if config.end:
-            labels.append("<eos>")
+            labels.append(END)
         else:
             log_probabilities.pop()
         print(f"{sum(log_probabilities):10.4f}  {' '.join(words)}")
@@ -234,26 +240,28 @@ def _notes(
     """The data and conventions, in sentences."""
     covered = sum(pair.covered for pair in scored)
     compared = [pair for pair in scored if pair.log_probabilities is not None]
-    source = f"{num_read:,} pairs {'generated' if config.pairs is None else f'in {config.pairs}'}"
+    source = f"{count_text(num_read, 'pair')} {'generated' if config.pairs is None else f'in {config.pairs}'}"
     if config.limit:
         source += f"; {num_used:,} of them used (--limit {config.limit} for each construction, evenly spaced)"
     notes = [
         f"{source}.",
-        f"{len(scored):,} comparisons of two sentences; {covered:,} covered (all models know all words); "
+        f"{count_text(len(scored), 'comparison')} of two sentences; {covered:,} covered (all models know all "
+        "words); "
         f"{len(compared):,} scored in {seconds:.1f} s.",
-        "Pairs with unknown words are skipped."
+        "Comparisons with unknown words are skipped."
         if config.unknown == "skip"
         else f"Unknown words are read as {UNKNOWN}.",
         f"{config.convention}; two sentences with the same probability count as wrong.",
-        "The accuracy of a row is over all its pairs; that of a section or group is the unweighted mean of "
-        "its rows.",
+        "The accuracy of a row is over all its scored comparisons; that of a section or group is the "
+        "unweighted mean of its rows.",
     ]
     num_equal = (covered if config.unknown == "skip" else len(scored)) - len(compared)
     if num_equal:
         notes.insert(2, f"{num_equal:,} not comparable: to a model, both sentences are the same.")
     in_unknown = sum(pair.differs_in_unknown for pair in compared)
     if in_unknown:
-        notes.insert(2, f"{in_unknown:,} of the scored ones compare a word with {UNKNOWN}.")
+        compare = "compares" if in_unknown == 1 else "compare"
+        notes.insert(2, f"{in_unknown:,} of the scored ones {compare} a word with {UNKNOWN}.")
     if config.pairs is None:
         notes.append("The grammar is small: generated training text has some of the good sentences, too.")
     else:
@@ -261,7 +269,8 @@ def _notes(
     num_few = sum(line["few"] for line in lines if line["level"] == 0)
     if num_few:
         notes.append(
-            f"{FEW_MARK} fewer than {FEW} scored pairs: {num_few:,} rows; they are included in the means."
+            f"{FEW_MARK} fewer than {FEW} scored comparisons: {count_text(num_few, 'row')}, included in the "
+            "means."
         )
     if any(name in PUBLISHED_MODELS for line in lines for name in line["accuracy"]):
         notes.append(PUBLISHED_NOTE)

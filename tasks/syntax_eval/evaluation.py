@@ -65,11 +65,13 @@ class Comparison(NamedTuple):
         key: key of the `Tally` that counts the comparison.
         better: the sentence that should be more probable.
         worse: the other sentence.
+        pair_key: the `key` of its pair.
     """
 
     key: Key
     better: str
     worse: str
+    pair_key: str = ""
 
 
 class ScoredComparison(NamedTuple):
@@ -95,7 +97,7 @@ class ScoredComparison(NamedTuple):
         Args:
             models: their names.
         """
-        (construction, kind, group), better, worse = self.comparison
+        (construction, kind, group), better, worse, pair_key = self.comparison
         scores = None
         if self.log_probabilities is not None:
             scores = {
@@ -106,6 +108,7 @@ class ScoredComparison(NamedTuple):
             "construction": construction,
             "kind": kind,
             "group": group,
+            "key": pair_key,
             "good": better,
             "bad": worse,
             "covered": self.covered,
@@ -178,13 +181,13 @@ def _comparisons(pairs: Sequence[MinimalPair]) -> list[Comparison]:
     """The comparisons of pairs: one for each pair, three if there is an intrusive sentence."""
     comparisons = []
     groups: dict[str, str] = {}
-    for construction, good, bad, intrusive, pair_group in pairs:
+    for construction, good, bad, intrusive, pair_group, key in pairs:
         group = groups.setdefault(construction, pair_group)
         if intrusive is None:
-            comparisons.append(Comparison(Key(construction, "", group), good, bad))
+            comparisons.append(Comparison(Key(construction, "", group), good, bad, key))
             continue
         for kind, better, worse in zip(KINDS, (good, intrusive, good), (intrusive, bad, bad), strict=True):
-            comparisons.append(Comparison(Key(construction, kind, group), better, worse))
+            comparisons.append(Comparison(Key(construction, kind, group), better, worse, key))
     return comparisons
 
 
@@ -213,7 +216,6 @@ class _Reader:
         values = log_probabilities(
             self.trained.model,
             [self._encode(sentence) for sentence in sentences],
-            self.trained.vocabulary.end,
             include_end=include_end,
         )
         if not np.isfinite(values).all():

@@ -1,8 +1,8 @@
 """Read minimal pairs: a grammatical sentence and a similar ungrammatical one.
 
-Two JSON Lines formats are supported: that of Marvin and Linzen's pairs, with the fields `good`, `bad`, `case`
-and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`, `sentence_bad`, `UID` and
-`linguistics_term`.
+Two JSON Lines formats are supported: that of Marvin and Linzen's pairs, with the fields `good`, `bad`,
+`case`, `key` and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`, `sentence_bad`,
+`UID` and `linguistics_term`. All but the two sentences may be absent or null.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class MinimalPair(NamedTuple):
         intrusive: a third sentence, also ungrammatical: it has a licensor, such as "no", in the wrong place.
             If there is one, all three sentences are compared with one another.
         group: group of constructions; empty if the file has none.
+        key: how a pair of Marvin and Linzen was made, such as "sing_MS_MV"; empty if the file has none.
     """
 
     construction: str
@@ -43,6 +44,7 @@ class MinimalPair(NamedTuple):
     bad: str
     intrusive: str | None = None
     group: str = ""
+    key: str = ""
 
 
 def read_pairs(path: Path) -> list[MinimalPair]:
@@ -124,11 +126,12 @@ def _parse(line: str, stem: str, where: str) -> MinimalPair:
             f"{where}: expected two different sentences, got {reprlib.repr(record[names[0]])} twice"
         )
     return MinimalPair(
-        _string(record, "case", where) or _string(record, "UID", where) or stem,
+        _optional(record, "case", where) or _optional(record, "UID", where) or stem,
         good,
         bad,
-        _sentence(record, "intrusive", where) if "intrusive" in record else None,
-        _string(record, "linguistics_term", where),
+        None if record.get("intrusive") is None else _sentence(record, "intrusive", where),
+        _optional(record, "linguistics_term", where),
+        _optional(record, "key", where),
     )
 
 
@@ -139,8 +142,13 @@ def _sentence(record: dict[str, Any], name: str, where: str) -> str:
     return sentence
 
 
+def _optional(record: dict[str, Any], name: str, where: str) -> str:
+    """The value of a field; an empty string if it is absent or null."""
+    return "" if record.get(name) is None else _string(record, name, where)
+
+
 def _string(record: dict[str, Any], name: str, where: str) -> str:
-    value = record.get(name, "")
+    value = record[name]
     if not isinstance(value, str):
         raise UserError(f"{where}: expected {name} to be a string, got {reprlib.repr(value)}")
     check_text(value, f"{where}: {name}")

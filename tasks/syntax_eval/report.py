@@ -23,9 +23,10 @@ ABOUT = (
     "A language model reads pairs of similar sentences, of which only one is grammatical. It is right if it "
     "assigns the higher probability to the grammatical sentence."
 )
-COUNTS = ("pairs", "covered", "scored")
+COUNTS = {"pairs": "comparisons", "covered": "covered", "scored": "scored"}
+"""The numbers of comparisons, and the heads of their columns."""
 FEW = 100
-"""Accuracies over fewer scored pairs are marked, since their standard error may exceed 0.05."""
+"""Accuracies over fewer scored comparisons are marked, since their standard error may exceed 0.05."""
 FEW_MARK = "*"
 
 
@@ -38,10 +39,10 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
     Returns:
         One dictionary for each line. `level` is 0 for a section, 1 for a group, 2 for a row. `name` is its
         name; rows also have `section` and `group`. `pairs`, `covered` and `scored` are numbers of
-        comparisons. `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored pairs.
+        comparisons. `few` is the number of rows (0 or 1 for a row) with fewer than FEW scored comparisons.
         `accuracy` has the accuracy, or None, by name of the model, published models included. The accuracy of
-        a row is over all its pairs; that of a section or group is the unweighted mean over its rows that have
-        one.
+        a row is over all its scored comparisons; that of a section or group is the unweighted mean over its
+        rows that have one.
     """
     rows = rows_for(tallies)
     by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
@@ -73,14 +74,14 @@ def results_text(results: Mapping[str, Any]) -> str:
     """
     columns = _columns(results["lines"])
     rows = [["  " * line["level"] + line["name"], *_cells(line, columns)] for line in results["lines"]]
-    return "\n".join([text_table(["", *COUNTS, *columns], rows), "", *results["notes"]])
+    return "\n".join([text_table(["", *COUNTS.values(), *columns], rows), "", *results["notes"]])
 
 
 def write_page(path: Path, results: Mapping[str, Any], facts: Mapping[str, str]) -> None:
     """Write the results as a page; see `tasks.reporting.report`.
 
     Args:
-        path: the HTML file.
+        path: the HTML file, in a directory that exists.
         results: results of the verb evaluate.
         facts: command, commit, date and machine, by name.
     """
@@ -88,7 +89,7 @@ def write_page(path: Path, results: Mapping[str, Any], facts: Mapping[str, str])
     tables = [
         Table(
             title=section[0]["name"],
-            columns=["case", *COUNTS, *columns],
+            columns=["case", *COUNTS.values(), *columns],
             rows=[["\u2003" * line["level"] + line["name"], *_cells(line, columns)] for line in section],
         )
         for section in _sections(results["lines"])
@@ -102,7 +103,6 @@ def write_page(path: Path, results: Mapping[str, Any], facts: Mapping[str, str])
         facts=facts,
         config=results["options"],
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_report(path, report)
 
 
@@ -132,7 +132,7 @@ def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line
 
 
 def _heading_line(name: str, level: int, rows: Sequence[Line]) -> Line:
-    """The line of a section or group: the mean over its rows that have scored pairs."""
+    """The line of a section or group: the mean over its rows that have scored comparisons."""
     columns = _columns(rows)
     complete = [line for line in rows if line["scored"]]
     accuracy = {
@@ -165,7 +165,7 @@ def _columns(lines: Sequence[Line]) -> list[str]:
 
 
 def _cells(line: Line, columns: Sequence[str]) -> list[str]:
-    """Counts, marked if few pairs are scored, and accuracies; published ones have two digits."""
+    """Counts, marked if few comparisons are scored, and accuracies; published ones have two digits."""
     mark = FEW_MARK if 0 < line["scored"] < FEW else ""
     return [
         *(f"{line[name]:,}" + (mark if name == "scored" else "") for name in COUNTS),

@@ -2,8 +2,8 @@
 
 The log-probability of w_1 … w_n is log P(w_1 … w_n, <eos> | <eos>), in nats: starting from a zero state, the
 model reads `<eos>` and the words, and predicts each word and the final `<eos>`. The evaluations of Marvin and
-Linzen and of ON-LSTM include a final period. The training text here has no periods, so `<eos>` takes its
-place; it can be left out.
+Linzen and of ON-LSTM include a final period, but not the `<eos>` after it. For a model whose text has no
+periods `<eos>` takes its place. For other models both count, and the final `<eos>` can be left out.
 
 `word_log_probabilities` is the definition; `log_probabilities` computes the same for many sentences at once.
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from onlstm.language_model import LanguageModelBase
 from onlstm.parameters import State
+from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.progress import progress_bar
 
 Indices = NDArray[np.int64]
@@ -33,20 +34,19 @@ CHUNK_SIZE = 512
 
 
 @torch.inference_mode()
-def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], end: int) -> Tensor:
+def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int]) -> Tensor:
     """Compute the log-probability of each word of a sentence, and of its end.
 
     Args:
         model: model in evaluation mode.
         sentence: ids of its n words.
-        end: id of `<eos>`.
     Returns:
         Log-probabilities in nats, (n + 1,) float64 on the CPU; their sum is the log-probability of the
         sentence.
     """
     device = model.embedding.weight.device
-    inputs = torch.tensor([end, *sentence], device=device).unsqueeze(1)
-    targets = torch.tensor([*sentence, end]).unsqueeze(1)
+    inputs = torch.tensor([EOS_ID, *sentence], device=device).unsqueeze(1)
+    targets = torch.tensor([*sentence, EOS_ID]).unsqueeze(1)
     logits = model(inputs).logits.squeeze(1).cpu().double()
     log_probs: Tensor = logits.log_softmax(-1).gather(1, targets)
     return log_probs.squeeze(1)
@@ -56,7 +56,6 @@ def word_log_probabilities(model: LanguageModelBase, sentence: Sequence[int], en
 def log_probabilities(
     model: LanguageModelBase,
     sentences: Sequence[Sequence[int]],
-    end: int,
     *,
     include_end: bool = True,
     block_size: int = BLOCK_SIZE,
@@ -71,7 +70,6 @@ def log_probabilities(
     Args:
         model: model in evaluation mode.
         sentences: the word ids of each sentence.
-        end: id of `<eos>`.
         include_end: whether the final `<eos>` counts.
         block_size: number of sentences in a block.
         chunk_size: number of prefixes in a batch.
@@ -80,8 +78,8 @@ def log_probabilities(
     Example:
         >>> from onlstm.language_model import LanguageModel
         >>> model = LanguageModel(10, 6, 8, num_layers=1, chunk_size=2).eval()
-        >>> many = log_probabilities(model, [[3, 4], [3, 5, 6]], 0)
-        >>> one = word_log_probabilities(model, [3, 5, 6], 0).sum()
+        >>> many = log_probabilities(model, [[3, 4], [3, 5, 6]])
+        >>> one = word_log_probabilities(model, [3, 5, 6]).sum()
         >>> bool(abs(many[1] - one) < 1e-4)
         True
     """
@@ -90,8 +88,8 @@ def log_probabilities(
     starts = range(0, len(order), block_size)
     for start in progress_bar(starts, desc="scoring", unit="block"):
         block = order[start : start + block_size]
-        targets = [[*sentences[index], *([end] if include_end else [])] for index in block]
-        totals[block] = _score_block(model, targets, end, chunk_size)
+        targets = [[*sentences[index], *([EOS_ID] if include_end else [])] for index in block]
+        totals[block] = _score_block(model, targets, chunk_size)
     return totals
 
 
@@ -110,16 +108,16 @@ class _Level(NamedTuple):
 
 
 def _score_block(
-    model: LanguageModelBase, sentences: list[list[int]], end: int, chunk_size: int
+    model: LanguageModelBase, sentences: list[list[int]], chunk_size: int
 ) -> NDArray[np.float64]:
-    """Compute the log-probability of each sentence, given that it follows `end`."""
+    """Compute the log-probability of each sentence, given that it follows `<eos>`."""
     vocabulary_size = model.embedding.num_embeddings
     lengths = np.array([len(sentence) for sentence in sentences])
     words = np.zeros((len(sentences), lengths.max()), dtype=np.int64)
     for row, sentence in zip(words, sentences, strict=True):
         row[: len(sentence)] = sentence
     totals = np.zeros(len(sentences))
-    level = _Level(np.array([end]), np.array([0]), None)
+    level = _Level(np.array([EOS_ID]), np.array([0]), None)
     prefix = np.zeros(len(sentences), dtype=np.int64)  # index of each sentence's prefix in the level
     for t in range(words.shape[1]):
         active = np.flatnonzero(lengths > t)

@@ -339,6 +339,66 @@ def test_a_state_on_another_device_is_refused(which):
         ONLSTMCell(5, 6)(torch.randn(3, 5), tuple(one[0] for one in state))
 
 
+@pytest.mark.parametrize(
+    ("input_axes", "state_axes", "message"),
+    [
+        ((5,), (1, 6), r"For unbatched 1-D input, hx and cx should also be 1-D but got \(2-D, 2-D\) tensors"),
+        ((3, 5), (6,), r"For batched 2-D input, hx and cx should also be 2-D but got \(1-D, 1-D\) tensors"),
+    ],
+)
+def test_a_state_with_other_axes_is_named_by_the_cell(input_axes, state_axes, message):
+    with pytest.raises(RuntimeError, match=message):
+        ONLSTMCell(5, 6)(torch.randn(input_axes), (torch.zeros(state_axes), torch.zeros(state_axes)))
+
+
+def test_an_input_of_another_dtype_or_device_is_named_by_the_cell():
+    for bad, message in (
+        (torch.randn(3, 5).double(), "input must have dtype torch.float32, got torch.float64"),
+        (torch.randn(3, 5, device="meta"), "input must be on cpu, got a tensor on meta"),
+    ):
+        assert error_of(lambda bad=bad: nn.LSTMCell(5, 6)(bad)) is RuntimeError
+        with pytest.raises(RuntimeError, match=message):
+            ONLSTMCell(5, 6)(bad)
+
+
+def test_sizes_may_be_integers_of_any_type():
+    for kind in (np.int64, np.uint8, torch.tensor):
+        layer = ONLSTM(kind(5), kind(6), kind(2), chunk_size=kind(3))
+        cell = ONLSTMCell(kind(5), kind(6), chunk_size=kind(3))
+        assert repr(layer) == repr(ONLSTM(5, 6, 2, chunk_size=3))
+        assert repr(cell) == repr(ONLSTMCell(5, 6, chunk_size=3))
+        assert type(layer.hidden_size) is type(cell.hidden_size) is int
+    for bad in (np.bool_(True), torch.tensor(True), 5.0):
+        with pytest.raises(TypeError, match="hidden_size should be of type int"):
+            ONLSTM(5, bad)
+
+
+@pytest.mark.parametrize(("name", "value"), [("dropout", 2), ("weight_dropout", 1.5), ("dropout", "a")])
+def test_a_dropout_that_is_set_later_is_checked_at_once(name, value):
+    layer = ONLSTM(5, 6, 2)
+    with pytest.raises(ValueError, match=f"{name} must lie in \\[0, 1\\], got {value!r}"):
+        setattr(layer, name, value)
+    assert getattr(layer, name) == 0
+
+
+def test_a_parametrized_weight_is_computed_once_a_call():
+    calls = []
+
+    class Counted(nn.Module):
+        def forward(self, weight):
+            calls.append(weight)
+            return weight
+
+    for module, name, input in (
+        (ONLSTM(5, 6), "weight_ih_l0", torch.randn(4, 3, 5)),
+        (ONLSTMCell(5, 6), "weight_ih", torch.randn(3, 5)),
+    ):
+        parametrize.register_parametrization(module, name, Counted())
+        calls.clear()
+        module(input)
+        assert len(calls) == 1
+
+
 @pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True, "num_layers": 2}])
 def test_an_empty_batch_gives_what_nn_lstm_gives(backend, options):

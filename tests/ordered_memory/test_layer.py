@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
-from ordered_memory import OrderedMemory, OrderedMemoryState, TreeRNNCell
+from ordered_memory import NormalizedScore, OrderedMemory, OrderedMemoryState, TreeRNNCell
 from ordered_memory.backends import BACKENDS
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
@@ -284,6 +285,7 @@ def test_the_layer_itself_breaks_no_graph(lengths):
         ({"cell_dropout": True}, "cell_dropout must lie in [0, 1], got True"),
         ({"attention_dropout": -0.1}, "attention_dropout must lie in [0, 1]"),
         ({"score": "dot"}, "score must be one of additive, normalized, got 'dot'"),
+        ({"score": ["a"]}, "score must be one of additive, normalized, got ['a']"),
         ({"cell": "lstm"}, "cell must be one of gated, tree-rnn, got 'lstm'"),
         ({"backend": "magic"}, "backend must be one of"),
     ],
@@ -320,7 +322,11 @@ X = torch.zeros(2, 5, 4, dtype=F64)
         (lambda m: m(X, lengths=torch.tensor([True, True])), "one integer for each sequence"),
         (lambda m: m(X, lengths=torch.tensor([[5, 1]])), "got shape (1, 2)"),
         (lambda m: m(torch.zeros(4, dtype=F64)), "x must have 2 or 3 axes, got 1"),
-        (lambda m: m(X, lengths=[5, 0]), "lengths must lie in 1..5 (T), got lengths[1] = 0"),
+        (
+            lambda m: m(X, lengths=[5, 0]),
+            "lengths must lie in 1..5 (T), got lengths[1] = 0 (0 is allowed with a state)",
+        ),
+        (lambda m: m(X, m(X).state, [5, -1]), "lengths must lie in 0..5 (T), got lengths[1] = -1"),
         (lambda m: m(X, lengths=[6, 5]), "lengths must lie in 1..5 (T), got lengths[0] = 6"),
         (lambda m: m(X, lengths=[5]), "one entry for each of 2 sequences, got 1"),
         (lambda m: m(X, lengths=[5.0, 1.0]), "one integer for each sequence"),
@@ -374,10 +380,114 @@ def test_wrong_type_of_input_is_named():
         make()(nested)
     with pytest.raises(TypeError, match=r"x must be a dense tensor, got torch.sparse_coo"):
         make()(X.to_sparse())
-    for state in ((X, X), (X, X, None), torch.ones(3), torch.tensor(1)):
-        kind = type(state).__name__
-        with pytest.raises(TypeError, match=f"state must be three tensors, .*, or None, got {kind}"):
+    for state, got in (
+        ((X, X), "a tuple of 2"),
+        ([], "a list of 0"),
+        ((X, X, None), "a tuple of 3: Tensor, Tensor, NoneType"),
+        (torch.ones(3), "Tensor"),
+        ("abc", "str"),
+        (torch.tensor([5, 3]), "Tensor (did you mean lengths=?)"),
+        ([5, 3], "a list of 2 (did you mean lengths=?)"),
+        ([5, 3, 1], "a list of 3: int, int, int (did you mean lengths=?)"),
+    ):
+        message = f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}"
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
             make()(X, state)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_summary_is_the_output_at_the_last_token_of_each_direction(bidirectional):
+    layer = make(bidirectional=bidirectional)
+    x = torch.randn(3, 5, 4, dtype=F64)
+    out = layer(x, lengths=[5, 2, 3])
+    last = out.output[torch.arange(3), torch.tensor([4, 1, 2]), :6]
+    expected = torch.stack([last, out.output[:, 0, 6:]]) if bidirectional else last
+    assert torch.equal(out.summary, expected)
+    assert_close(layer(x[0]).summary, expected[..., 0, :])
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])
+def test_sizes_may_be_integers_of_any_type(kind):
+    layer = OrderedMemory(kind(4), kind(6), kind(5), recompute_every=kind(2), batch_first=True, dtype=F64)
+    assert repr(layer) == repr(make(recompute_every=2))
+    assert type(layer.num_slots) is int
+    assert layer(X, num_slots=kind(3)).attention.shape == (2, 5, 3)
+    layer.num_slots, layer.recompute_every = kind(7), kind(3)
+    assert layer(X).attention.shape == (2, 5, 7)
+    for bad in (True, np.bool_(True), torch.tensor(True), 5.0):
+        with pytest.raises(ValueError, match="num_slots must be an integer of at least 1, got"):
+            layer(X, num_slots=bad)
+        with pytest.raises(ValueError, match="slot_size must be an integer of at least 1, got"):
+            OrderedMemory(4, bad, 5)
+
+
+@pytest.mark.parametrize("recompute_every", [None, 2])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+def test_a_padded_batch_in_chunks_equals_the_whole_in_gradients(cell, backend, recompute_every):
+    """The first sequence ends in the first chunk, so that it has length 0 in the second and the third."""
+    if backend == "native" and cell == "tree-rnn":
+        pytest.skip("native has no TreeRNN cell")
+    layer = make(cell=cell, backend=backend, recompute_every=recompute_every)
+    x = torch.randn(3, 9, 4, dtype=F64, requires_grad=True)
+    lengths, given = torch.tensor([2, 9, 5]), make()(torch.randn(3, 2, 4, dtype=F64)).state.detach()
+    state = OrderedMemoryState(*(tensor.requires_grad_() for tensor in given))
+    whole, chunks = layer(x, state, lengths), []
+    for start in range(0, 9, 3):
+        before = chunks[-1].state if chunks else state
+        chunks.append(layer(x[:, start : start + 3], before, (lengths - start).clamp(0, 3)))
+    joined = whole._replace(
+        output=torch.cat([chunk.output for chunk in chunks], 1),
+        state=chunks[-1].state,
+        attention=torch.cat([chunk.attention for chunk in chunks], 1),
+    )
+    assert_same(joined, whole)
+    for one, other in zip(chunks[2].state, chunks[0].state, strict=True):
+        assert torch.equal(one[0], other[0])
+    assert (chunks[2].output[0] == 0).all()
+    assert (chunks[2].attention[0] == 0).all()
+    wanted = [x, *state, *layer.parameters()]
+    upstream = [torch.randn_like(one) for one in (whole.output, whole.attention, *whole.state)]
+    gradients = [
+        torch.autograd.grad([out.output, out.attention, *out.state], wanted, upstream)
+        for out in (joined, whole)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+def test_a_batch_of_which_every_sequence_has_ended_keeps_its_state(backend, bidirectional):
+    layer = make(backend=backend, bidirectional=bidirectional)
+    given = layer(torch.randn_like(X)).state.detach()
+    state = OrderedMemoryState(*(tensor.requires_grad_() for tensor in given))
+    garbage = torch.full_like(X, float("nan"), requires_grad=True)
+    out = layer(garbage, state, lengths=[0, 0])
+    for one, other in zip(out.state, state, strict=True):
+        assert torch.equal(one, other)
+        assert one.data_ptr() != other.data_ptr()
+    assert (out.output == 0).all()
+    assert (out.attention == 0).all()
+    wanted = [*state, garbage, *layer.parameters()]
+    upstream = [torch.randn_like(one) for one in out.state]
+    gradients = torch.autograd.grad(out.state, wanted, upstream)
+    for one, other in zip(gradients[:3], upstream, strict=True):
+        assert torch.equal(one, other)
+    assert all((gradient == 0).all() for gradient in gradients[3:])
+
+
+def test_lengths_of_zero_are_compiled():
+    torch._dynamo.reset()
+    layer = make()
+    state = layer(torch.randn(2, 3, 4, dtype=F64)).state.detach()
+    compiled = torch.compile(layer, backend="aot_eager")
+    for lengths in (torch.tensor([5, 0]), torch.tensor([0, 2])):
+        assert_same(compiled(X, state, lengths), layer(X, state, lengths))
+    with pytest.raises(RuntimeError, match=r"lengths must lie in 0\.\.T"):
+        compiled(X, state, torch.tensor([5, -1]))
+    with pytest.raises(RuntimeError, match=r"lengths must lie in 1\.\.T"):
+        compiled(X, None, torch.tensor([5, 0]))
 
 
 def test_a_state_that_changes_before_the_backward_pass_gives_no_other_gradients():
@@ -451,6 +561,116 @@ def test_a_score_or_cell_that_would_not_be_called_is_refused():
         layer.directions[0].cell = Forward(6)
     layer.directions[0].cell = Compose(6, dtype=F64)
     assert layer(X).output.shape == (2, 5, 6)
+
+
+class Plain(torch.nn.Module):
+    """A cell and a score that derives from neither, but has what the layer uses."""
+
+    dropout = 0.0
+
+    def prepare(self, memory, masks):
+        return memory
+
+    def compose(self, prepared, memory, candidate, masks):
+        return prepared + candidate
+
+    def draw_masks(self, batch_size, num_slots, like):
+        return None
+
+    def forward(self, x, candidate, masks=None):
+        return (x.unsqueeze(1) * candidate).sum(-1)
+
+
+def without(name):
+    """`Plain` without an attribute, or with a forward that takes no masks."""
+    if name == "masks":
+        return type("S", (Plain,), {"forward": lambda self, x, candidate: candidate[..., 0]})()
+    kept = {key: value for key, value in vars(Plain).items() if key not in (name, "__dict__", "__weakref__")}
+    return type("S", (torch.nn.Module,), kept)()
+
+
+@pytest.mark.parametrize("name", ["prepare", "compose", "draw_masks", "dropout"])
+def test_a_cell_that_lacks_something_is_refused_when_it_is_set(name):
+    message = (
+        "cell must derive from GatedRecursiveCell or TreeRNNCell and override `compose`, got S, which has no "
+        f"`{name}`"
+    )
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        make().directions[0].cell = without(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("draw_masks", "has no `draw_masks`"),
+        ("dropout", "has no `dropout`"),
+        ("masks", r"has a `forward` that does not take \(x, candidate, masks\)"),
+    ],
+)
+def test_a_score_that_lacks_something_is_refused_when_it_is_set(name, problem):
+    message = "score must derive from NormalizedScore or AdditiveScore and override `features`, got S, which "
+    with pytest.raises(TypeError, match=f"^{message}{problem}$"):
+        make().directions[0].score = without(name)
+
+
+def test_a_cell_or_score_of_another_size_is_refused_when_it_is_set():
+    direction = make().directions[0]
+    with pytest.raises(ValueError, match=r"^cell must have slot_size=6, got slot_size=8$"):
+        direction.cell = TreeRNNCell(8)
+    with pytest.raises(ValueError, match=r"^score must have slot_size=6, got slot_size=8$"):
+        direction.score = NormalizedScore(8)
+
+
+def test_a_score_and_a_cell_that_have_what_the_layer_uses_run():
+    layer = make(cell_dropout=0.5, attention_dropout=0.5)
+    layer.directions[0].score, layer.directions[0].cell = Plain(), Plain()
+    layer(X).output.sum().backward()
+    wrapped = make().requires_grad_(False)
+    direction, expected = wrapped.directions[0], wrapped(X).output
+    direction.score = torch.compile(direction.score, backend="eager")
+    direction.cell = torch.compile(direction.cell, backend="eager")
+    assert_close(wrapped(X).output, expected)
+
+
+def test_a_cached_parametrization_is_computed_once():
+    calls = []
+
+    class Counted(torch.nn.Module):
+        def forward(self, weight):
+            calls.append(weight)
+            return weight
+
+    layer = make(recompute_every=2)
+    parametrize.register_parametrization(layer.directions[0].cell.output, "weight", Counted())
+    calls.clear()
+    layer(X)
+    assert len(calls) == 5 * 5  # steps and slots
+    calls.clear()
+    with parametrize.cached():
+        layer(X).output.sum().backward()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("part", ["cell", "score"])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+def test_dropout_follows_the_mode_of_the_module_that_has_it(backend, part):
+    """For samples at test time: `layer.eval()`, then `train()` of the cell or the score."""
+    layer = make(cell_dropout=0.5, attention_dropout=0.5, backend=backend).eval()
+    x = torch.randn(2, 5, 4, dtype=F64)
+    plain = layer(x)
+    getattr(layer.directions[0], part).train()
+    assert not torch.allclose(layer(x).output, layer(x).output)
+    other = "attention_dropout" if part == "cell" else "cell_dropout"
+    setattr(layer, other, 0.0)
+    torch.manual_seed(1)
+    expected = layer(x)
+    setattr(layer, other, 0.5)
+    torch.manual_seed(1)
+    assert_same(layer(x), expected)
+    layer.train()
+    for module in (layer.directions[0].cell, layer.directions[0].score):
+        module.eval()
+    assert_same(layer(x), plain)
 
 
 def test_reset_parameters_passes_over_modules_without_parameters():

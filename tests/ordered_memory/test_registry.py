@@ -102,6 +102,48 @@ def test_after_an_explanation_none_is_collected():
 
 
 @BOTH
+def test_an_explanation_takes_all_arguments_of_the_call(make):
+    asked, x = layer(make, backend="reference"), torch.zeros(5, 2, 3)
+    result = asked(x)
+    state = result.state if make is OrderedMemory else result[1]
+    assert explain(asked, x, state, lengths=[5, 3]) == explain(asked, x)
+    with pytest.raises(ValueError, match="lengths must lie in"):
+        explain(asked, x, lengths=[6, 3])
+
+
+@pytest.fixture
+def no_reasons_yet(monkeypatch):
+    monkeypatch.setattr("ordered_memory.backends._logged", set())
+
+
+def test_falling_back_to_the_definition_is_logged_once_for_each_reason(no_reasons_yet, caplog):
+    x = torch.zeros(5, 2, 3)
+    hooked, normed = layer(OrderedMemory), layer(OrderedMemory)
+    hooked.directions[0].norm.register_forward_hook(lambda *arguments: None)
+    nn.utils.parametrizations.weight_norm(normed.directions[0].cell.output)
+    for _ in range(2):
+        hooked(x)
+        normed(x)
+    first, second = caplog.records
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    text = "backend='auto' selects 'reference', which is slow. Why a faster one cannot run: "
+    assert first.getMessage() == f"{text}it does not call the hooks of norm"
+    assert "its cell.output must be a torch.nn.Linear, got" in second.getMessage()
+
+
+def test_the_definition_by_name_for_no_sequences_and_for_transforms_is_not_logged(no_reasons_yet, caplog):
+    x = torch.zeros(5, 2, 3)
+    named, hooked = layer(OrderedMemory, backend="reference"), layer(OrderedMemory)
+    for changed in (named, hooked):
+        changed.directions[0].norm.register_forward_hook(lambda *arguments: None)
+    named(x)
+    hooked(x[:, :0])
+    plain = layer(OrderedMemory)
+    torch.func.jvp(lambda x: plain(x).output, (x,), (x,))
+    assert caplog.records == []
+
+
+@BOTH
 def test_the_choice_is_logged(make, no_compiler, caplog):
     caplog.set_level(logging.DEBUG, "ordered_memory.backends.registry")
     run = layer(make)

@@ -456,6 +456,14 @@ def no_buffers(monkeypatch):
     buffers.clear()
 
 
+@pytest.mark.parametrize("size", [1 << 60, 1 << 63])
+def test_too_little_address_space_says_how_much_and_the_way_out(no_buffers, size):
+    with pytest.raises(RuntimeError, match=f"^out of memory: you tried to allocate {size} bytes") as error:
+        buffers.empty(size)
+    for way_out in ("backend='sequence'", "recompute_every", "fewer slots"):
+        assert way_out in str(error.value)
+
+
 def test_memory_is_used_again_but_not_while_a_view_lives(no_buffers):
     first = buffers.empty(20000)
     view, where = first[10:20], first.data_ptr()

@@ -192,3 +192,19 @@ def test_nearly_the_whole_is_not_the_whole():
     assert fraction_text(1 - 1e-8) == "0.99999999"
     assert fraction_text(1 - 1e-12) == "1.000000000"  # nine digits and no more
     assert fraction_text(1.0) == "1.0000"
+
+
+def test_arguments_of_another_kind_are_named():
+    with pytest.raises(TypeError, match="whole_sentence must be True or False, got 'no'"):
+        span_f1([(0, 1)], [(0, 1)], level="corpus", whole_sentence="no")
+    with pytest.raises(ValueError, match=r"lengths must be at least 1, got lengths\[1\] = 0"):
+        baselines([3, 0])
+    with pytest.raises(TypeError, match="expected conventions to be of type Convention, got 'sentence'"):
+        compare([(0, 1)], [(0, 1)], conventions=["sentence"])
+
+
+def test_one_convention_is_as_a_list_of_one():
+    trees = ([((0, 1), 2)], [(0, (1, 2))])
+    one, several = (compare(*trees, conventions=given) for given in (SENTENCE_LEVEL, [SENTENCE_LEVEL]))
+    assert one == several
+    assert list(one) == [SENTENCE_LEVEL]

@@ -29,6 +29,7 @@ from ordered_memory.trace import (
 )
 from ordered_memory.tree_recovery import from_attention, from_distances, shift_reduce
 from ordered_memory.trees import Tree, spans
+from ordered_memory.viewer import embed, viewer_page
 from tests.traces import tree_of
 
 
@@ -362,3 +363,12 @@ def test_words_may_be_an_array(words: Any) -> None:
 def test_traces_have_no_keys_for_what_a_model_does_not_have() -> None:
     trace: Trace = read_distances(torch.tensor([[1.0, 0.25]]), ["a", "b"])
     assert trace.keys() == {"tokens", "caption", "direction", "words", "layers"}
+
+
+def test_one_trace_in_place_of_a_list_is_named():
+    trace = read_distances(torch.tensor([[1.0, 2.0, 3.0]]), ["the", "cat", "sat"])
+    for write in (to_json, viewer_page, embed):
+        with pytest.raises(
+            TypeError, match=r"^traces must be a list of traces, got one trace: pass \[trace\]$"
+        ):
+            write(trace)

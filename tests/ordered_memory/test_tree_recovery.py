@@ -8,6 +8,7 @@ import torch
 
 from ordered_memory import charts, cky, trees
 from ordered_memory import tree_recovery as recovery
+from ordered_memory.baseline_trees import balanced, left_branching, right_branching
 from tests.small_trees import all_trees, total
 
 DEEP = 3000
@@ -293,3 +294,22 @@ def test_the_whole_result_of_a_layer_is_no_attention():
 def test_batches_are_tensors(call, values):
     with pytest.raises(TypeError, match=rf"to be a tensor.*, got {type(values).__name__}"):
         call(values)
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_attention_to_a_number_of_slots_gives_the_trees_that_need_no_more(n):
+    for num_slots in range(1, 7):
+        choices = itertools.product(range(num_slots), repeat=n - 1)
+        found = {recovery.shift_reduce([0, *pointers], num_slots) for pointers in choices}
+        assert found == {tree for tree in all_trees(0, n - 1) if trees.min_slots(tree) <= num_slots}
+
+
+def test_the_slots_of_long_trees():
+    assert trees.min_slots(0) == 1
+    assert trees.min_slots(left_branching(3000)) == 1
+    assert trees.min_slots(right_branching(3000)) == 2999
+    assert trees.min_slots(balanced(1024)) == 10
+    with pytest.raises(ValueError, match="expected a binary tree, got a constituent of 3 children"):
+        trees.min_slots((0, (1, 2, 3)))
+    with pytest.raises(TypeError, match="expected tree to be an integer or a tuple, got str"):
+        trees.min_slots("(0 1)")

@@ -106,7 +106,7 @@ def test_log_probabilities_of_words_add_up_to_the_loss(small_runs, evaluate, tmp
     found = [value for row in rows for value in row["log_probabilities"]]
     assert len(found) == results["words"]
     assert -sum(found) / len(found) == pytest.approx(results["loss"], abs=1e-5)
-    first = word_log_probabilities(trained.model, [3, 5], trained.vocabulary.end)
+    first = word_log_probabilities(trained.model, [3, 5])
     assert rows[0]["log_probabilities"] == pytest.approx(first.tolist(), abs=1e-5)
     _, in_columns = evaluate(
         MAIN["language_model"], "--checkpoint", checkpoint, "--text", text, "--columns", "3"
@@ -143,7 +143,7 @@ def test_scores_of_pairs_add_up_to_the_accuracy(small_runs, evaluate, tmp_path):
         assert line["accuracy"]["language_model"] == pytest.approx(sum(right) / len(right))
     trained = load_model(Path(checkpoint))
     ids = trained.vocabulary.encode(rows[0]["good"].split(), "")
-    expected = word_log_probabilities(trained.model, ids, trained.vocabulary.end).sum().item()
+    expected = word_log_probabilities(trained.model, ids).sum().item()
     assert rows[0]["log_probabilities"]["language_model"]["good"] == pytest.approx(expected, abs=1e-4)
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"good": "the qwertz", "bad": "qwertz the"}\n{"good": "the", "bad": "a"}\n')

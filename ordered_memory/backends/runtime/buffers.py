@@ -31,6 +31,8 @@ def empty(size: int) -> Tensor:
 
     Args:
         size: number of bytes.
+    Raises:
+        RuntimeError: out of memory, or of address space, which `ulimit -v` limits.
     """
     if size < MIN_SIZE:
         return torch.empty(size, dtype=torch.uint8, device="cpu")
@@ -68,4 +70,12 @@ def _take(size: int) -> mmap.mmap:
         if len(buffer) >= size:
             return buffer
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return mmap.mmap(-1, 1 << (size - 1).bit_length(), flags)
+    rounded = 1 << (size - 1).bit_length()
+    try:
+        return mmap.mmap(-1, rounded, flags)
+    except (OSError, OverflowError) as error:
+        raise RuntimeError(
+            f"out of memory: you tried to allocate {rounded} bytes of address space for backend='native'. "
+            "Read fewer or shorter sequences at a time, or use backend='sequence'; with OrderedMemory also "
+            "recompute_every or fewer slots"
+        ) from error

@@ -65,9 +65,6 @@ def run_recurrence(
 def _run(arguments: Arguments, active_only: bool) -> RecurrenceOutput:
     inputs, state = arguments.inputs, arguments.state
     order, batch_sizes, token_index = _pack_order(inputs, arguments.lengths)
-    if not batch_sizes:
-        attention = inputs.new_zeros(*inputs.shape[:2], state.memory.shape[1])
-        return RecurrenceOutput(torch.zeros_like(inputs), state, attention)
     tokens, queries = (
         tensor.flatten(0, 1).index_select(0, token_index) for tensor in (inputs, arguments.queries)
     )

@@ -133,6 +133,9 @@ def _run_backward(
     steps: list[Step],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of tokens, queries, initial state (three tensors) and weights."""
+    if not steps:  # no row has a token
+        zeros = (None if weight is None else torch.zeros_like(weight) for weight in weights)
+        return torch.zeros_like(tokens), torch.zeros_like(queries), *upstream[2:], *zeros
     operations = Operations(plan, weights)
     d_tokens, d_queries = [], []
     x_of, query_of = tokens.split(plan.batch_sizes), queries.split(plan.batch_sizes)

@@ -482,8 +482,30 @@ def test_a_text_with_eos_is_refused(tmp_path):
 
 
 def test_lines_end_at_line_ends_only(tmp_path):
-    (tmp_path / "text.txt").write_bytes("a\u2028b \x0c c\r\n\nd".encode())
-    assert read_sentences(tmp_path / "text.txt") == [["a", "b", "c"], [], ["d"]]
+    (tmp_path / "text.txt").write_bytes("a\u2028b \x0c c\r\n\nd\te\u00a0f".encode())
+    assert read_sentences(tmp_path / "text.txt") == [["a\u2028b", "c"], [], ["d", "e\u00a0f"]]
+
+
+def test_the_end_of_a_sentence_is_no_word_of_it():
+    with pytest.raises(UserError, match=r"^here: expected no <eos>, which is added at the end of each sent"):
+        Vocabulary(["<eos>", "a"]).encode(["a", "<eos>"], "here")
+
+
+def test_coverage_counts_words_each_time():
+    found = Vocabulary(["<eos>", "<unk>", "a"]).coverage([["a", "a", "b"], ["c", "<unk>", "b"]])
+    assert (found.words, found.written, found.missing, found.unknown) == (6, 1, 3, 4)
+    assert found.known_fraction == 2 / 6
+    assert str(found) == ("4 of 6 words are read as <unk>: 1 is written so, 3 are not in the vocabulary")
+    assert str(Vocabulary(["<eos>", "a"]).coverage([["a"]])) == "none of 1 word is read as <unk>"
+
+
+@pytest.mark.parametrize("model", ["onlstm", "lstm", "prpn"])
+def test_options_that_have_no_effect(model):
+    config = LanguageModelConfig(model=model, data_dir=Path("text"), num_layers=1)
+    assert config.unused["sentences"] == "with --data-dir"
+    assert config.unused["hidden_dropout"] == "with --num-layers 1"
+    config = LanguageModelConfig(model=model, sentences=10, num_layers=2)
+    assert not {"sentences", "hidden_dropout"} & config.unused.keys()
 
 
 def test_an_empty_part(tmp_path):
@@ -564,8 +586,10 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     assert train(tmp_path / "run", *options, "--resume") == 0
     assert calls == steps[-1]
     assert outcome(tmp_path / "run") == expected
-    assert train(tmp_path / "run", *options, "--resume", "--seed", "2") == 2  # which draws another text
+    assert train(tmp_path / "run", *options, "--resume", "--sentences", "210") == 2  # another text
     assert "this run was started with other training or validation data" in capsys.readouterr().err
+    assert train(tmp_path / "run", *options, "--resume", "--seed", "2") == 2
+    assert "--seed 2: " in capsys.readouterr().err
 
 
 def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, capsys):
@@ -623,7 +647,10 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     assert rows[0]["validation_loss"] == pytest.approx(results["validation_loss"])
     assert results["validation_loss"] != pytest.approx(results["test_loss"], rel=1e-3)
     assert (found["known_words"], found["unknown"]) == (0.75, 1)  # d is read as <unk>
-    assert "on 6 words and ends of sentences, 1 of them <unk>; 75.00% of the words" in capsys.readouterr().out
+    assert (
+        "on 6 words, ends of sentences included; "
+        "1 of 4 words is read as <unk>: 0 are written so, 1 is not in the vocabulary\n"
+    ) in capsys.readouterr().out
     assert (results["validation_unknown"], results["test_unknown"]) == (0, 1)
     assert results_text(results).splitlines()[3].split()[-2:] == ["6", "1"]
     # Of 140 words and ends of sentences for training, and one more of each of 5: 21 a, 41 b, 21 c, 21 <unk>.
@@ -638,6 +665,10 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
         main(["evaluate", "--checkpoint", str(checkpoint), "--data-dir", str(moved), "--columns", "2"]) == 0
     )
     assert "in 2 columns that start without context" in capsys.readouterr().out
+    options = ["--data-dir", str(moved), "--columns", "100", "--json", str(out)]
+    assert main(["evaluate", "--checkpoint", str(checkpoint), *options]) == 0
+    assert "in 6 columns that start without context" in capsys.readouterr().out
+    assert json.loads(out.read_text())["columns"] == 6
 
 
 @pytest.mark.parametrize(
@@ -655,9 +686,10 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
 )
 def test_bad_options_are_one_line(tmp_path, capsys, words, message):
     assert train(tmp_path / "run", *words) == 2
-    error = capsys.readouterr().err
+    *warnings, error = capsys.readouterr().err.splitlines()
     assert message in error
-    assert error.count("\n") == 1
+    unused = "warning: --sentences 200 has no effect with --data-dir"
+    assert warnings == ([unused] if "--data-dir" in words else [])
 
 
 def test_another_kind_of_checkpoint(capsys):
@@ -746,6 +778,8 @@ def test_generated_sentences_are_printed_or_written(small_runs, tmp_path, capsys
     for bad in (["--temperature", "0"], ["--count", "0"], ["--start", "zebra"], ["--output", "no/file"]):
         assert main([*options, *bad]) == 2
     assert "'zebra' is not in the vocabulary" in capsys.readouterr().err
+    assert main([*options, "--start", "the <eos>"]) == 2
+    assert "the start: expected no <eos>, which is added at the end" in capsys.readouterr().err
 
 
 def test_the_report_has_trees_of_validation_sentences_and_the_true_ones(small_runs):

@@ -260,9 +260,9 @@ def test_trees_are_read_off_the_distances():
 def test_batch_mates_and_padding_have_no_influence_on_distances():
     model = small_model()
     sentences = [torch.randint(11, (size,)).tolist() for size in (3, 1, 9, 4)]
-    together = batched_distances(model, sentences, end=0)
+    together = batched_distances(model, sentences)
     for sentence, found in zip(sentences, together, strict=True):
-        (alone,) = batched_distances(model, [sentence], end=0)
+        (alone,) = batched_distances(model, [sentence])
         assert found.shape == (1, len(sentence))
         torch.testing.assert_close(found, alone)
 
@@ -296,6 +296,7 @@ DROPOUT = [f"{name}_dropout" for name in ("embedding", "input", "hidden", "outpu
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"input_dropout": 2.0}, r"input_dropout must lie in \[0, 1\], got 2.0"),
         ({"recurrent_dropout": 1.5}, r"recurrent_dropout must lie in \[0, 1\], got 1.5"),
         *(({name: 0}, f"{name} must be an integer of at least 1, got 0") for name in SIZES),
         *(({name: -1}, rf"{name} must lie in \[0, 1\], got -1") for name in DROPOUT),
@@ -311,5 +312,8 @@ def test_bad_calls():
     model = small_model()
     with pytest.raises(ValueError, match=r"tokens must be \(T, B\), got shape \(3,\)"):
         model(torch.zeros(3, dtype=torch.int64))
+    for read in (model, model.syntactic_distances):
+        with pytest.raises(RuntimeError, match="Expected sequence length to be larger than 0, got 0"):
+            read(torch.zeros(0, 1, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"state must have 3 pairs, of the layers and .*, got 1"):
         model(torch.zeros(1, 1, dtype=torch.int64), [(torch.zeros(1, 1, 8), torch.zeros(1, 1, 8))])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.language_model.ptb_spelling import coverage, is_number, spell
+from tasks.language_model.ptb_spelling import is_number, spell
 from tasks.language_model.vocabulary import Vocabulary
 
 NUMBERS = ["61", "8.45", "1,650", r"1\/2", "3-4", "7:30", "-5", "1988", "%"]
@@ -22,10 +22,6 @@ def test_words_that_the_vocabulary_has_stay_as_they_are():
     vocabulary = Vocabulary(["<eos>", "The", "the", "61", "N", "%"])
     assert spell(["The", "61", "%", "62"], vocabulary) == ["The", "61", "%", "N"]
     assert spell(["61"], Vocabulary(["<eos>"])) == ["61"]
-
-
-def test_coverage_counts_words_each_time():
-    assert coverage([["a", "a", "b"], ["c"]], Vocabulary(["<eos>", "<unk>", "a"])) == 0.5
 
 
 @pytest.mark.parametrize("word", ["1" * 100_000 + "x", "." * 100_000, "-" * 100_000 + "n"])

@@ -25,6 +25,14 @@ def split(text, words, *options):
         ('" The author laughs . "', "`` The author laughs . ''"),
         ("(The author laughs.)", "( The author laughs . )"),
         ("The author laughs\u2014the author\u2026", "The author laughs -- the author ..."),
+        (
+            "The author laughs. The ‘author’ (etc.) laughs.",
+            "The author laughs . The 'author ' ( etc. ) laughs .",
+        ),
+        (
+            "The author laughs.) Mr. Co. 5 – no. Laughs",
+            "The author laughs . ) Mr. co. N -- no . laughs .",
+        ),
         ("The Author", "The author ."),
         ("?", "?"),
         ("", ""),

@@ -12,7 +12,7 @@ from ordered_memory.tree_recovery import from_distances
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import load_corpus
 from tasks.language_model.model import build_model, load_model
-from tasks.language_model.reading import distances_of_sentences
+from tasks.language_model.reading import distances_of_sentences, trace_sentence
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
@@ -109,7 +109,10 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
     assert "layer 1" not in output
     assert "layer 2, cky" in output
     assert "are kept" in output
-    assert re.search(r"1 sentences of .* left out: 0 without", " ".join(output.split()))
+    facts = (
+        r"1 sentence of .*, 4 words \(4\.0 a sentence\), 0 sentences of one word; left out: 0 without words"
+    )
+    assert re.search(facts, " ".join(output.split()))
     assert (directory / "parsing.html").exists()
 
 
@@ -120,7 +123,9 @@ def test_a_page_without_short_sentences_says_what_was_scored_and_how(directory, 
     assert main([*map(str, options)]) == 0
     text = page.read_text()
     assert "sentences of at most" not in text.partition("Published")[0]
-    assert "1 sentences of" in text
+    assert "1 sentence of" in text
+    best = r"F1 corpus 0\.1818 with layer 1, prpn: the maximum over the model.{1,5}s layers and decoders on "
+    assert re.search(best + r"the evaluated trees\. Left-branching, the best baseline, has 0\.1818\.", text)
     assert "F1 corpus: corpus level" in text
 
 
@@ -168,12 +173,31 @@ def test_prpn_has_the_distances_of_one_layer(directory, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert main([*options, "--treebank", str(directory / "trees.mrg"), "--output", str(page)]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "Distances of PRPN are in (0, 1); CKY with temperature 1." in output
+    assert "Distances of PRPN are in (0, 1); CKY with temperature 0.01." in output
+    assert re.search(r"PRPN, layer 1, prpn 0\.374 0\.705 right-branching 0\.398 – ", output)
+    assert "ON-LSTM" not in output
     assert "layer 1, prpn" in output
     assert "layer 2, cky" not in output
     assert "Unsupervised parsing with PRPN" in page.read_text()
     assert main(["parse", "the cat sees the dog", *options, "--decoding", "unbiased"]) == 0
     assert "layer 1: distances in (0, 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("model", "default", "other"), [("text", "1", "0.01"), ("prpn", "0.01", "1")])
+def test_the_default_temperature_is_that_of_the_model(directory, tmp_path, model, default, other):
+    path = directory / f"{model}.safetensors"
+    found = []
+    for temperature in ([], ["--temperature", default], ["--temperature", other]):
+        options = ["--checkpoint", path, "--treebank", directory / "trees.mrg", *temperature]
+        outputs = ["--output", tmp_path / "page.html", "--json", tmp_path / "results.json"]
+        assert main([*map(str, [*options, *outputs])]) == 0
+        results = json.loads((tmp_path / "results.json").read_text())
+        traces = embedded((tmp_path / "page.html").read_text())
+        found.append((results["config"]["temperature"], results["rows"], traces))
+    assert found[0] == found[1] != found[2]
+    trained = load_model(path)
+    shown = trace_sentence(trained, ["the", "cat", "sees", "that"], [1])
+    assert shown == trace_sentence(trained, ["the", "cat", "sees", "that"], [1], float(default))
 
 
 def test_a_model_of_drawn_sentences_needs_no_treebank(directory, capsys):
@@ -240,6 +264,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
         (["parse", "a", "--temperature", "-1"], "--temperature must lie in [1e-06, 1e+06], got -1.0"),
         (["parse", "a", "--checkpoint", "lstm.safetensors"], "an LSTM has no distances"),
         (["parse", "zebra", "--checkpoint", "no_unknown.safetensors"], "the sentence: 'zebra' is not in"),
+        (["parse", "the <eos>"], "the sentence: expected no <eos>, which is added at the end of each"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(directory, tmp_path, monkeypatch, capsys, words, message):
@@ -280,6 +305,13 @@ def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
     trained = load_model(directory / "text.safetensors")
     (distances,) = distances_of_sentences(trained, [words], ["here"])
     assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
+
+
+def test_a_word_with_a_no_break_space_is_one_leaf(directory, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("the 3\u00a01/2 cats\n", encoding="utf-8")
+    options = ["--checkpoint", str(directory / "text.safetensors")]
+    assert main(["trees", str(tmp_path / "text.txt"), *options]) == 0
+    assert from_brackets(capsys.readouterr().out)[1] == ["the", "3\u00a01/2", "cats"]
 
 
 def test_an_unknown_word_of_a_text_is_named_with_its_line(directory, tmp_path, capsys):
@@ -361,6 +393,59 @@ def test_trees_of_a_file_may_have_labels(directory, tmp_path):
         assert main(["score", str(predicted), *options]) == 0
         found.append(json.loads(results.read_text())["rows"])
     assert found[0] == found[1] == found[2]
+
+
+def test_labeled_trees_need_no_part_of_speech_tags(tmp_path, capsys):
+    (tmp_path / "gold.mrg").write_text("(S (NP (DT a) (NN b)) (VB c))\n(NP (DT d) (NN e))\n")
+    options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
+    for text in ("(S (NP a b) c)\n(NP d e)\n", "(S (NP a b) (VP c))\n(NP (DT d) e)\n"):
+        (tmp_path / "trees.txt").write_text(text)
+        assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+        assert not capsys.readouterr().err
+        scores = json.loads((tmp_path / "results.json").read_text())["rows"][0]["all"]
+        assert (scores["f1_corpus"], scores["label_recall"]["NP"]) == (1.0, 1.0)
+    (tmp_path / "trees.txt").write_text("(S (NP a b) c x)\n(NP d e)\n")
+    assert "line 1: expected a tree over the 3 words of" in fails(
+        capsys, "score", tmp_path / "trees.txt", *options
+    )
+
+
+def test_long_sentences_are_left_out_of_a_score_as_of_an_evaluation(directory, tmp_path, capsys):
+    treebank, predicted = str(directory / "trees.mrg"), tmp_path / "trees.txt"
+    results, rows = tmp_path / "results.json", tmp_path / "rows.jsonl"
+    outputs = ["--json", str(results), "--output", str(tmp_path / "page.html")]
+    options = ["--checkpoint", str(directory / "text.safetensors"), "--treebank", treebank, *outputs]
+    assert main(["evaluate", *options, "--predictions", str(rows)]) == 0
+    trees = [json.loads(line)["trees"]["layer 2, prpn"] for line in rows.read_text().splitlines()]
+    predicted.write_text("\n".join(trees))
+    assert main(["evaluate", *options, "--max-words", "5"]) == 0
+    by_name = {row["name"]: row for row in json.loads(results.read_text())["rows"]}
+    limited = ["score", str(predicted), "--treebank", treebank, "--json", str(results), "--max-words"]
+    assert main([*limited, "5"]) == 0
+    first, *_ = json.loads(results.read_text())["rows"]
+    assert first["all"] == by_name["layer 2, prpn"]["all"]
+    assert json.loads(results.read_text())["groups"]["all"]["sentences"] == 2
+    assert json.loads(results.read_text())["too_long"] == 1
+    capsys.readouterr()
+    assert fails(capsys, *limited, "0") == "--max-words must be at least 1, got 0"
+    assert fails(capsys, *limited, "2") == "--max-words 2 leaves none of 3 sentences"
+
+
+def test_published_results_are_those_of_the_evaluated_model(directory, tmp_path, capsys):
+    (tmp_path / "trees.txt").write_text("(a b)\n")
+    (tmp_path / "gold.mrg").write_text("(S (NN a) (NN b))\n")
+    options = ["--treebank", str(tmp_path / "gold.mrg")]
+    assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+    of_any = capsys.readouterr().out
+    assert "1 sentence of" in of_any
+    page = ["--output", str(tmp_path / "page.html")]
+    assert main(["--checkpoint", str(directory / "text.safetensors"), *options, *page]) == 0
+    of_model = capsys.readouterr().out
+    for layer, values in enumerate(("0.200 0.352", "0.477 0.651", "0.366 0.540"), start=1):
+        for out in (of_any, of_model):
+            assert f"ON-LSTM, layer {layer}, prpn {values}" in " ".join(out.split())
+    assert "PRPN, layer 1, prpn 0.374 0.705" in " ".join(of_any.split())
+    assert "PRPN" not in of_model
 
 
 def test_trees_over_other_words_are_warned_of(tmp_path, capsys):

@@ -46,7 +46,7 @@ def gold(tree, labeled_spans=()):
 def test_distances_are_those_of_the_words_own_steps():
     model = small_model()
     sentence = [3, 4, 5, 6]
-    (found,) = batched_distances(model, [sentence], end=0)
+    (found,) = batched_distances(model, [sentence])
     with torch.no_grad():
         expected = model(torch.tensor([[0, *sentence]]).T, distances=True).distances.forget[:, 1:, 0]
     assert found.shape == (2, 4)
@@ -58,9 +58,9 @@ def test_batch_mates_and_padding_have_no_influence(max_tokens):
     model = small_model()
     rng = np.random.default_rng(0)
     sentences = [rng.integers(0, len(WORDS), size).tolist() for size in (3, 1, 9, 4, 9, 2, 17, 5)]
-    together = batched_distances(model, sentences, end=0, max_tokens=max_tokens)
+    together = batched_distances(model, sentences, max_tokens=max_tokens)
     for sentence, found in zip(sentences, together, strict=True):
-        (alone,) = batched_distances(model, [sentence], end=0)
+        (alone,) = batched_distances(model, [sentence])
         assert found.shape == (2, len(sentence))
         torch.testing.assert_close(found, alone)
 
@@ -68,9 +68,9 @@ def test_batch_mates_and_padding_have_no_influence(max_tokens):
 def test_every_sentence_is_reported_and_the_model_is_read_without_dropout():
     model = small_model(weight_dropout=0.9, input_dropout=0.9).train()
     counts = []
-    first = batched_distances(model, [[3, 4], [5]], end=0, max_tokens=1, on_batch=counts.append)
+    first = batched_distances(model, [[3, 4], [5]], max_tokens=1, on_batch=counts.append)
     assert counts == [1, 1]
-    for one, other in zip(first, batched_distances(model, [[3, 4], [5]], end=0), strict=True):
+    for one, other in zip(first, batched_distances(model, [[3, 4], [5]]), strict=True):
         torch.testing.assert_close(one, other)
 
 

@@ -188,7 +188,7 @@ def test_text_files_are_read_where_there_are_no_others(tmp_path):
             "tags.mrg: expected part-of-speech tags of the Penn Treebank, got other ones of 3 of 4 words: "
             "NOUN 2, VERB 1; --drop-tags",
         ),
-        ("dots.mrg", b"(S (. .))", "dots.mrg: expected words, got 1 trees of punctuation and null elements"),
+        ("dots.mrg", b"(S (. .))", "dots.mrg: expected words, got 1 tree of punctuation and null elements"),
         ("binary.mrg", bytes(range(1, 128)), "binary.mrg"),
         ("long.mrg", b"x" * 10_000, f"long.mrg, line 1: '{'x' * 60}' is outside of all brackets"),
     ],
@@ -204,6 +204,19 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
 def test_a_directory_without_trees(tmp_path):
     with pytest.raises(UserError, match=r"no \.mrg, \.tree, \.ptb, \.txt files in this directory"):
         read_treebank(tmp_path)
+
+
+def test_a_file_without_trees_among_others_is_skipped(tmp_path, capsys):
+    for name, text in (("1.mrg", ""), ("2.mrg", tree_of("word")), ("3.mrg", "\n")):
+        (tmp_path / name).write_text(text)
+    assert [sentence.words for sentence in read_treebank(tmp_path).sentences] == [["word"]]
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {tmp_path / name}: no trees in this file, which is skipped" for name in ("1.mrg", "3.mrg")
+    ]
+    (tmp_path / "2.mrg").unlink()
+    with pytest.raises(UserError, match=r"1\.mrg: no trees in this file"):
+        read_treebank(tmp_path)
+    assert not capsys.readouterr().err
 
 
 def test_a_member_that_is_damaged_is_named(tmp_path):

@@ -276,6 +276,46 @@ def test_a_checkpoint_has_its_own_number_of_classes(capsys):
     assert "--checkpoint best.safetensors and --classes 2: give one of them" in capsys.readouterr().err
 
 
-def test_the_sign_of_a_node_is_that_of_the_nearest_sentiment():
-    values = {(0, 0): 0.4, (1, 1): -0.4, (0, 1): -0.9, (2, 2): 0.1, (0, 2): 0.1}
-    assert _signs(values) == {(0, 0): "+", (1, 1): "-", (0, 1): "--", (0, 2): "0"}
+def test_the_sign_of_a_node_is_that_of_its_most_probable_class():
+    signs = ["--", "-", "0", "+", "++"]
+    rows = {
+        (0, 0): [0.4, 0, 0, 0.25, 0.35],  # neutral on average
+        (1, 1): [0.1, 0.2, 0.4, 0.2, 0.1],
+        (0, 1): [0.1, 0.2, 0.4, 0.2, 0.1],
+        (2, 2): [0, 0.1, 0.2, 0.4, 0.3],
+    }
+    found = _signs({node: torch.tensor(row) for node, row in rows.items()}, signs)
+    assert found == {(0, 0): "--", (0, 1): "0", (2, 2): "+"}
+    two = {(0, 0): torch.tensor([0.51, 0.49]), (1, 1): torch.tensor([0.49, 0.51])}
+    assert _signs(two, ["-", "+"]) == {(0, 0): "-", (1, 1): "+"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "legend"),
+    [("2", "- +: from negative to positive"), ("5", "-- - 0 + ++: from very negative to very positive")],
+)
+def test_the_signs_of_a_drawing_are_those_of_the_answers(classes, legend, capsys):
+    # The last is neutral on average, and most probably positive.
+    for text in ("neither bad nor dull", "a bad film", "I loved it and hated it"):
+        assert main(["predict", text, "--classes", classes]) == 0
+        out = capsys.readouterr().out
+        answer, *lines = out.splitlines()
+        drawing = out.partition("\n\n")[2].partition(f"\n\n{legend}")[0]
+        assert lines[-1] == legend
+        signs = set(re.findall(r"(?<!\S)(?:--?|0|\+\+?)(?!\S)", drawing))
+        assert signs
+        assert signs <= set(legend.partition(":")[0].split())
+        assert drawing.split()[0] == answer.removeprefix("answer: ").split()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stats", "--generated", "50"], "--generated 50 has no effect with --data-dir"),
+        (["stats", "--seed", "2"], "--seed 2 has no effect with --data-dir"),
+        (["train", "--generated", "50"], "warning: --generated 50 has no effect with --data-dir"),
+    ],
+)
+def test_a_directory_is_read_in_place_of_generated_sentences(words, message, tmp_path, capsys):
+    assert main([*words, "--data-dir", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err

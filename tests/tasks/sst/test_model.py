@@ -94,6 +94,32 @@ def test_words_without_a_vector():
     assert torch.equal(rows[0, 0], trained.weight[2])
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_words_of_plain_text_have_the_vectors_of_the_treebanks_spelling(learned):
+    words = ["-lrb-", "-rrb-", "and\\/or", "\\*", "a/b", "a\\/b"]
+    embedding = WordEmbedding(words, 4, learned=learned)
+    with torch.no_grad():
+        embedding.weight[: len(words)] = torch.arange(24.0).view(6, 4)
+    plain = ["(", ")", "And/Or", "*", "a/b"]
+    assert embedding.unknown([*plain, "/"]) == ["/"]
+    assert torch.equal(embedding([plain]), embedding([words[:5]]))  # a word as it is written comes first
+    assert embedding([["*"]])[0, 0].tolist() == [12, 13, 14, 15]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It isn’t good.", "It is n't good ."),
+        ("It is awful. Do not go.", "It is awful . Do not go ."),
+        ("No. It is the No. 1 film.", "No . It is the No. 1 film ."),
+        ("“Awful.” Mr. Bean… (etc.) – no—bad", "`` Awful . '' Mr. Bean ... ( etc. ) -- no -- bad"),
+        ("It 's `` n't '' good -LRB- ... -RRB- \\* .", "It 's `` n't '' good -LRB- ... -RRB- \\* ."),
+    ],
+)
+def test_typed_text_is_split_as_the_treebank(text, words):
+    assert SentimentModel.read_text(text).words_of(0) == words.split()
+
+
 def test_fixed_vectors_are_saved_and_not_trained():
     model = SentimentModel(SMALL, WordEmbedding(["good"], 6))
     assert "embedding.weight" in model.state_dict()

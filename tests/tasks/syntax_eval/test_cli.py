@@ -42,10 +42,10 @@ def test_evaluate(checkpoints, pairs, tmp_path, capsys):
     assert "5 comparisons of two sentences; 3 covered" in out
     assert "2 scored in" in out
     assert "1 not comparable" in out
-    assert "* fewer than 100 scored pairs: 1 rows" in out
+    assert "* fewer than 100 scored comparisons: 1 row, included in the means." in out
     assert "Published" in out
     header, *lines = out.splitlines()
-    assert header.split()[:5] == ["pairs", "covered", "scored", "onlstm", "lstm"]
+    assert header.split()[:5] == ["comparisons", "covered", "scored", "onlstm", "lstm"]
     (relative,) = (line for line in lines if "subject relative" in line)
     assert relative.split()[-7:] == ["1", "0", "0", "–", "–", "0.66", "0.60"]
     results = json.loads(target.read_text())
@@ -102,11 +102,11 @@ def test_nothing_to_score_still_prints_the_table(checkpoints, tmp_path, capsys):
     assert "Simple" in out
     assert "–" in out
     assert err.count("\n") == 1
-    message = "nothing could be scored: none of 1 pairs has only words that all models know"
+    message = "nothing could be scored: none of 1 pair has only words that all models know"
     assert message in err
     assert "; --unknown score reads unknown words as <unk>" in err
     assert main(["--checkpoint", checkpoints[0], "--pairs", str(path), "--unknown", "score"]) == 2
-    assert capsys.readouterr().err.endswith("none of 1 pairs has sentences that all models distinguish\n")
+    assert capsys.readouterr().err.endswith("none of 1 pair has sentences that all models distinguish\n")
 
 
 def test_score(checkpoints, capsys):
@@ -156,6 +156,7 @@ def test_bad_input_is_told_in_one_line(checkpoints, tmp_path, capsys):
         (first, "--pairs must name a file: " + checkpoints[0]),
         ([*first, "--pairs", str(tmp_path / "none")], "none: no such file"),
         (["score", *first, "?"], "sentence 1 has no words: '?'"),
+        (["score", *first, "the author <eos>"], "sentence 1: expected no <eos>, which is added at the end"),
         (["score", *first, "a \udcff"], "sentence 1: expected Unicode text, got '\\udcff' as character 3"),
     ]:
         assert main(arguments) == 2
@@ -233,4 +234,39 @@ def test_sentences_that_are_compared_with_unknown_words_are_counted(checkpoints,
     )
     options = ["--pairs", str(path), "--unknown", "score"]
     assert main(["--checkpoint", checkpoints[0], *options]) == 0
-    assert "1 of the scored ones compare a word with <unk>." in capsys.readouterr().out
+    assert "1 of the scored ones compares a word with <unk>." in capsys.readouterr().out
+
+
+def test_a_pair_with_the_end_of_a_sentence_is_refused(checkpoints, tmp_path, capsys):
+    path = write_lines(tmp_path / "pairs.jsonl", pair("the author laughs", "the author <eos>"))
+    assert main(["--checkpoint", checkpoints[0], "--pairs", str(path)]) == 2
+    message = "sentence 'the author <eos>': expected no <eos>, which is added at the end of each sentence\n"
+    assert capsys.readouterr().err.endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("-", "--output -: must name a file"), ("pages", "is a directory"), ("sealed/x", "no permission")],
+)
+def test_a_page_that_cannot_be_written_is_told_before_scoring(
+    checkpoints, pairs, tmp_path, monkeypatch, capsys, output, message
+):
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "sealed").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: "sealed" not in str(path))
+    monkeypatch.setattr("tasks.syntax_eval.commands.score_pairs", lambda *arguments, **options: 1 / 0)
+    assert main(["--checkpoint", checkpoints[0], "--pairs", str(pairs), "--output", output]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_table_is_printed_before_files_are_written(checkpoints, pairs, tmp_path, monkeypatch, capsys):
+    def failing(*arguments):
+        raise OSError(28, "No space left on device", "page.html")
+
+    monkeypatch.setattr("tasks.syntax_eval.commands.write_page", failing)
+    options = ["--pairs", str(pairs), "--output", str(tmp_path / "page.html")]
+    assert main(["--checkpoint", checkpoints[0], *options]) != 0
+    out, error = capsys.readouterr()
+    assert "Simple" in out
+    assert "No space left on device" in error

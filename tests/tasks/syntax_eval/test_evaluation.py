@@ -44,7 +44,7 @@ def compare(models, pairs, **options):
 
 def by_hand(trained, better, worse):
     totals = [
-        float(word_log_probabilities(trained.model, trained.vocabulary.encode(s.split(), ""), 0).sum())
+        float(word_log_probabilities(trained.model, trained.vocabulary.encode(s.split(), "")).sum())
         for s in (better, worse)
     ]
     return int(totals[0] > totals[1])
@@ -115,7 +115,7 @@ def test_every_model_scores_a_sentence_as_it_reads_it(include_end):
     def log_probability(trained, sentence):
         words = sentence.replace(".", " .") if trained is models[1] else sentence.lower().strip(".")
         ids = trained.vocabulary.encode(words.split(), "")
-        return float(word_log_probabilities(trained.model, ids, 0)[: None if include_end else -1].sum())
+        return float(word_log_probabilities(trained.model, ids)[: None if include_end else -1].sum())
 
     skipping, scoring = (
         score_pairs(models, pairs, unknown=unknown, include_end=include_end) for unknown in ("skip", "score")
@@ -134,7 +134,17 @@ def test_every_model_scores_a_sentence_as_it_reads_it(include_end):
 def test_the_sentences_of_each_kind_are_compared():
     good, bad, intrusive = "no author laughs", "the author laughs", "the author laugh"
     scored = score_pairs([tiny_model()], [MinimalPair("x", good, bad, intrusive)])
-    assert [pair.comparison[1:] for pair in scored] == [(good, intrusive), (intrusive, bad), (good, bad)]
+    assert [pair.comparison[1:3] for pair in scored] == [(good, intrusive), (intrusive, bad), (good, bad)]
+
+
+def test_the_predictions_have_the_keys_of_the_pairs():
+    pairs = [
+        MinimalPair("x", "the author", "the laugh", "no author", key="sing"),
+        MinimalPair("x", "the author", "the laugh"),
+    ]
+    rows = [scored.row(["m"]) for scored in score_pairs([tiny_model()], pairs)]
+    assert [row["key"] for row in rows] == ["sing", "sing", "sing", ""]
+    assert list(rows[0])[:4] == ["construction", "kind", "group", "key"]
 
 
 def test_a_tie_is_wrong():
@@ -218,4 +228,5 @@ def test_rows_of_few_pairs_are_marked():
     lines = lines_of(tallies, ["a"])
     assert [line["few"] for line in lines] == [1, 1, 0, 1, 0]
     text = results_text({"lines": lines, "notes": []})
+    assert text.splitlines()[0].split()[:3] == ["comparisons", "covered", "scored"]
     assert [line.split()[-4] for line in text.splitlines()[1:]] == ["199", "199", "0", "99*", "100"]

@@ -39,7 +39,9 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         ),
         (pair("a", 3), "expected bad to be a string, got 3"),
         (pair("a", "b", ["c"]), "expected case to be a string, got ['c']"),
-        (pair("a", "b", intrusive=None), "expected intrusive to be a string, got None"),
+        (pair("a", "b", intrusive=3), "expected intrusive to be a string, got 3"),
+        (pair("a", None), "expected bad to be a string, got None"),
+        (pair("a", "b", key=1), "expected key to be a string, got 1"),
         (pair("", "b"), "expected words in good, got ''"),
         (pair("a", " . "), "expected words in bad, got ' . '"),
         (pair("a b", "a b"), "expected two different sentences, got 'a b' twice"),
@@ -59,6 +61,16 @@ def test_errors_name_file_line_and_value(line, message, tmp_path):
     with pytest.raises(UserError) as error:
         read_pairs(path)
     assert str(error.value).startswith(f"{path}, line 2: {message}")
+
+
+def test_null_is_as_good_as_absent(tmp_path):
+    optional = ("case", "UID", "linguistics_term", "intrusive", "key")
+    path = write_lines(
+        tmp_path / "pairs.jsonl",
+        {"good": "a", "bad": "b"} | dict.fromkeys(optional),
+        pair("a", "b", None, UID="c", key="k"),
+    )
+    assert read_pairs(path) == [MinimalPair("pairs", "a", "b"), MinimalPair("c", "a", "b", key="k")]
 
 
 def test_more_than_a_file_may_hold(tmp_path, monkeypatch):

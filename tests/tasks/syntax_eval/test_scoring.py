@@ -19,16 +19,16 @@ SENTENCES = [
 @pytest.mark.parametrize("include_end", [True, False])
 def test_shared_prefixes_change_nothing(recurrent, include_end):
     model = tiny_model(recurrent=recurrent).model.double()
-    words = [word_log_probabilities(model, sentence, 0) for sentence in SENTENCES]
+    words = [word_log_probabilities(model, sentence) for sentence in SENTENCES]
     expected = np.array([float(each.sum() if include_end else each[:-1].sum()) for each in words])
     for sizes in ({}, {"block_size": 3, "chunk_size": 2}, {"block_size": 1}, {"chunk_size": 1}):
-        found = log_probabilities(model, SENTENCES, 0, include_end=include_end, **sizes)
+        found = log_probabilities(model, SENTENCES, include_end=include_end, **sizes)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_the_definition():
     model = tiny_model().model.double()
-    found = word_log_probabilities(model, [2, 3], 0)
+    found = word_log_probabilities(model, [2, 3])
     state, expected = None, []
     for word, target in ((0, 2), (2, 3), (3, 0)):
         output = model(torch.tensor([[word]]), state)
@@ -48,24 +48,24 @@ def test_every_prefix_is_read_once(monkeypatch):
         return forward(self, tokens, state)
 
     monkeypatch.setattr(LanguageModel, "forward", counting)
-    log_probabilities(model, SENTENCES, 0)
+    log_probabilities(model, SENTENCES)
     prefixes = {tuple(sentence[:i]) for sentence in SENTENCES for i in range(len(sentence) + 1)}
     assert read == len(prefixes)
     read = 0
-    log_probabilities(model, SENTENCES, 0, include_end=False)
+    log_probabilities(model, SENTENCES, include_end=False)
     assert read == len({tuple(s[:i]) for s in SENTENCES for i in range(len(s))})
 
 
 def test_probabilities_of_all_sentences_sum_to_one():
     model = tiny_model(Vocabulary(["<eos>", "a", "b"])).model.double()
     short = [[], *([i] for i in (1, 2)), *([i, j] for i in (1, 2) for j in (1, 2))]
-    ended = np.exp(log_probabilities(model, short, 0)).sum()
+    ended = np.exp(log_probabilities(model, short)).sum()
     going_on = np.exp(
-        log_probabilities(model, [[*s, i] for s in short[3:] for i in (1, 2)], 0, include_end=False)
+        log_probabilities(model, [[*s, i] for s in short[3:] for i in (1, 2)], include_end=False)
     )
     assert ended + going_on.sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_nothing_to_score():
-    assert log_probabilities(tiny_model().model, [], 0).shape == (0,)
-    assert log_probabilities(tiny_model().model, [[]], 0, include_end=False).tolist() == [0.0]
+    assert log_probabilities(tiny_model().model, []).shape == (0,)
+    assert log_probabilities(tiny_model().model, [[]], include_end=False).tolist() == [0.0]

@@ -1,0 +1,55 @@
+"""Split natural text into the words of the Penn Treebank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from itertools import cycle
+
+from nltk.tokenize import TreebankWordTokenizer
+
+ABBREVIATION = re.compile(r"(?:\w\.)+\w\.|[b-hj-z]\.|(?:co|corp|inc|jr|ltd|sr)\.", re.IGNORECASE)
+"""If the last word of a sentence matches, it keeps its period; "a" and "I" are words, not initials."""
+QUOTATION_MARK = re.compile(r"""(["“”]|``|'')""")
+QUOTES = {"“": "``", "”": "''", "``": "``", "''": "''"}
+"""The treebank's quotation marks; straight ones open and close in turn."""
+_ABBREVIATION = re.compile(
+    rf"[\[({{<]*(?:{ABBREVIATION.pattern}|(?:al|bros|dr|etc|mr|mrs|ms|prof|st|vs)\.|no\.(?= \d))[])}}>]* ",
+    re.IGNORECASE,
+)
+"""A word, with the space after it, that keeps its period."""
+_TREEBANK = TreebankWordTokenizer()
+_PLAIN = str.maketrans({"‘": "'", "’": "'", "…": " ... ", "—": " -- ", "–": " -- "})
+
+
+def split_as_treebank(text: str, known: Container[str] = ()) -> list[str]:
+    """Split natural text into words and punctuation by the conventions of the Penn Treebank.
+
+    Every period at the end of a sentence is split off; those of abbreviations such as "Mr." are kept.
+
+    Args:
+        text: one or more sentences.
+        known: words that stay whole, such as `<unk>`.
+    Returns:
+        The words: typographic apostrophes and dashes as in the treebank, quotation marks as `` and ''.
+    Example:
+        >>> split_as_treebank("It isn’t good… Mr. Bean saw it.")
+        ['It', 'is', "n't", 'good', '...', 'Mr.', 'Bean', 'saw', 'it', '.']
+    """
+    pieces = text.split()
+    straight_quotes = cycle(["``", "''"])
+    words: list[str] = []
+    for number, piece in enumerate(pieces, start=1):
+        if piece in known:
+            words.append(piece)
+            continue
+        # NLTK would take a closing quotation mark that stands alone for an opening one.
+        for segment in filter(None, QUOTATION_MARK.split(piece)):
+            plain = segment.translate(_PLAIN)
+            if QUOTATION_MARK.fullmatch(segment):
+                words.append(QUOTES.get(segment) or next(straight_quotes))
+            elif number < len(pieces) and _ABBREVIATION.match(f"{plain} {pieces[number]}"):
+                words += _TREEBANK.tokenize(f"{plain} x")[:-1]  # NLTK splits off a period at the end only
+            else:
+                words += _TREEBANK.tokenize(plain)
+    return words

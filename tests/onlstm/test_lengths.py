@@ -1,0 +1,204 @@
+"""`ONLSTM.forward(lengths=…)`: padded sequences are read as nn.LSTM reads packed ones."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
+
+from onlstm import ONLSTM
+from onlstm.backends import BACKENDS
+from tests.tolerances import assert_close
+
+F64 = torch.float64
+NAMES = [name for name in BACKENDS if name != "triton"]
+LENGTHS = [3, 5, 1, 3]
+GRID = [
+    dict(zip(("num_layers", "bidirectional", "batch_first"), values, strict=True))
+    for values in itertools.product((1, 2), (False, True), (False, True))
+]
+
+
+def make(**options):
+    return ONLSTM(4, 6, **{"chunk_size": 2, "dtype": F64, **options})
+
+
+def inputs(layer, steps=7, dtype=F64):
+    shape = (4, steps, 4) if layer.batch_first else (steps, 4, 4)
+    rows = layer.num_layers * (2 if layer.bidirectional else 1)
+    state = tuple(torch.randn(rows, 4, 6, dtype=dtype, requires_grad=True) for _ in range(2))
+    return torch.randn(shape, dtype=dtype, requires_grad=True), state
+
+
+def flat(output, state, distances):
+    return [output, *state, *distances]
+
+
+def of_packed(layer, x, state, steps):
+    """The results of a PackedSequence, padded to `steps` steps."""
+    packed = pack_padded_sequence(x, torch.tensor(LENGTHS), layer.batch_first, enforce_sorted=False)
+    output, state, distances = layer(packed, state, distances=True)
+    padded, _ = pad_packed_sequence(output, layer.batch_first, total_length=steps)
+    rows = [
+        pad_packed_sequence(PackedSequence(one.T, *packed[1:]), layer.batch_first, total_length=steps)[0]
+        for one in distances
+    ]
+    return flat(padded, state, [one.permute(2, 0, 1) for one in rows])
+
+
+@pytest.mark.parametrize("steps", [5, 7])
+@pytest.mark.parametrize("with_state", [False, True])
+@pytest.mark.parametrize("options", GRID, ids=str)
+@pytest.mark.parametrize("backend", NAMES)
+def test_lengths_equal_a_packed_sequence_with_all_gradients(backend, options, with_state, steps):
+    layer = make(backend=backend, **options)
+    x, state = inputs(layer, steps)
+    expected = of_packed(layer, x, state if with_state else None, steps)
+    actual = flat(*layer(x, state if with_state else None, lengths=LENGTHS, distances=True))
+    upstream = [torch.randn_like(one) for one in expected]
+    wanted = [x, *(state if with_state else ()), *layer.parameters()]
+    results = [torch.autograd.grad(one, wanted, upstream) for one in (actual, expected)]
+    for one, other in zip((*actual, *results[0]), (*expected, *results[1]), strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=str)
+@pytest.mark.parametrize("backend", NAMES)
+def test_padding_has_no_effect_even_if_it_is_nan(backend, options):
+    layer = make(backend=backend, **options)
+    x, _ = inputs(layer)
+    padding = torch.arange(7).unsqueeze(1) >= torch.tensor(LENGTHS)
+    expected = flat(*layer(x, lengths=LENGTHS, distances=True))
+    garbage = x.detach().masked_fill(padding.unsqueeze(-1), float("nan")).requires_grad_()
+    actual = flat(*layer(garbage, lengths=LENGTHS, distances=True))
+    for one, other in zip(actual, expected, strict=True):
+        assert torch.equal(one, other)
+    assert (actual[0][padding] == 0).all()
+    assert (actual[3][:, padding] == 0).all()
+    assert (actual[4][:, padding] == 0).all()
+    sum(one.sum() for one in actual).backward()
+    assert (garbage.grad[padding] == 0).all()
+    assert (garbage.grad[~padding] != 0).any(-1).all()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+def test_each_sequence_is_read_as_if_it_were_alone():
+    layer = make(num_layers=2, bidirectional=True)
+    x, (h, c) = inputs(layer)
+    output, (h_n, c_n) = layer(x, (h, c), lengths=LENGTHS)
+    for i, length in enumerate(LENGTHS):
+        alone, (h_i, c_i) = layer(x[:length, [i]], (h[:, [i]], c[:, [i]]))
+        assert_close(output[:length, [i]], alone)
+        assert_close(h_n[:, [i]], h_i)
+        assert_close(c_n[:, [i]], c_i)
+
+
+@pytest.mark.parametrize("lengths", [(3, 5, 1, 3), np.array(LENGTHS, np.uint8), torch.tensor(LENGTHS).int()])
+def test_lengths_may_be_any_integers(lengths):
+    layer = make()
+    x, _ = inputs(layer)
+    assert torch.equal(layer(x, lengths=lengths)[0], layer(x, lengths=LENGTHS)[0])
+
+
+def test_full_lengths_and_an_empty_batch_change_nothing():
+    layer = make(bidirectional=True)
+    x, _ = inputs(layer)
+    for one, other in zip(
+        flat(*layer(x, lengths=[7] * 4, distances=True)), flat(*layer(x, distances=True)), strict=True
+    ):
+        assert torch.equal(one, other)
+    output, (h_n, _), distances = layer(x[:, :0], lengths=[], distances=True)
+    assert (output.shape, h_n.shape, distances.forget.shape) == ((7, 0, 12), (2, 0, 6), (2, 7, 0))
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_autocast_gives_the_dtypes_of_an_input_without_padding(backend):
+    layer = make(backend=backend, dtype=torch.float32)
+    x, _ = inputs(layer, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = flat(*layer(x, distances=True))
+        actual = flat(*layer(x, lengths=LENGTHS, distances=True))
+    assert [one.dtype for one in actual] == [one.dtype for one in expected]
+    assert actual[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([3, 5, 1], r"lengths must have one entry for each of 4 sequences, got 3"),
+        ([3, 5, 0, 3], r"lengths must lie in 1\.\.7 \(T\), got lengths\[2\] = 0$"),
+        ([3, 8, 1, 3], r"lengths must lie in 1\.\.7 \(T\), got lengths\[1\] = 8$"),
+        ([3.0, 5.0, 1.0, 3.0], r"lengths must be one integer for each sequence"),
+        (torch.tensor(LENGTHS, device="meta"), r"lengths must be on the CPU"),
+    ],
+)
+def test_bad_lengths_are_named(lengths, message):
+    layer = make()
+    with pytest.raises(ValueError, match=message):
+        layer(inputs(layer)[0], lengths=lengths)
+
+
+def test_lengths_are_refused_where_there_is_no_padding():
+    layer = make()
+    with pytest.raises(ValueError, match="PackedSequence, which carries its own"):
+        layer(pack_sequence([torch.randn(3, 4, dtype=F64)]), lengths=[3])
+    with pytest.raises(ValueError, match="lengths must be None for an input without a batch axis"):
+        layer(torch.randn(3, 4, dtype=F64), lengths=[3])
+
+
+def test_a_state_of_another_batch_size_is_refused_with_lengths():
+    layer = make()
+    state = (torch.zeros(1, 5, 6, dtype=F64), torch.zeros(1, 5, 6, dtype=F64))
+    with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 4, 6\), got \[1, 5, 6\]"):
+        layer(inputs(layer)[0], state, lengths=LENGTHS)
+
+
+# Where the graph breaks, the compiler looks at `.grad` of a tensor that has none.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("fullgraph", [False, True])
+@torch._dynamo.config.patch("capture_dynamic_output_shape_ops", False)
+def test_compiled_and_eager_agree_for_all_lengths(fullgraph):
+    torch._dynamo.reset()
+    torch._dynamo.config.capture_dynamic_output_shape_ops = fullgraph
+    layer = make(num_layers=2, bidirectional=True, backend="sequence")
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=fullgraph)
+    x, state = inputs(layer)
+    for lengths in (LENGTHS, [7, 2, 2, 6], [7, 7, 7, 7], [1, 1, 1, 1]):
+        actual = flat(*compiled(x, state, lengths=torch.tensor(lengths), distances=True))
+        expected = flat(*layer(x, state, lengths=lengths, distances=True))
+        upstream = [torch.randn_like(one) for one in expected]
+        wanted = [x, *state, *layer.parameters()]
+        gradients = [torch.autograd.grad(one, wanted, upstream) for one in (actual, expected)]
+        for one, other in zip((*actual, *gradients[0]), (*expected, *gradients[1]), strict=True):
+            assert_close(one, other)
+
+
+def test_compiled_lengths_out_of_range_are_an_error():
+    torch._dynamo.reset()
+    layer = make(backend="sequence")
+    compiled = torch.compile(layer, backend="aot_eager")
+    x, _ = inputs(layer)
+    with pytest.raises(RuntimeError, match=r"lengths must lie in 1\.\.T"):
+        compiled(x, lengths=torch.tensor([8, 1, 1, 1]))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_traced_layer_takes_other_lengths():
+    layer = make(bidirectional=True).eval()
+    x, _ = inputs(layer)
+
+    class OfPadded(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, lengths):
+            output, state = self.layer(x, lengths=lengths)
+            return output, *state
+
+    traced = torch.jit.trace(OfPadded(), (x.detach(), torch.tensor(LENGTHS)))
+    for lengths in ([7, 2, 1, 1], [1, 2, 3, 4]):
+        output, state = layer(x, lengths=lengths)
+        for one, other in zip(traced(x, torch.tensor(lengths)), (output, *state), strict=True):
+            assert_close(one, other)
