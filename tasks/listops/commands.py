@@ -11,6 +11,7 @@ import tyro
 
 from tasks.classifiers import commands
 from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
+from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.generator import generate, hard_test
@@ -108,6 +109,7 @@ VERBS = {
     "parse": Verb(ParseConfig, _parse),
     "trace": Verb(TraceConfig, partial(run_trace, LISTOPS)),
     "generate": Verb(GenerateConfig, _generate),
+    "report": Verb(ReportConfig, partial(run_report, LISTOPS)),
     "export": Verb(ExportConfig, partial(run_export, LISTOPS)),
 }
 

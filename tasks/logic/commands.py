@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +13,8 @@ import tyro
 
 from tasks.classifiers import commands
 from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
-from tasks.logic.comparison import write_comparison
+from tasks.classifiers.comparison import ReportConfig, run_report
+from tasks.logic.comparison import comparison_table
 from tasks.logic.config import DataConfig, LogicConfig
 from tasks.logic.data import (
     MAX_OPERATIONS,
@@ -87,16 +88,6 @@ class GenerateConfig:
     """Random seed. A training run with this seed draws other examples, but short ones occur in both."""
 
 
-@dataclass
-class ReportConfig:
-    """Compare finished runs: a table of accuracies; a page with plots, confusion matrices and trees."""
-
-    runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
-    """Directories of finished runs with the same split."""
-    output: Path = Path("runs", "logic", "report.html")
-    """The HTML page to write."""
-
-
 def _predict(config: PredictConfig) -> None:
     data, prediction, _ = print_answer(LOGIC, config)
     for label in prediction.probabilities.argsort(descending=True).tolist():
@@ -152,14 +143,6 @@ def _generate(config: GenerateConfig) -> None:
     print(f"{config.output}: {sum(map(len, train)):,} training and {sum(map(len, tests)):,} test pairs")
 
 
-def _report(config: ReportConfig) -> None:
-    if not config.runs:
-        raise UserError("name the directories of one or more finished runs")
-    config.output.parent.mkdir(parents=True, exist_ok=True)
-    print(write_comparison(config.output, config.runs))
-    print(f"report: {config.output}")
-
-
 VERBS = {
     "train": Verb(LogicConfig, LOGIC.train, LOGIC.presets),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
@@ -167,7 +150,7 @@ VERBS = {
     "trace": Verb(TraceConfig, partial(run_trace, LOGIC)),
     "stats": Verb(StatsConfig, _stats),
     "generate": Verb(GenerateConfig, _generate),
-    "report": Verb(ReportConfig, _report),
+    "report": Verb(ReportConfig, partial(run_report, LOGIC, make_table=comparison_table)),
     "export": Verb(ExportConfig, partial(run_export, LOGIC)),
 }
 

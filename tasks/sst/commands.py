@@ -15,6 +15,7 @@ from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
 from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace
+from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.runs.command_line import Verb, run
 from tasks.runs.hub import ExportConfig
@@ -128,6 +129,7 @@ VERBS = {
     "predict": Verb(PredictConfig, _predict),
     "trace": Verb(TraceConfig, partial(run_trace, SST)),
     "stats": Verb(StatsConfig, _stats),
+    "report": Verb(ReportConfig, partial(run_report, SST)),
     "export": Verb(ExportConfig, partial(run_export, SST)),
 }
 

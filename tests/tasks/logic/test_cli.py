@@ -133,7 +133,7 @@ def test_a_damaged_run_is_not_compared(run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text("{}")
     assert main(["report", str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 2
-    assert "results.json: not the results of a run in logic" in capsys.readouterr().err
+    assert "results.json: not the results of a run of this task" in capsys.readouterr().err
 
 
 def test_stats_of_no_test_pairs(tmp_path, capsys):

@@ -1,0 +1,211 @@
+"""Compare finished runs of a task: one table, and one page with plots and the trees of the same examples."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from ordered_memory.trace import Trace
+from tasks.classifiers.evaluation import CROSS
+from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of, results_text
+from tasks.classifiers.seeds import ClassifierConfig
+from tasks.classifiers.task import ClassifierTask
+from tasks.classifiers.traces import example_traces
+from tasks.reporting import examples
+from tasks.reporting.report import Report, Table, best_cells, write_report
+from tasks.reporting.summary import mean_and_deviation
+from tasks.reporting.tables import number, text_table
+from tasks.runs.config import COMPUTE_OPTIONS
+from tasks.runs.errors import UserError
+from tasks.runs.files import check_writable_file, read_json
+from tasks.runs.record import run_facts
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_from_dict
+
+DIFFERENT_TESTS = "The models were tested on different {}."
+
+
+@dataclass
+class ReportConfig:
+    """Compare finished runs: a table of accuracies; a page with plots, confusion matrices and trees."""
+
+    runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
+    """Directories of finished runs. The mean of runs that differ in nothing but the seed has a row of its
+    own."""
+    output: Path | None = None
+    """The HTML page to write; by default report.html beside the first run."""
+
+
+class FinishedRun(NamedTuple):
+    """A run to compare.
+
+    Args:
+        files: its directory.
+        config: the configuration that it was trained with.
+        results: results of its test, from `ClassifierTask.summary`.
+    """
+
+    files: RunDirectory
+    config: Any
+    results: dict[str, Any]
+
+
+def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
+    """Make a table of the accuracy on all test data and on groups of them, and of F1.
+
+    Args:
+        runs: runs by name.
+    Returns:
+        A row for each run, and for the mean of each set of runs that differ in nothing but the seed.
+    """
+    values = {name: _values(run.results) for name, run in runs.items()}
+    columns = list(dict.fromkeys(column for row in values.values() for column in row))
+    rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
+    best = best_cells(rows)
+    for names in _seeds_of_one_configuration(runs):
+        means = [mean_and_deviation([values[name][column] for name in names]) for column in columns]
+        rows.append(
+            [
+                f"{names[0]}, mean of {len(names)} seeds",
+                *(f"{number(mean, 4, whole=1)} ± {number(deviation, 4)}" for mean, deviation in means),
+            ]
+        )
+    groups = dict.fromkeys(title for run in runs.values() for title in _groups(run.results))
+    title = ", by ".join(["Test accuracy", *groups])
+    return Table(title, ["model", *columns], rows, best=best)
+
+
+def run_report(
+    task: ClassifierTask[Any],
+    config: ReportConfig,
+    make_table: Callable[[Mapping[str, FinishedRun]], Table] = accuracy_table,
+) -> None:
+    """Compare finished runs: print a table, and write a page.
+
+    Args:
+        task: the task of the runs.
+        config: the options.
+        make_table: makes the table.
+    Raises:
+        UserError: no runs are given, or a directory holds no finished run of this task.
+    """
+    if not config.runs:
+        raise UserError("name the directories of one or more finished runs")
+    runs = _read_runs(task, list(dict.fromkeys(config.runs)))
+    path = config.output or config.runs[0].parent / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable_file("--output", path)
+    table = make_table(runs)
+    tests = [_test_data(run) for run in runs.values()]
+    if any(test != tests[0] for test in tests):
+        table = replace(table, note=f"{DIFFERENT_TESTS.format(task.unit)} {table.note}".rstrip())
+    results = {name: run.results for name, run in runs.items()}
+    confusions = [
+        confusion_table(summary, name)
+        for name, summary in results.items()
+        if summary["confusion"] is not None
+    ]
+    report = Report(
+        title=f"Comparison of {len(runs)} {'run' if len(runs) == 1 else 'runs'}",
+        about=task.about,
+        subtitle="Accuracy on the test data.",
+        plots=accuracy_plots(results),
+        tables=[table, *confusions],
+        traces=_side_by_side(task, {name: run for name, run in runs.items() if run.results["span_f1"]}),
+        facts={
+            name: "\n".join(f"{fact}: {value}" for fact, value in facts.items())
+            for name, run in runs.items()
+            if (facts := run_facts(run.files))
+        },
+    )
+    write_report(path, report)
+    rows = [["" if cell is None else _text(cell) for cell in row] for row in table.rows]
+    print("\n".join(filter(None, [text_table(table.columns, rows), table.note])))
+    print(f"report: {path}")
+
+
+def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[str, FinishedRun]:
+    """Read finished runs, named after their models and, where these are the same, their directories."""
+    runs: dict[str, FinishedRun] = {}
+    for directory in directories:
+        files = RunDirectory(directory)
+        results = files.read_results()
+        if results is None:
+            raise UserError(f"{directory}: holds no finished run (no results.json)")
+        if files.results_text(results_text) is None or results["unit"] != task.unit:
+            raise UserError(f"{files.results}: not the results of a run of this task")
+        config = config_from_dict(task.model_class.config_class, read_json(files.config), files.config)
+        model = config.model_name
+        names = (model, f"{model}, {directory.name}", f"{model}, {directory}")
+        name = next(candidate for candidate in names if candidate not in runs)
+        runs[name] = FinishedRun(files, config, results)
+    return runs
+
+
+def _values(results: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of the table by column: accuracy, by groups with one dimension, and F1."""
+    values = {"all": results["accuracy"]}
+    for title, groups in _groups(results).items():
+        for name, (accuracy, _) in groups.items():
+            values[f"{title} {name}" if name.isdecimal() or name in values else name] = accuracy
+    for convention, scores in results["span_f1"].items():
+        values[f"F1, {convention.split(',')[0]}"] = scores["model"]
+    return values
+
+
+def _groups(results: Mapping[str, Any]) -> dict[str, Mapping[str, Sequence[float]]]:
+    """The accuracies by group, by title, without those of two dimensions."""
+    by_title = results["accuracy_by"].items()
+    return {title: groups for title, groups in by_title if not any(CROSS in name for name in groups)}
+
+
+def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[str]]:
+    """The names of the runs of each configuration that has several seeds."""
+    groups: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        options = {
+            option: value
+            for option, value in vars(run.config).items()
+            if option not in COMPUTE_OPTIONS and option != "seed"
+        }
+        groups.setdefault(repr(options), []).append(name)
+    same_columns = (names for names in groups.values() if len(names) > 1)
+    return [names for names in same_columns if len({len(_values(runs[name].results)) for name in names}) == 1]
+
+
+def _test_data(run: FinishedRun) -> tuple[Any, ...]:
+    """What identifies the test data of a run: the sizes of all groups and, if they are drawn, the seed."""
+    groups = run.results["accuracy_by"].items()
+    sizes = {title: {name: size for name, (_, size) in rows.items()} for title, rows in groups}
+    config: ClassifierConfig = run.config
+    is_generated = config.draws_data and getattr(config, "data_dir", None) is None
+    return run.results["examples"], sizes, config.seed_of_data if is_generated else None
+
+
+def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) -> list[Trace]:
+    """Traces of the same examples, from the test data of the first run, for each model that induces trees."""
+    if not runs:
+        return []
+    first = next(iter(runs.values())).config
+    data = task.load_splits(first).test if task.load_test is None else task.load_test(first)
+    models = {name: task.model_class.from_pretrained(run.files.best) for name, run in runs.items()}
+    for model in models.values():
+        model.adapt(data)
+    count = max(1, examples.NUM_EXAMPLES // len(models))
+    chosen = examples.choose_examples(data.sentence_lengths.max(1), depths_of(data), count=count)
+    return [
+        trace
+        for number, (index, (name, model)) in enumerate(itertools.product(chosen, models.items()))
+        for trace in example_traces(
+            model, data, index, runs[name].config.test_num_slots, model_name=name, example=number
+        )
+    ]
+
+
+def _text(cell: Any) -> str:
+    return cell if isinstance(cell, str) else number(cell, 4, whole=1)
