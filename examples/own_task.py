@@ -18,6 +18,7 @@ from torch import Tensor
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, Splits
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.commands import EvaluateConfig, run_evaluate, run_export
+from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.seeds import ClassifierConfig
@@ -143,6 +144,7 @@ TASK = ClassifierTask(
 VERBS = {
     "train": Verb(TextConfig, TASK.train, TASK.presets),
     "evaluate": Verb(EvaluateConfig, partial(run_evaluate, TASK)),
+    "report": Verb(ReportConfig, partial(run_report, TASK)),
     "export": Verb(ExportConfig, partial(run_export, TASK)),
 }
 

@@ -115,6 +115,7 @@ SHORTER = {
     "tasks.listops evaluate": "--size 2",
     "tasks.listops parse": "",
     "tasks.listops trace": "",
+    "tasks.listops report": "",
     "tasks.listops export": "",
     "tasks.logic --preset": f"{CLASSIFIER} --generated 600",
     "tasks.logic --split": f"{CLASSIFIER} --generated 600",

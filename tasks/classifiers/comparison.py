@@ -12,7 +12,13 @@ import tyro
 
 from ordered_memory.trace import Trace
 from tasks.classifiers.evaluation import CROSS
-from tasks.classifiers.report import accuracy_plots, confusion_table, depths_of, results_text
+from tasks.classifiers.report import (
+    accuracy_plots,
+    are_numbers,
+    confusion_table,
+    depths_of,
+    results_text,
+)
 from tasks.classifiers.seeds import ClassifierConfig
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
@@ -57,6 +63,8 @@ class FinishedRun(NamedTuple):
 
 def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
     """Make a table of the accuracy on all test data and on groups of them, and of F1.
+
+    Groups whose names are numbers are left out: the page plots them.
 
     Args:
         runs: runs by name.
@@ -152,16 +160,19 @@ def _values(results: Mapping[str, Any]) -> dict[str, float]:
     values = {"all": results["accuracy"]}
     for title, groups in _groups(results).items():
         for name, (accuracy, _) in groups.items():
-            values[f"{title} {name}" if name.isdecimal() or name in values else name] = accuracy
+            values[f"{title} {name}" if name in values else name] = accuracy
     for convention, scores in results["span_f1"].items():
         values[f"F1, {convention.split(',')[0]}"] = scores["model"]
     return values
 
 
 def _groups(results: Mapping[str, Any]) -> dict[str, Mapping[str, Sequence[float]]]:
-    """The accuracies by group, by title, without those of two dimensions."""
-    by_title = results["accuracy_by"].items()
-    return {title: groups for title, groups in by_title if not any(CROSS in name for name in groups)}
+    """The accuracies by group, by title, without those that are plotted and those of two dimensions."""
+    return {
+        title: groups
+        for title, groups in results["accuracy_by"].items()
+        if not are_numbers(groups) and not any(CROSS in name for name in groups)
+    }
 
 
 def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[str]]:

@@ -131,7 +131,7 @@ def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
             counts=_counts(rows) if all(_counts(other[title]) == _counts(rows) for other in others) else {},
         )
         for title, rows in groups.items()
-        if _are_numbers(rows)
+        if are_numbers(rows)
     ]
 
 
@@ -140,8 +140,12 @@ def _counts(groups: Mapping[str, Sequence[float]]) -> dict[float, int]:
     return {float(group): int(count) for group, (_, count) in groups.items()}
 
 
-def _are_numbers(groups: Mapping[str, Any]) -> bool:
-    """Whether the names of the groups are numbers, and so can be plotted on an axis."""
+def are_numbers(groups: Mapping[str, Any]) -> bool:
+    """Whether the names of the groups are numbers, and so can be plotted on an axis.
+
+    Args:
+        groups: what is known of each group, by name.
+    """
     return all(name.isdecimal() for name in groups)
 
 
@@ -163,7 +167,7 @@ def confusion_table(results: Mapping[str, Any], name: str = "") -> Table:
 def _tables(results: Mapping[str, Any]) -> list[Table]:
     tables = [] if results["confusion"] is None else [confusion_table(results)]
     for title, rows in results["accuracy_by"].items():
-        if not _are_numbers(rows):  # those are plots
+        if not are_numbers(rows):  # those are plots
             tables.append(_accuracy_table(title, rows))
     return tables + scores_tables(results["span_f1"], results["valid_trees"], results["punctuation"])
 
