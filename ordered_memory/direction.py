@@ -76,19 +76,20 @@ class Direction(nn.Module):
         Args:
             inputs: (T, B, input_size), T at least 1.
             state: state to continue from; None starts with an empty memory.
-            lengths: number of tokens of each sequence, (B,) int64 on the device of `inputs`; None if nothing
-                is padded.
+            lengths: number of tokens of each sequence, (B,) int64 on the CPU; None if nothing is padded.
             num_slots: N.
             backend, recompute_every: as in `OrderedMemory`.
         Returns:
             Output, state and attention, in the order of the tokens.
         """
-        if lengths is not None:
+        # The backends get the lengths on the CPU, so that they need not wait for the device to read them.
+        device_lengths = None if lengths is None else lengths.to(inputs.device)
+        if device_lengths is not None:
             # Values in the padding, such as NaN, must not reach any gradient.
-            padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= lengths
+            padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= device_lengths
             inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)
         if self.reverse:
-            inputs = _reverse(inputs, lengths)
+            inputs = _reverse(inputs, device_lengths)
         projected = self.norm(self.projection(inputs))
         # Autocast on a CPU changes the dtype. (Under FSDP or DataParallel there may be no parameters.)
         dtypes = [parameter.dtype for parameter in self.parameters() if parameter.is_floating_point()]
@@ -110,7 +111,9 @@ class Direction(nn.Module):
         else:
             result = run(projected, state, modules, lengths, masks)
         if self.reverse:
-            output, attention = _reverse(result.output, lengths), _reverse(result.attention, lengths)
+            output, attention = (
+                _reverse(sequences, device_lengths) for sequences in (result.output, result.attention)
+            )
             result = RecurrenceOutput(output, result.state, attention)
         return result
 

@@ -257,8 +257,6 @@ class OrderedMemory(nn.Module):
             if state is None
             else check_lengths(lengths, inputs, least=0)
         )
-        if checked_lengths is not None:
-            checked_lengths = checked_lengths.to(inputs.device)
         states = self._check_state(state, inputs, num_slots)
         results = [
             direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)

@@ -90,7 +90,8 @@ def run_recurrence(
         inputs: x̃, (T, B, D).
         state: initial state.
         modules: score, cell and LayerNorm.
-        lengths: number of tokens of each sequence, (B,) int64, 0 or more; None if nothing is padded.
+        lengths: number of tokens of each sequence, (B,) int64 on any device, 0 or more; None if nothing is
+            padded.
         masks: dropout masks of each step, or a sampler that draws them; None for no dropout.
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
@@ -98,6 +99,8 @@ def run_recurrence(
         ValueError: `state` does not fit `inputs` in size, dtype or device.
     """
     check_state(state, inputs.shape[1:2], state.memory.shape[1], inputs.shape[2], inputs)
+    if lengths is not None:
+        lengths = lengths.to(inputs.device)
     outputs, attention = [], []
     for t, x in enumerate(inputs):
         step_masks = None

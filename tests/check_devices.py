@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tests.emulated_device import NAME, Emulation, OnDevice, emulate, move, to_cpu
+from tests.emulated_device import NAME, WAITS, Emulation, OnDevice, emulate, move, to_cpu
 
 
 def gradients(module: nn.Module, x: Tensor, output: Tensor) -> list[Tensor]:
@@ -72,7 +72,22 @@ def layers() -> dict[str, Callable[[], None]]:
         for options in ({}, {"bidirectional": True}, {"dropout": 0.3}):
             neurons = partial(ONLSTM, 8, 16, num_layers=2, chunk_size=4, backend=backend, **options)
             found[f"ONLSTM {backend} {options}"] = partial(check_layer, neurons, read_neurons)
+    for backend in ("reference", "sequence"):
+        memory = partial(OrderedMemory, 8, 16, 6, bidirectional=True, cell_dropout=0.1, backend=backend)
+        neurons = partial(ONLSTM, 8, 16, num_layers=2, bidirectional=True, backend=backend)
+        found[f"OrderedMemory {backend} without waiting"] = partial(check_no_wait, memory)
+        found[f"ONLSTM {backend} without waiting"] = partial(check_no_wait, neurons)
     return found
+
+
+def check_no_wait(build: Callable[[], nn.Module]) -> None:
+    """A training step with padded sequences reads no value from the device: the host does not wait for it."""
+    torch.manual_seed(1)
+    layer, x = move(build()), OnDevice(torch.randn(7, 3, 8)).requires_grad_()
+    WAITS.clear()
+    output = layer(x, lengths=torch.tensor([7, 4, 1]))[0]
+    output.sum().backward()
+    assert not WAITS, f"the host waits: {WAITS}"
 
 
 def check_classifier(model: nn.Module, data) -> None:

@@ -18,6 +18,9 @@ INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_
 """These also take indices from the CPU."""
 PYTHON: dict[str, Callable] = {}
 """Operators that are written in Python, for all devices."""
+WAITS: list[str] = []
+"""What was called that makes the host wait for the device, since it reads values."""
+READING = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero")
 
 
 class OnDevice(Tensor):
@@ -40,6 +43,7 @@ class OnDevice(Tensor):
         return call(operator, args, kwargs or {})
 
     def tolist(self):
+        WAITS.append("tolist")
         return self.on_cpu.tolist()
 
 
@@ -62,8 +66,12 @@ def call(operator, args, kwargs):
             return PYTHON[name](*args, **kwargs)
     if name == "aten::_to_copy":
         copy = operator(*tree_map(to_cpu, args), **tree_map(to_cpu, kwargs))
-        return OnDevice(copy) if is_here(kwargs.get("device") or args[0].device) else copy
+        if is_here(kwargs.get("device") or args[0].device):
+            return OnDevice(copy)
+        WAITS.extend([name] if isinstance(args[0], OnDevice) else [])
+        return copy
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    WAITS.extend([name] if name in READING and any(isinstance(leaf, OnDevice) for leaf in tensors) else [])
     wrappers = {id(leaf.on_cpu): leaf for leaf in tensors if isinstance(leaf, OnDevice)}
     others = [leaf for leaf in tensors if not isinstance(leaf, OnDevice) and leaf.dim() > 0]
     if wrappers and others and name != "aten::copy_":
