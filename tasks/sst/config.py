@@ -91,6 +91,10 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         return unused
 
     @property
+    def draws_data(self) -> bool:
+        return self.data_dir is None and self.generated > 0
+
+    @property
     def learns_embeddings(self) -> bool:
         """Whether the word embeddings are learned."""
         return self.encoder is None and self.vectors == ("none",)

@@ -39,7 +39,7 @@ def load_treebank(config: SentimentConfig) -> Treebank:
         UserError: a file is missing or bad.
     """
     if config.data_dir is None and config.generated:
-        return generate_treebank(config.generated, config.seed)
+        return generate_treebank(config.generated, config.seed_of_data)
     return read_directory(config.data_dir or fetch())
 
 

@@ -412,21 +412,6 @@ def test_options_without_effect_are_warned_of(tmp_path, capsys, options, told):
     assert f"warning: {told}" in capsys.readouterr().err
 
 
-def test_several_seeds_may_have_the_same_data():
-    (one, other), drawn = (
-        [
-            LISTOPS.load_splits(
-                ListOpsConfig(seed=seed, data_seed=data_seed, expressions=200, validation_size=9)
-            )
-            for seed in (3, 4)
-        ]
-        for data_seed in (5, None)
-    )
-    for part, other_part in zip(one, other, strict=True):
-        assert part.expressions == other_part.expressions
-    assert drawn[0].test.expressions != drawn[1].test.expressions
-
-
 def test_seeds_without_a_directory_have_the_directories_of_single_runs():
     config = ListOpsConfig(seeds=2, seed=3)
     assert config.given_directory is None
