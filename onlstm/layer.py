@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.functional import RecurrenceOutput, Weights
+from onlstm.packing import batch_size_of, packing, reorder, reversal_of, unpack
 from onlstm.parameters import (
     State,
     check_pair,
@@ -264,15 +265,15 @@ class ONLSTM(nn.Module):
     ) -> tuple[PackedSequence, State, Distances]:
         weights = self.all_weights
         self._check_input(packed.data, 2, weights[0][0])
-        batch_size = _batch_size(packed, hx)
+        batch_size = batch_size_of(packed, hx)
         if hx is not None:
             self._check_state(hx, batch_size, packed.data)
-        hx = _reorder(hx, packed.sorted_indices)
-        reversal = _reversal(packed.batch_sizes, packed.data) if self.bidirectional else None
+        hx = reorder(hx, packed.sorted_indices)
+        reversal = reversal_of(packed.batch_sizes, packed.data) if self.bidirectional else None
         output, state, distances = self._run(
             packed.data, packed.batch_sizes, batch_size, hx, reversal, weights
         )
-        state = _reorder(state, packed.unsorted_indices)
+        state = reorder(state, packed.unsorted_indices)
         return PackedSequence(output, *packed[1:]), state, distances
 
     def _forward_padded(
@@ -306,13 +307,13 @@ class ONLSTM(nn.Module):
                 reversal = reversal.view(steps, batch_size).flip(0).flatten()
             output, state, distances = self._run(tokens, batch_sizes, batch_size, hx, reversal, weights)
         else:
-            positions, batch_sizes, order = _packing(checked_lengths, steps, tokens.device)
-            tokens, hx = tokens.index_select(0, positions), _reorder(hx, order)
+            positions, batch_sizes, order = packing(checked_lengths, steps, tokens.device)
+            tokens, hx = tokens.index_select(0, positions), reorder(hx, order)
             if self.bidirectional:
-                reversal = _reversal(batch_sizes, tokens)
+                reversal = reversal_of(batch_sizes, tokens)
             output, state, distances = self._run(tokens, batch_sizes, batch_size, hx, reversal, weights)
-            output, state = _unpack(output, 0, positions, count), _reorder(state, order.argsort())
-            distances = Distances(*(_unpack(tensor, 1, positions, count) for tensor in distances))
+            output, state = unpack(output, 0, positions, count), reorder(state, order.argsort())
+            distances = Distances(*(unpack(tensor, 1, positions, count) for tensor in distances))
         output = output.unflatten(0, (steps, batch_size))
         distances = Distances(*(tensor.unflatten(1, (steps, batch_size)) for tensor in distances))
         if not batched:
@@ -398,52 +399,3 @@ def _to_autocast_dtype(tensor: Tensor) -> Tensor:
     """Convert a result to the dtype that nn.LSTM returns: the autocast dtype, if autocast is enabled."""
     dtype = autocast_dtype(tensor.device)
     return tensor if dtype is None or tensor.dtype not in CAST_BY_AUTOCAST else tensor.to(dtype)
-
-
-def _reorder(state: State | None, order: Tensor | None) -> Any:
-    """Reorder the sequences of a state, (L · D, B, H) each."""
-    if state is None or order is None:
-        return state
-    return state[0].index_select(1, order), state[1].index_select(1, order)
-
-
-def _batch_size(packed: PackedSequence, hx: State | None) -> int:
-    """B, if possible without reading values of `batch_sizes`, which tracing does not have."""
-    if packed.sorted_indices is not None:
-        return packed.sorted_indices.shape[0]
-    if torch.compiler.is_compiling() and hx is not None:
-        return hx[0].shape[1]
-    return cast(int, packed.batch_sizes[0].item())  # non-strict export cannot trace int()
-
-
-def _packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """How to pack padded sequences, whose lengths, (B,), are on the CPU.
-
-    Returns the index t * B + b of each packed token in the padded batch, (P,); the batch sizes, on the CPU;
-    and the index of each sequence of the packed batch, longest first, (B,).
-    """
-    order = lengths.argsort(descending=True, stable=True)
-    t = torch.arange(steps, device="cpu").unsqueeze(1)
-    running = t < lengths[order]
-    positions = (t * lengths.shape[0] + order)[running]
-    if torch.compiler.is_compiling():
-        torch._check(positions.shape[0] > 0)  # which a graph cannot know otherwise
-    batch_sizes = running.sum(1)
-    return positions.to(device), batch_sizes[batch_sizes > 0], order.to(device)
-
-
-def _unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
-    """Put packed tokens, (…, P, …), at their positions among `count` tokens, and zeros elsewhere."""
-    shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])
-    return packed.new_zeros(shape).index_copy(axis, positions, packed)
-
-
-def _reversal(batch_sizes: Tensor, tokens: Tensor) -> Tensor:
-    """The permutation of packed tokens that reverses every sequence within its own length, (P,)."""
-    count, steps = tokens.shape[0], batch_sizes.shape[0]
-    starts = batch_sizes.cumsum(0) - batch_sizes
-    t = torch.arange(steps, device="cpu").repeat_interleave(batch_sizes, output_size=count)
-    row = torch.arange(count, device="cpu") - starts[t]
-    # The sequence in row r has a token at every step with a batch size above r.
-    lengths = steps - torch.searchsorted(batch_sizes.flip(0), row, right=True)
-    return (starts[lengths - 1 - t] + row).to(tokens.device)

@@ -1,0 +1,90 @@
+"""The order of tokens in a packed batch: how padded sequences are packed, unpacked and reversed.
+
+Axes: B batch, T time, P tokens of a packed batch, H hidden units, L layers, D directions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from onlstm.parameters import State
+
+
+def reorder(state: State | None, order: Tensor | None) -> Any:
+    """Reorder the sequences of a state.
+
+    Args:
+        state: (h, c), (L · D, B, H) each, or None.
+        order: the index of each sequence of the result, (B,); None to keep the order.
+    """
+    if state is None or order is None:
+        return state
+    return state[0].index_select(1, order), state[1].index_select(1, order)
+
+
+def batch_size_of(packed: PackedSequence, hx: State | None) -> int:
+    """B, if possible without reading values of `batch_sizes`, which tracing does not have.
+
+    Args:
+        packed: a packed batch.
+        hx: initial state, (L · D, B, H) each, or None.
+    """
+    if packed.sorted_indices is not None:
+        return packed.sorted_indices.shape[0]
+    if torch.compiler.is_compiling() and hx is not None:
+        return hx[0].shape[1]
+    return cast(int, packed.batch_sizes[0].item())  # non-strict export cannot trace int()
+
+
+def packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """How to pack padded sequences.
+
+    Args:
+        lengths: number of tokens of each sequence, (B,) int64 on the CPU.
+        steps: T.
+        device: the device of the tokens.
+    Returns:
+        The index t * B + b of each packed token in the padded batch, (P,); the batch sizes, on the CPU; and
+        the index of each sequence of the packed batch, longest first, (B,).
+    """
+    order = lengths.argsort(descending=True, stable=True)
+    t = torch.arange(steps, device="cpu").unsqueeze(1)
+    running = t < lengths[order]
+    positions = (t * lengths.shape[0] + order)[running]
+    if torch.compiler.is_compiling():
+        torch._check(positions.shape[0] > 0)  # which a graph cannot know otherwise
+    batch_sizes = running.sum(1)
+    return positions.to(device), batch_sizes[batch_sizes > 0], order.to(device)
+
+
+def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
+    """Put packed tokens at their positions in the padded batch, and zeros elsewhere.
+
+    Args:
+        packed: values of the packed tokens, with P entries along `axis`.
+        axis: axis of the tokens.
+        positions: from `packing`.
+        count: T · B, the size of that axis in the result.
+    """
+    shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])
+    return packed.new_zeros(shape).index_copy(axis, positions, packed)
+
+
+def reversal_of(batch_sizes: Tensor, tokens: Tensor) -> Tensor:
+    """The permutation of packed tokens that reverses every sequence within its own length, (P,).
+
+    Args:
+        batch_sizes: number of tokens of each step, on the CPU.
+        tokens: packed tokens, (P, ·), for their number and device.
+    """
+    count, steps = tokens.shape[0], batch_sizes.shape[0]
+    starts = batch_sizes.cumsum(0) - batch_sizes
+    t = torch.arange(steps, device="cpu").repeat_interleave(batch_sizes, output_size=count)
+    row = torch.arange(count, device="cpu") - starts[t]
+    # The sequence in row r has a token at every step with a batch size above r.
+    lengths = steps - torch.searchsorted(batch_sizes.flip(0), row, right=True)
+    return (starts[lengths - 1 - t] + row).to(tokens.device)
