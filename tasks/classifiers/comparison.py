@@ -25,7 +25,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.reporting import examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.summary import mean_and_deviation
-from tasks.reporting.tables import number, text_table
+from tasks.reporting.tables import count_text, number, text_table
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json
@@ -119,7 +119,7 @@ def run_report(
         if summary["confusion"] is not None
     ]
     report = Report(
-        title=f"Comparison of {len(runs)} {'run' if len(runs) == 1 else 'runs'}",
+        title=f"Comparison of {count_text(len(runs), 'run')}",
         about=task.about,
         subtitle="Accuracy on the test data.",
         plots=accuracy_plots(results),

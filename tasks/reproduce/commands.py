@@ -8,7 +8,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
 
-from tasks.reporting.tables import text_table
+from tasks.reporting.tables import count_text, text_table
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
@@ -101,7 +101,7 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         where = " in all, timed on this machine's CPU"
     else:
         where = ", one after another" if config.jobs == 1 else f", {config.jobs} at a time"
-    total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    total = count_text(len(runs), "run")
     if known_seconds:
         total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left{where}"
     if len(known_seconds) < len(runs):
