@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "emulated"
 INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
@@ -58,6 +57,15 @@ def to_cpu(value: object) -> object:
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
+def mapped(function: Callable, value: object) -> object:
+    """Apply a function to what is in tuples, lists and dicts; `tree_map` would take longer than the rest."""
+    if isinstance(value, tuple | list):
+        return type(value)([mapped(function, item) for item in value])
+    if isinstance(value, dict):
+        return {name: mapped(function, item) for name, item in value.items()}
+    return function(value)
+
+
 def call(operator, args, kwargs):
     """Compute on the CPU, and wrap what the device would hold."""
     name = operator.name().split(".")[0]
@@ -65,26 +73,27 @@ def call(operator, args, kwargs):
         with Emulation():
             return PYTHON[name](*args, **kwargs)
     if name == "aten::_to_copy":
-        copy = operator(*tree_map(to_cpu, args), **tree_map(to_cpu, kwargs))
+        copy = operator(*mapped(to_cpu, args), **mapped(to_cpu, kwargs))
         if is_here(kwargs.get("device") or args[0].device):
             return OnDevice(copy)
         WAITS.extend([name] if isinstance(args[0], OnDevice) else [])
         return copy
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors: list[Tensor] = []
+    mapped(lambda leaf: tensors.append(leaf) if isinstance(leaf, Tensor) else None, (args, kwargs))
     WAITS.extend([name] if name in READING and any(isinstance(leaf, OnDevice) for leaf in tensors) else [])
     wrappers = {id(leaf.on_cpu): leaf for leaf in tensors if isinstance(leaf, OnDevice)}
     others = [leaf for leaf in tensors if not isinstance(leaf, OnDevice) and leaf.dim() > 0]
     if wrappers and others and name != "aten::copy_":
         # A packed batch has its lengths on the CPU.
         assert name in (*INDEXING, "aten::_pack_padded_sequence"), f"{name}: tensors on two devices"
-    found = operator(*tree_map(to_cpu, args), **tree_map(to_cpu, kwargs))
+    found = operator(*mapped(to_cpu, args), **mapped(to_cpu, kwargs))
     if name == "aten::copy_":
         return args[0]
     if name == "aten::_pack_padded_sequence":
         return OnDevice(found[0]), found[1]
     if not wrappers and not is_here(kwargs.get("device")):
         return found
-    return tree_map(lambda leaf: _wrapped(leaf, wrappers) if isinstance(leaf, Tensor) else leaf, found)
+    return mapped(lambda leaf: _wrapped(leaf, wrappers) if isinstance(leaf, Tensor) else leaf, found)
 
 
 def _wrapped(tensor: Tensor, wrappers: dict[int, OnDevice]) -> OnDevice:
