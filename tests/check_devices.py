@@ -92,14 +92,18 @@ def check_no_wait(build: Callable[[], nn.Module]) -> None:
 
 
 def check_classifier(model: nn.Module, data) -> None:
-    """A training step and an evaluation."""
+    """A training step, for which the host does not wait, and an evaluation."""
     from tasks.classifiers.classification import compute_losses
     from tasks.classifiers.evaluation import evaluate
     from tasks.runs.machine import to_device
 
+    move(model)
     batch = to_device(data.batch(np.arange(len(data.labels))), NAME)
-    losses = compute_losses(move(model)(batch), batch.labels)
+    WAITS.clear()
+    losses = compute_losses(model(batch), batch.labels)
     (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
+    if model.config.model != "crvnn":  # asks after each step whether it may stop
+        assert not WAITS, f"the host waits: {WAITS}"
     assert any(isinstance(parameter.grad, OnDevice) for parameter in model.parameters())
     assert len(evaluate(model, data, batch_size=2, device=NAME).predicted) == len(data.labels)
 

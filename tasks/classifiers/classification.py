@@ -58,7 +58,7 @@ class TokenBatch(NamedTuple):
 
     Args:
         tokens: token ids, padded with 0 on the right, (k B, T) int64.
-        lengths: number of tokens, (k B,) int64.
+        lengths: number of tokens, (k B,) int64; on the CPU, whatever the device of the rest.
         labels: (B,) int64.
         trees: the true trees of the k B sequences; None unless the data set includes them.
     """

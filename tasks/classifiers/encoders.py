@@ -317,14 +317,14 @@ def encode(
     Args:
         encoder: encoder from `build_encoder`.
         embedded: (B, T, E), padded on the right.
-        lengths: (B,) int64.
+        lengths: (B,) int64, on the CPU.
         num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         trees: the true trees, for an encoder of `GOLD_TREE_MODELS`.
     Raises:
         UserError: an encoder of `GOLD_TREE_MODELS` got no trees.
     """
     if isinstance(encoder, OrderedMemory):
-        out = encoder(embedded, lengths=lengths.cpu(), num_slots=num_slots)
+        out = encoder(embedded, lengths=lengths, num_slots=num_slots)
         if not encoder.bidirectional:
             return Encoded(out.summary, out.attention)
         return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])

@@ -30,17 +30,22 @@ def device_name(device: str | torch.device) -> str:
 
 
 def to_device(batch: Batch, device: str | torch.device) -> Batch:
-    """Move the tensors of a batch to a device, as Lightning Fabric does, but without its long import.
+    """Move the tensors of a batch to a device.
+
+    The lengths of sequences stay on the CPU: layers read them on the host, as packing does, and a copy from
+    the device would wait for all that the device still has to do.
 
     Args:
-        batch: tensors in tuples, lists or dictionaries; other values stay as they are.
+        batch: tensors in tuples, lists or dictionaries; other values stay as they are, and so does what is
+            called `lengths` in a named tuple.
         device: a PyTorch device.
     """
     moved: Any = batch
     if isinstance(batch, torch.Tensor):
         moved = batch.to(device)
     elif isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        moved = type(batch)(*(to_device(item, device) for item in batch))
+        items = zip(batch._fields, batch, strict=True)
+        moved = type(batch)(*(item if name == "lengths" else to_device(item, device) for name, item in items))
     elif isinstance(batch, list | tuple):
         moved = type(batch)(to_device(item, device) for item in batch)
     elif isinstance(batch, dict):

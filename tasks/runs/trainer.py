@@ -30,6 +30,7 @@ from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import Diverged, UserError
 from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
 from tasks.runs.files import write_json
+from tasks.runs.machine import to_device
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
@@ -54,7 +55,7 @@ def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: 
     sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
     for i, batch in enumerate(batches):
         if i % fabric.world_size == fabric.global_rank:
-            loss, correct, _ = task.losses(model, fabric.to_device(batch))
+            loss, correct, _ = task.losses(model, to_device(batch, fabric.device))
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
             sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
     loss_sum, correct_sum, examples = all_reduce(fabric, sums).tolist()
@@ -246,7 +247,7 @@ class Trainer:
         world_size = self.fabric.world_size
         shard = self.task.shard(batch, self.fabric.global_rank, world_size)
         self.optimization.begin_step(shard)
-        losses, correct, penalty = self.task.losses(self.model, self.fabric.to_device(shard.batch))
+        losses, correct, penalty = self.task.losses(self.model, to_device(shard.batch, self.device))
         # DDP averages gradients over processes; with these factors, the result is the mean over the whole
         # batch.
         loss = losses.sum() * (shard.has_examples * world_size / shard.global_batch_size)

@@ -172,11 +172,12 @@ class ContextualEmbedding(nn.Module):
             The mean over the pieces of each word, (B, T, E), zero in padding, and the mean over all pieces of
             each sentence, (B, E), as in sentence-transformers.
         """
-        mask = torch.arange(pieces.ids.shape[1], device=pieces.ids.device) < pieces.lengths.unsqueeze(1)
+        lengths = pieces.lengths.to(pieces.ids.device).unsqueeze(1)
+        mask = torch.arange(pieces.ids.shape[1], device=pieces.ids.device) < lengths
         with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
             result = self.encoder(pieces.ids.long(), attention_mask=mask.long(), output_hidden_states=True)
         states = result.hidden_states[-1].masked_fill(~mask.unsqueeze(-1), 0.0)
-        return _mean_of_words(states, pieces.words), states.sum(1) / pieces.lengths.unsqueeze(1)
+        return _mean_of_words(states, pieces.words), states.sum(1) / lengths
 
 
 _ESCAPES = {
