@@ -154,6 +154,31 @@ def test_threads_share_the_units_and_change_nothing(three_threads, masters, chun
 
 
 @pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+@pytest.mark.parametrize("batch_sizes", [[1], [2], [3], [8], [1] * 8, [3, 2, 1], [9], [1] * 9])
+@pytest.mark.parametrize("sizes", [(7, 5, 19), (1, 13, 40), (5, 2, 1)])
+@pytest.mark.parametrize("threads", ["one", "three"])
+def test_a_few_tokens_are_multiplied_by_weights_as_they_are(request, threads, sizes, batch_sizes):
+    """With up to eight tokens, weights are not packed."""
+    if threads == "three":
+        request.getfixturevalue("three_threads")
+    masters, chunk, features = sizes
+    size, batch = masters * chunk, batch_sizes[0]
+    rows = 4 * size + 2 * masters
+    shapes = ((sum(batch_sizes), features), (rows, features), (rows, size), (batch, size), (batch, size))
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    for bias in (None, torch.randn(rows, dtype=torch.float64)):
+        arguments = (inputs[0], batch_sizes, Weights(*inputs[1:3], bias), *inputs[3:], chunk)
+        expected, actual = run_recurrence(*arguments), native.run_recurrence(*arguments)
+        upstream = [torch.randn_like(one) for one in expected]
+        wanted, found = (torch.autograd.grad(one, inputs, upstream) for one in (expected, actual))
+        for one, other in zip((*actual, *found), (*expected, *wanted), strict=True):
+            assert_close(one, other)
+        with torch.no_grad():
+            for one, other in zip(native.run_recurrence(*arguments), expected, strict=True):
+                assert_close(one, other)
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
 def test_calls_from_many_threads_do_not_wait_for_one_another(three_threads):
     layer = ONLSTM(3, 6, chunk_size=2, backend="native")
     x = torch.randn(9, 2, 3)

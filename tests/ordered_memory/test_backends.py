@@ -194,6 +194,11 @@ def assert_equals_the_definition(backend, case):
         {"slots": 1},
         {"steps": 1, "batch": 1, "slots": 1, "size": 1},
         {"steps": 3, "batch": 2, "slots": 3, "size": 19, "start": "empty"},
+        # with at most four tokens, weights are not packed
+        {"steps": 1, "batch": 1, "slots": 3, "size": 37},
+        {"steps": 1, "batch": 3, "slots": 3, "size": 13},
+        {"steps": 2, "batch": 2, "slots": 3, "size": 21, "lengths": [1, 2]},
+        {"steps": 5, "batch": 1, "slots": 3, "size": 13},
     ],
     ids=lambda shape: ",".join(f"{name}={value}" for name, value in shape.items()),
 )

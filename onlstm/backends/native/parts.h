@@ -18,13 +18,19 @@ static int64_t num_columns(const Pass *p, int64_t part) { return num_chunks(p, p
 /* Number of elements that a row of `size` numbers takes as an operand of a product. */
 static int64_t operand_size(const Pass *p, int64_t size) { return p->bf16_pairs ? size / 2 : size; }
 
+/* Whether the forward pass multiplies by the weights as they are: packing them would take longer. See gemm.h. */
+enum { FEW_TOKENS = 8 };
+static int few_tokens(const Pass *p) { return p->T * p->B <= FEW_TOKENS && !p->bf16_pairs; }
+
 /* Number of elements of the workspace of a part for one row: f̃ and ĩ of all units, and their logits. */
 static int64_t row_workspace(const Pass *p) { return 2 * (p->H + p->M); }
 
 /* Number of elements of the workspace of a part: for one row, then its packed weights. Rounded up to cache lines. */
 static int64_t part_workspace(const Pass *p, int64_t backward) {
     int64_t chunks = (p->M + p->parts - 1) / p->parts;
-    int64_t packed = backward ? packed_size(p->G, chunks * p->C) : packed_size(p->H + p->I, chunks * (4 * p->C + 2));
+    int64_t packed = packed_size(p->H + p->I, chunks * (4 * p->C + 2));
+    if (backward) packed = packed_size(p->G, chunks * p->C);
+    else if (few_tokens(p)) packed = 0;
     return (packed + row_workspace(p) + 63) / 64 * 64;
 }
 

@@ -47,6 +47,19 @@ static void pack_weight(const Pass *p, int64_t part, const scalar_t *weight, int
         }
 }
 
+/* gates = A W', or gates += A W', for the rows of A, of k elements, and the columns of a part. */
+static void multiply_by_weight(const Pass *p, int64_t part, int64_t rows, int64_t k, const scalar_t *a,
+                               const scalar_t *weight, const scalar_t *packed, scalar_t *gates, int accumulate) {
+    if (!few_tokens(p)) {
+        gemm_packed(rows, num_columns(p, part), k, a, packed, gates, p->G, accumulate, p->bf16_pairs);
+        return;
+    }
+    WeightRows part_rows = weight_rows(p, part);
+    for (int64_t gate = 0, column = 0; gate < GATES; column += part_rows.size[gate++])
+        gemm_transposed(rows, part_rows.size[gate], k, a, weight + part_rows.first[gate] * k, gates + column, p->G,
+                        accumulate);
+}
+
 /* The step after the block of steps that begins with step t. A block has the tokens of one product with W. */
 static int64_t block_end(const Pass *p, int64_t t) {
     int64_t tokens = p->batch_sizes[t++];
@@ -64,8 +77,7 @@ static void input_product(const Pass *p, int64_t part, int64_t t, int64_t end, c
         for (int64_t gate = 0, column = 0; gate < GATES; column += rows.size[gate++])
             memcpy(gates + r * p->G + column, p->bias + rows.first[gate], rows.size[gate] * sizeof(scalar_t));
     int add_to_bias = p->bias != 0;
-    gemm_packed(tokens, num_columns(p, part), k, p->tokens + begin * k, packed, gates, p->G, add_to_bias,
-                p->bf16_pairs);
+    multiply_by_weight(p, part, tokens, k, p->tokens + begin * k, p->weight_ih, packed, gates, add_to_bias);
 }
 
 static void copy_columns(int64_t rows, int64_t columns, const scalar_t *from, scalar_t *to, int64_t ld) {
@@ -75,7 +87,7 @@ static void copy_columns(int64_t rows, int64_t columns, const scalar_t *from, sc
 void forward(const void *arguments, int64_t thread, int64_t threads) {
     const Pass *p = arguments;
     int64_t H = p->H, G = p->G, k = operand_size(p, H), stride = part_workspace(p, 0);
-    for (int64_t part = thread; part < p->parts; part += threads) {
+    for (int64_t part = thread; part < p->parts && !few_tokens(p); part += threads) {
         scalar_t *packed = p->workspace + part * stride + row_workspace(p);
         pack_weight(p, part, p->weight_hh, k, packed);
         pack_weight(p, part, p->weight_ih, operand_size(p, p->I), packed + packed_size(k, num_columns(p, part)));
@@ -95,7 +107,7 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
             scalar_t *part_gates = gates + first_column(p, part);
             int64_t columns = num_columns(p, part);
             if (new_block) input_product(p, part, t, end, packed + packed_size(k, columns), part_gates);
-            gemm_packed(rows, columns, k, hidden, packed, part_gates, G, 1, p->bf16_pairs);
+            multiply_by_weight(p, part, rows, k, hidden, p->weight_hh, packed, part_gates, 1);
         }
         wait_for_all(p->barrier, threads);
         for (int64_t part = thread; part < p->parts; part += threads) {

@@ -27,7 +27,7 @@ static int64_t gather_key_inputs(Share *s, int64_t t, int64_t rows) {
 static int64_t compute_features(Share *s, int64_t t, int64_t rows) {
     const Pass *p = s->p;
     int64_t D = p->D, count = gather_key_inputs(s, t, rows);
-    multiply_by_weight(s, count, D, D, s->key_inputs, s->packed.key_t, p->bf16_key_t, s->keys);
+    multiply_forward(s, count, D, D, s->key_inputs, p->key, s->packed.key_t, p->bf16_key_t, s->keys);
     for (int64_t k = 0; k < count; k++) {
         scalar_t *restrict key = s->keys + k * D, *restrict feature = s->features + k * D;
         const scalar_t *restrict query = token_of(s, p->queries, t, s->key_row[k]);

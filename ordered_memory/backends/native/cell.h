@@ -36,7 +36,7 @@ static void compute_hidden(Share *s, int64_t t, int64_t i) {
     const Pass *p = s->p;
     int64_t D = p->D, begin = s->slot_start[i], count = s->slot_start[i + 1] - begin, saved = tape_index(s, t, i);
     scalar_t *rows = row_to_compute(s, s->hidden, saved, 4 * D, s->unrounded_rows);
-    multiply_by_weight(s, count, 4 * D, 2 * D, cell_operand(s, t, i), s->packed.w_in, p->bf16_w_in_t, rows);
+    multiply_forward(s, count, 4 * D, 2 * D, cell_operand(s, t, i), p->w_in, s->packed.w_in, p->bf16_w_in_t, rows);
     for (int64_t k = 0; k < count; k++) {
         scalar_t *restrict hidden = rows + k * 4 * D;
         const scalar_t *restrict bias = p->b_in;
@@ -57,7 +57,7 @@ static void compose(Share *s, int64_t t, int64_t i) {
     compute_hidden(s, t, i);
     const void *hidden = operand_row(s, s->hidden, saved, 4 * D);
     scalar_t *rows = row_to_compute(s, s->gates, saved, 4 * D, s->unrounded_rows), *restrict composed = s->composed;
-    multiply_by_weight(s, count, 4 * D, 4 * D, hidden, s->packed.w_out, p->bf16_w_out_t, rows);
+    multiply_forward(s, count, 4 * D, 4 * D, hidden, p->w_out, s->packed.w_out, p->bf16_w_out_t, rows);
     for (int64_t k = 0; k < count; k++) {
         int64_t r = s->pair_row[begin + k];
         scalar_t *restrict gates = rows + k * 4 * D;

@@ -37,6 +37,14 @@ static void multiply_by_weight(const Share *s, int m, int n, int k, const void *
         gemm_packed(m, n, p->bf16_pairs ? k / 2 : k, a, packed, c, n, 0, p->bf16_pairs);
 }
 
+/* C = A W', for an operand A (m, k) and a weight W (n, k), as a linear map computes it: in the forward pass. `packed` and
+   `bf16_w_t` are its transpose. */
+static void multiply_forward(const Share *s, int m, int n, int k, const void *a, const scalar_t *weight,
+                             const scalar_t *packed, const bf16_t *bf16_w_t, scalar_t *c) {
+    if (few_tokens(s->p)) gemm_transposed(m, n, k, a, weight, c, n, 0);
+    else multiply_by_weight(s, m, n, k, a, packed, bf16_w_t, c);
+}
+
 /* C += A' B for at most K_BLOCK rows of A and B. A is packed in tiles of TILE_ROWS columns and B in panels, so that
    both are read sequentially. */
 static void add_block_product(const Share *s, int m, int n, int64_t rows, const void *a, const void *b, scalar_t *c) {

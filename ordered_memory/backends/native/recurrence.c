@@ -126,7 +126,7 @@ static void pack_weights(const Pass *p, int64_t thread, int64_t threads, int bac
 }
 
 void pack_for_forward(const void *arguments, int64_t thread, int64_t threads) {
-    pack_weights(arguments, thread, threads, 0);
+    if (!few_tokens(arguments)) pack_weights(arguments, thread, threads, 0);
 }
 
 void pack_for_backward(const void *arguments, int64_t thread, int64_t threads) {

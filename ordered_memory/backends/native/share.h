@@ -59,6 +59,10 @@ typedef struct {
 static int has_bf16_operands(const Pass *p) { return p->bf16_pairs || p->bf16_gemm; }
 static int64_t operand_bytes(const Pass *p) { return has_bf16_operands(p) ? sizeof(bf16_t) : sizeof(scalar_t); }
 
+/* Whether the forward pass multiplies by the weights as they are: packing them would take longer. See gemm.h. */
+enum { FEW_TOKENS = 4 };
+static int few_tokens(const Pass *p) { return p->T * p->B <= FEW_TOKENS && !has_bf16_operands(p); }
+
 /* A bump allocator: returns *next, and advances it by `bytes`, rounded up to cache lines. */
 static void *take(char **next, int64_t bytes) {
     enum { CACHE_LINE = 64 };
@@ -119,9 +123,9 @@ static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, 
     return next - base;
 }
 
-/* Assign the memory of the packed weights, from `base` on; returns their size in bytes, 0 if BLAS multiplies. */
+/* Assign the memory of the packed weights, from `base` on; returns their size in bytes, 0 if none is packed. */
 static int64_t assign_packed(const Pass *p, PackedWeights *packed, char *base, int backward) {
-    int64_t D = p->D, scalar = p->bf16_gemm ? 0 : sizeof(scalar_t), k = p->bf16_pairs ? D / 2 : D;
+    int64_t D = p->D, scalar = p->bf16_gemm || (few_tokens(p) && !backward) ? 0 : sizeof(scalar_t), k = p->bf16_pairs ? D / 2 : D;
     char *next = base;
     packed->key_t = take(&next, scalar * packed_size(k, D));
     packed->key = take(&next, backward ? scalar * packed_size(k, D) : 0);

@@ -9,6 +9,9 @@
    H = 1150 this takes 0.6 of its time. And MKL does not use the wide vectors of processors that are not Intel's. Here a
    row of the result is also the same to the bit for every number of rows.
 
+   Packing pays where the product is repeated. For a few tokens, as when a model reads a text word by word, it would take
+   longer than all products: then `gemm_transposed` reads the transpose of B, a weight, as it lies in memory.
+
    With `bf16_pairs`, operands are pairs of bfloat16 numbers (bf16.h), k is the number of pairs, and a pointer to
    scalar_t points to pairs. Accumulators are scalar_t. Vector types are the vector extensions of GCC and Clang. */
 
@@ -140,6 +143,40 @@ SINGLE_COPY void gemm_packed(int64_t m, int64_t n, int64_t k, const scalar_t *a,
     Left left = {a, .row_stride = k, .k_stride = 1, .tile_stride = TILE_ROWS * k};
     for (int64_t j = 0; j < n; j += PANEL_COLUMNS, packed += k * PANEL_COLUMNS)
         gemm_panel(m, smaller(n - j, PANEL_COLUMNS), k, left, packed, c + j, ldc, accumulate, bf16_pairs);
+}
+
+/* The dot products of `rows` rows of A and `columns` rows of W, both constants where this is inlined. */
+INLINE void dot_products(const int rows, const int columns, int64_t k, const scalar_t *a, const scalar_t *w, scalar_t *c,
+                         int64_t ldc, int accumulate) {
+    vector sums[2][4] = {{{0}}};
+    int64_t i = 0;
+    for (; i + LANES <= k; i += LANES)
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++)
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++)
+                sums[r][j] += *(const vector *)(a + r * k + i) * *(const vector *)(w + j * k + i);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < columns; j++) {
+            scalar_t sum = accumulate ? c[r * ldc + j] : 0;
+            for (int lane = 0; lane < LANES; lane++) sum += sums[r][j][lane];
+            for (int64_t rest = i; rest < k; rest++) sum += a[r * k + rest] * w[j * k + rest];
+            c[r * ldc + j] = sum;
+        }
+}
+
+/* C = A W' or C += A W', for A (m, k) and W (n, k) without gaps between their rows; fast for small m. */
+SINGLE_COPY void gemm_transposed(int64_t m, int64_t n, int64_t k, const scalar_t *a, const scalar_t *w, scalar_t *c,
+                                 int64_t ldc, int accumulate) {
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        int64_t r = 0;
+        for (; r + 2 <= m; r += 2) dot_products(2, 4, k, a + r * k, w + j * k, c + r * ldc + j, ldc, accumulate);
+        if (r < m) dot_products(1, 4, k, a + r * k, w + j * k, c + r * ldc + j, ldc, accumulate);
+    }
+    for (; j < n; j++)
+        for (int64_t r = 0; r < m; r++)
+            dot_products(1, 1, k, a + r * k, w + j * k, c + r * ldc + j, ldc, accumulate);
 }
 
 /* Number of elements of a packed matrix (k, n). */
