@@ -17,6 +17,7 @@ import torch
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import Contender
 from tasks.runs.machine import commit, device_name
+from tasks.runs.progress import progress_bar
 
 
 class Times(NamedTuple):
@@ -47,16 +48,19 @@ def interleave(
     names = list(contenders)
     train: dict[str, list[list[float]]] = {name: [[] for _ in range(batches)] for name in names}
     infer: dict[str, list[list[float]]] = {name: [[] for _ in range(batches)] for name in names}
-    for repeat in range(-1, repeats):
-        # Rotate the order, so that no contender always runs after the same other one.
-        start = repeat % len(names)
-        for index in range(batches):
-            for name in names[start:] + names[:start]:
-                train_ms = _clock(contenders[name].training_step(index), device)
-                infer_ms = _clock(contenders[name].evaluation(index), device)
-                if repeat >= 0:
-                    train[name][index].append(train_ms)
-                    infer[name][index].append(infer_ms)
+    with progress_bar(total=(repeats + 1) * batches * len(names), desc="timing") as bar:
+        for repeat in range(-1, repeats):
+            # Rotate the order, so that no contender always runs after the same other one.
+            start = repeat % len(names)
+            for index in range(batches):
+                for name in names[start:] + names[:start]:
+                    bar.set_postfix_str(name)
+                    train_ms = _clock(contenders[name].training_step(index), device)
+                    infer_ms = _clock(contenders[name].evaluation(index), device)
+                    bar.update()
+                    if repeat >= 0:
+                        train[name][index].append(train_ms)
+                        infer[name][index].append(infer_ms)
     return {
         name: Times(
             [statistics.median(times) for times in train[name]],
