@@ -110,7 +110,7 @@ class TextModel(Classifier):
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.words))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots)
-        return Prediction(self.head(encoded.summary), *encoded[1:])
+        return Prediction.from_encoded(self.head(encoded.summary), encoded)
 
 
 def read(path: Path) -> Texts:

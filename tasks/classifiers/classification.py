@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.curriculum import CurriculumConfig, examples_of_epoch
+from tasks.classifiers.encoders import Encoded
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches
@@ -51,6 +52,22 @@ class Prediction(NamedTuple):
     merges: Tensor | None = None
     penalty: Tensor | None = None
     rollout: Rollout | None = None
+
+    @classmethod
+    def from_encoded(cls, logits: Tensor, encoded: Encoded) -> Prediction:
+        """A prediction with what an encoder returned besides the summaries.
+
+        Args:
+            logits: class logits, (B, C).
+            encoded: the encoder's results for the k B sentences.
+        """
+        return cls(
+            logits,
+            attention=encoded.attention,
+            merges=encoded.merges,
+            penalty=encoded.penalty,
+            rollout=encoded.rollout,
+        )
 
 
 class TokenBatch(NamedTuple):

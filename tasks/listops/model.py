@@ -47,4 +47,4 @@ class ListOpsModel(Classifier):
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))
-        return Prediction(logits, *encoded[1:])
+        return Prediction.from_encoded(logits, encoded)

@@ -68,7 +68,7 @@ class LogicModel(Classifier):
     def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
         encoded = self._encode(batch, num_slots)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
-        return Prediction(self.classifier(summary), *encoded[1:])
+        return Prediction.from_encoded(self.classifier(summary), encoded)
 
     def _encode(self, batch: TokenBatch, num_slots: int | None) -> Encoded:
         """Encode the formulas one by one or, with a transformer, in pairs."""

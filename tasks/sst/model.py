@@ -92,7 +92,7 @@ class SentimentModel(Classifier):
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
             return Prediction(self.classifier(sentences * mask[:, 0]))
         encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
-        return Prediction(self.classifier(encoded.summary), *encoded[1:])
+        return Prediction.from_encoded(self.classifier(encoded.summary), encoded)
 
     def unknown_words(self, data: LabeledData) -> list[str]:
         if not isinstance(self.embedding, WordEmbedding):
