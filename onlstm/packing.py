@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.parameters import State
+from ordered_memory.devices import copy_to
 
 
 def reorder(state: State | None, order: Tensor | None) -> Any:
@@ -58,7 +59,7 @@ def packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, 
     if torch.compiler.is_compiling():
         torch._check(positions.shape[0] > 0)  # which a graph cannot know otherwise
     batch_sizes = running.sum(1)
-    return positions.to(device), batch_sizes[batch_sizes > 0], order.to(device)
+    return copy_to(positions, device), batch_sizes[batch_sizes > 0], copy_to(order, device)
 
 
 def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
@@ -87,4 +88,4 @@ def reversal_of(batch_sizes: Tensor, tokens: Tensor) -> Tensor:
     row = torch.arange(count, device="cpu") - starts[t]
     # The sequence in row r has a token at every step with a batch size above r.
     lengths = steps - torch.searchsorted(batch_sizes.flip(0), row, right=True)
-    return (starts[lengths - 1 - t] + row).to(tokens.device)
+    return copy_to(starts[lengths - 1 - t] + row, tokens.device)

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES, check_score
 from ordered_memory.backends import RunRecurrence, select_backend
 from ordered_memory.cells import CELLS, check_cell
+from ordered_memory.devices import copy_to
 from ordered_memory.initialization import reset_children
 from ordered_memory.memory import initial_state
 from ordered_memory.modes import is_transformed
@@ -83,7 +84,7 @@ class Direction(nn.Module):
             Output, state and attention, in the order of the tokens.
         """
         # The backends get the lengths on the CPU, so that they need not wait for the device to read them.
-        device_lengths = None if lengths is None else lengths.to(inputs.device)
+        device_lengths = None if lengths is None else copy_to(lengths, inputs.device)
         if device_lengths is not None:
             # Values in the padding, such as NaN, must not reach any gradient.
             padding = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1) >= device_lengths

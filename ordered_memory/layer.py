@@ -25,6 +25,7 @@ from ordered_memory.checks import (
     check_positive,
     check_sequences,
 )
+from ordered_memory.devices import copy_to
 from ordered_memory.direction import Direction
 from ordered_memory.modes import is_jit_tracing
 from ordered_memory.recurrence import RecurrenceOutput
@@ -381,4 +382,4 @@ def _positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | No
     t = torch.searchsorted(ends, token, right=True)
     position = t * batch_size + token - (ends - batch_sizes)[t]
     running = torch.arange(batch_size, device="cpu") < batch_sizes.unsqueeze(1)
-    return position.to(data.device), running.sum(0)
+    return copy_to(position, data.device), running.sum(0)

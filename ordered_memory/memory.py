@@ -13,6 +13,7 @@ from torch import Tensor
 from ordered_memory.attention import NO_SCORE_MASKS, masked_attention
 from ordered_memory.cells import NO_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
+from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -100,7 +101,7 @@ def run_recurrence(
     """
     check_state(state, inputs.shape[1:2], state.memory.shape[1], inputs.shape[2], inputs)
     if lengths is not None:
-        lengths = lengths.to(inputs.device)
+        lengths = copy_to(lengths, inputs.device)
     outputs, attention = [], []
     for t, x in enumerate(inputs):
         step_masks = None

@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from tests.emulated_device import NAME, WAITS, Emulation, OnDevice, emulate, move, to_cpu
 
@@ -82,12 +83,14 @@ def layers() -> dict[str, Callable[[], None]]:
 
 
 def check_no_wait(build: Callable[[], nn.Module]) -> None:
-    """A training step with padded sequences reads no value from the device: the host does not wait for it."""
+    """A training step with padded or packed sequences does not make the host wait for the device."""
     torch.manual_seed(1)
     layer, x = move(build()), OnDevice(torch.randn(7, 3, 8)).requires_grad_()
+    lengths = torch.tensor([7, 4, 1])
+    packed = pack_padded_sequence(x, lengths)
     WAITS.clear()
-    output = layer(x, lengths=torch.tensor([7, 4, 1]))[0]
-    output.sum().backward()
+    layer(x, lengths=lengths)[0].sum().backward()
+    layer(packed)[0].data.sum().backward()
     assert not WAITS, f"the host waits: {WAITS}"
 
 
@@ -158,8 +161,10 @@ def check_language_model(name: str) -> None:
     text = torch.arange(2000) % len(WORDS)
     task = LanguageModeling(config, text, text)
     batch = task.shard(task.training_batches(1, 4)[0], 0, 1).batch
+    WAITS.clear()
     losses = task.losses(model.train(), to_device(batch, NAME))
     (losses.loss.mean() + losses.penalty).backward()
+    assert not WAITS, f"the host waits: {WAITS}"
     assert any(isinstance(parameter.grad, OnDevice) for parameter in model.parameters())
     assert word_losses(model, text[:50], config, 1).isfinite().all()
     sentences = [[2, 3, 4], [5, 6]]

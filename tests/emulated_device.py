@@ -18,7 +18,7 @@ INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_
 PYTHON: dict[str, Callable] = {}
 """Operators that are written in Python, for all devices."""
 WAITS: list[str] = []
-"""What was called that makes the host wait for the device, since it reads values."""
+"""What was called that makes the host wait for the device: it reads values, or copies to it and blocks."""
 READING = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero")
 
 
@@ -74,10 +74,10 @@ def call(operator, args, kwargs):
             return PYTHON[name](*args, **kwargs)
     if name == "aten::_to_copy":
         copy = operator(*mapped(to_cpu, args), **mapped(to_cpu, kwargs))
-        if is_here(kwargs.get("device") or args[0].device):
-            return OnDevice(copy)
-        WAITS.extend([name] if isinstance(args[0], OnDevice) else [])
-        return copy
+        is_target, is_source = is_here(kwargs.get("device") or args[0].device), isinstance(args[0], OnDevice)
+        if is_target != is_source and not (is_target and kwargs.get("non_blocking")):
+            WAITS.append(name)
+        return OnDevice(copy) if is_target else copy
     tensors: list[Tensor] = []
     mapped(lambda leaf: tensors.append(leaf) if isinstance(leaf, Tensor) else None, (args, kwargs))
     WAITS.extend([name] if name in READING and any(isinstance(leaf, OnDevice) for leaf in tensors) else [])
@@ -132,6 +132,7 @@ REAL_GENERATOR, REAL_TENSOR, REAL_IMPL = torch.Generator, torch.tensor, torch.li
 
 def tensor(data, *, dtype=None, device=None):
     made = REAL_TENSOR(data, dtype=dtype)
+    WAITS.extend(["tensor"] if is_here(device) else [])
     return OnDevice(made) if is_here(device) else made
 
 

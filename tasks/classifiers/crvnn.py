@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from ordered_memory.devices import copy_to
+
 FEATURES = 64
 """Size of the feature vectors f and g, which say whether the last step composed a node."""
 STOP_BELOW = 0.01
@@ -83,7 +85,7 @@ class CRvNN(nn.Module):
             Summaries, (B, D), and the penalty of each sequence, (B,): 0 if it halted by itself, else
             `HALT_PENALTY` times -log(e_n / Σ_i e_i) over its tokens.
         """
-        lengths = lengths.to(embedded.device)
+        lengths = copy_to(lengths, embedded.device)
         positions = torch.arange(embedded.shape[1] + 2, device=embedded.device)
         end = lengths.unsqueeze(1) + 1
         is_token = (positions > 0) & (positions < end)

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
+from ordered_memory.devices import copy_to
 from ordered_memory.modes import autocast_of_lstm
 from tasks.classifiers.crvnn import CRvNN
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
@@ -215,7 +216,7 @@ class MeanOfTokens(nn.Module):
         Returns:
             (B, E).
         """
-        lengths = lengths.to(embedded.device).unsqueeze(1)
+        lengths = copy_to(lengths, embedded.device).unsqueeze(1)
         padding = torch.arange(embedded.shape[1], device=embedded.device) >= lengths
         return embedded.masked_fill(padding.unsqueeze(-1), 0.0).sum(1) / lengths
 
@@ -351,6 +352,9 @@ def encode(
 
 def _last_hidden(encoder: nn.LSTM | ONLSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
     """The last hidden state of each sequence, (B, H); of both directions, if there are two."""
-    packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    _, (hidden, _) = encoder(packed)
+    if isinstance(encoder, ONLSTM):
+        hidden = encoder(embedded, lengths=lengths)[1][0]
+    else:
+        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        hidden = encoder(packed)[1][0]
     return torch.cat(tuple(hidden[-2:] if encoder.bidirectional else hidden[-1:]), dim=-1)

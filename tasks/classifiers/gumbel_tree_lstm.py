@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, one_hot
 
+from ordered_memory.devices import copy_to
 from tasks.classifiers.tree_models import compose_tree_lstm, tree_lstm_composition
 
 
@@ -68,7 +69,7 @@ class GumbelTreeLSTM(nn.Module):
         """
         nodes = self._leaves(embedded)
         steps = embedded.shape[1] - 1
-        counts = lengths.to(nodes.device).unsqueeze(1)
+        counts = copy_to(lengths, nodes.device).unsqueeze(1)
         merges = counts.new_zeros(len(nodes), steps)
         for step in range(steps):
             left, right = nodes[:, :-1], nodes[:, 1:]

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax
 
+from ordered_memory.devices import copy_to
+
 SPLIT, RECUR, MERGE = range(3)
 """The actions."""
 VALUE_WEIGHT = 0.1
@@ -89,7 +91,7 @@ class RRNet(nn.Module):
         Returns:
             Summaries, (B, D), and the actions taken.
         """
-        lengths = lengths.to(embedded.device)
+        lengths = copy_to(lengths, embedded.device)
         slots = torch.arange(num_slots or self.num_slots, device=embedded.device)
         hidden = cell = embedded.new_zeros(len(embedded), self.size)
         stack = embedded.new_zeros(len(embedded), len(slots), self.size)

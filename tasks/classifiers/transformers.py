@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ordered_memory.devices import copy_to
+
 
 class _SummaryTransformer(nn.Module):
     """A pre-LN Transformer encoder over [summary; tokens] with a learned summary vector, like BERT's [CLS].
@@ -149,5 +151,5 @@ def sinusoids(positions: Tensor, size: int) -> Tensor:
 def _positions_and_padding(tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Positional encodings, (T, D), and which tokens are padding, (B, T)."""
     steps = torch.arange(tokens.shape[1], device=tokens.device)
-    padded = steps >= lengths.to(tokens.device).unsqueeze(1)
+    padded = steps >= copy_to(lengths, tokens.device).unsqueeze(1)
     return sinusoids(steps, tokens.shape[-1]).to(tokens.dtype), padded

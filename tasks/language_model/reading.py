@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModelBase
+from ordered_memory.devices import copy_to
 from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import NUMERAL, is_number, spell
@@ -206,7 +207,7 @@ def batched_distances(
     for batch in evaluation_batches(lengths, SENTENCES_PER_BATCH, max_tokens):
         indices = batch.tolist()
         tokens = pad_sequence([torch.tensor([EOS_ID, *sentences[i]]) for i in indices], padding_value=EOS_ID)
-        batch_distances = model.syntactic_distances(tokens.to(device)).float().cpu()
+        batch_distances = model.syntactic_distances(copy_to(tokens, device)).float().cpu()
         for column, i in enumerate(indices):
             distances[i] = batch_distances[:, 1 : lengths[i], column].clone()
         on_batch(len(indices))

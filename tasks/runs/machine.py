@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from ordered_memory.devices import copy_to
+
 Batch = TypeVar("Batch")
 
 
@@ -42,8 +44,7 @@ def to_device(batch: Batch, device: str | torch.device) -> Batch:
     """
     moved: Any = batch
     if isinstance(batch, torch.Tensor):
-        # A blocking copy to a GPU would wait for all that the GPU still has to do.
-        moved = batch.to(device, non_blocking=torch.device(device).type == "cuda")
+        moved = copy_to(batch, device)
     elif isinstance(batch, tuple) and hasattr(batch, "_fields"):
         items = zip(batch._fields, batch, strict=True)
         moved = type(batch)(*(item if name == "lengths" else to_device(item, device) for name, item in items))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ordered_memory.devices import copy_to
 from tasks.runs.errors import UserError
 from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
 
@@ -172,7 +173,7 @@ class ContextualEmbedding(nn.Module):
             The mean over the pieces of each word, (B, T, E), zero in padding, and the mean over all pieces of
             each sentence, (B, E), as in sentence-transformers.
         """
-        lengths = pieces.lengths.to(pieces.ids.device).unsqueeze(1)
+        lengths = copy_to(pieces.lengths, pieces.ids.device).unsqueeze(1)
         mask = torch.arange(pieces.ids.shape[1], device=pieces.ids.device) < lengths
         with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
             result = self.encoder(pieces.ids.long(), attention_mask=mask.long(), output_hidden_states=True)

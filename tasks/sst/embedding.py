@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ordered_memory.devices import copy_to
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
@@ -68,7 +69,7 @@ class WordEmbedding(nn.Module):
         lengths = [len(words) for words in sentences]
         padded = self.weight.new_zeros(len(sentences), max(lengths), self.embedding_size)
         positions = torch.arange(max(lengths), device=padded.device)
-        is_word = positions < torch.tensor(lengths, device=padded.device).unsqueeze(1)
+        is_word = positions < copy_to(torch.tensor(lengths), padded.device).unsqueeze(1)
         words = [word.lower() for sentence in sentences for word in sentence]
         return padded.masked_scatter(is_word.unsqueeze(-1), self._vectors(words))
 
@@ -116,7 +117,7 @@ class WordEmbedding(nn.Module):
             table = torch.cat([table, self.random_vectors(list(unknown))])
             unknown = {word: row for row, word in enumerate(unknown, count)}
         rows = [unknown[word] if word in unknown else self._row(word) for word in words]
-        return table.index_select(0, torch.tensor(rows, device=table.device))
+        return table.index_select(0, copy_to(torch.tensor(rows), table.device))
 
     def _row(self, word: str) -> int | None:
         """The row of a word in lower case; None if it is unknown."""

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from onlstm.language_model import LanguageModelBase
 from onlstm.parameters import State
+from ordered_memory.devices import copy_to
 from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.progress import progress_bar
 
@@ -147,7 +148,7 @@ def _read_level(
     """
     device = model.embedding.weight.device
     words, origins, device_targets = (
-        torch.from_numpy(array).to(device) for array in (level.words, level.parents, targets)
+        copy_to(torch.from_numpy(array), device) for array in (level.words, level.parents, targets)
     )
     log_probs = torch.empty(len(targets), dtype=torch.float64)
     chunks: list[list[State]] = []
@@ -159,7 +160,7 @@ def _read_level(
         output = model(words[start:stop].unsqueeze(0), states)
         logits = output.logits[0]
         first, last = np.searchsorted(parents, [start, stop])
-        rows = torch.from_numpy(parents[first:last] - start).to(device)
+        rows = copy_to(torch.from_numpy(parents[first:last] - start), device)
         log_probs[first:last] = logits[rows, device_targets[first:last]] - logits.logsumexp(-1)[rows]
         chunks.append(output.state)
     layers = zip(*chunks, strict=True)

@@ -24,6 +24,7 @@ from ordered_memory.backends.contract import Arguments
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.operations import RecurrencePlan
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
+from ordered_memory.devices import copy_to
 from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
@@ -101,7 +102,7 @@ def _pack_order(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[in
     token_index = torch.cat(
         [t * batch_size + order[:rows] for t, rows in enumerate(batch_sizes)] or [order[:0]]
     )
-    return order.to(inputs.device), batch_sizes, token_index.to(inputs.device)
+    return copy_to(order, inputs.device), batch_sizes, copy_to(token_index, inputs.device)
 
 
 def _unpack(result: Packed[Tensor], order: Tensor, token_index: Tensor, inputs: Tensor) -> RecurrenceOutput:
