@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from tasks.listops.__main__ import main
 from tests.outcome import outcome
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = [
     *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
     *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
-    *("--batch-size", "16", "--epochs", "2", "--save-every", "2"),
-    *("--devices", "2", "--strategy", "ddp", "--accelerator", "cpu"),
+    *("--epochs", "2", "--save-every", "2", "--average-decay", "0.9"),
+    *("--curriculum-epochs", "1", "--curriculum-length", "8"),
+    # Each process draws dropout of its own.
+    *("--cell-dropout", "0", "--attention-dropout", "0", "--input-dropout", "0", "--output-dropout", "0"),
 ]
+TWO = ["--batch-size", "16", "--devices", "2", "--strategy", "ddp", "--accelerator", "cpu"]
 
 # `python -m tasks.listops` that draws little, and sends itself a signal after a step if it is told to.
 SCRIPT = """
@@ -41,7 +45,7 @@ def train(directory, *options, **environment):
     script = directory.with_suffix(".py")
     script.write_text(SCRIPT)
     return subprocess.run(
-        [sys.executable, str(script), "train", "--run-dir", str(directory), *OPTIONS, *options],
+        [sys.executable, str(script), "train", "--run-dir", str(directory), *OPTIONS, *TWO, *options],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -56,6 +60,13 @@ def uninterrupted(tmp_path_factory):
     result = train(directory)
     assert result.returncode == 0, result.stderr
     return outcome(directory)
+
+
+def test_two_processes_equal_one_with_the_doubled_batch(tmp_path, uninterrupted):
+    directory = tmp_path / "one"
+    assert main(["train", "--run-dir", str(directory), *OPTIONS, "--batch-size", "32"]) == 0
+    for one, two in zip(outcome(directory)[0], uninterrupted[0], strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -543,36 +543,6 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path, uninterr
     assert outcome(tmp_path / "other")[0] != uninterrupted[0]
 
 
-def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
-    plain = [
-        "--cell-dropout",
-        "0",
-        "--attention-dropout",
-        "0",
-        "--input-dropout",
-        "0",
-        "--output-dropout",
-        "0",
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "tasks.listops",
-        "train",
-        "--run-dir",
-        str(tmp_path / "two"),
-        *TINY,
-        *plain,
-    ]
-    options = ["--devices", "2", "--strategy", "ddp", "--accelerator", "cpu", "--batch-size", "8"]
-    assert train(tmp_path / "sixteen", *plain, "--batch-size", "16") == 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, *options], cwd=ROOT, env=environment, check=True, capture_output=True)
-    expected, actual = outcome(tmp_path / "sixteen")[0], outcome(tmp_path / "two")[0]
-    for one, two in zip(expected, actual, strict=True):
-        assert two == pytest.approx(one, rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("model", "unused"),
     [("gold-tree-lstm", True), ("gumbel-tree-lstm", True), ("crvnn", True), ("ordered-memory", False)],
