@@ -31,7 +31,8 @@ class MasterGates(NamedTuple):
     def distances(self) -> tuple[Tensor, Tensor]:
         """The forget and the input distance of each token, in master-gate entries.
 
-        ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, and the same of ĩ.
+        ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, and the same of ĩ: large where little is written. In the
+        authors' code distances are divided by M, and the input distance is `Σ_k ĩ_k / M`.
 
         Returns:
             Two tensors (B,), entries in [0, M].

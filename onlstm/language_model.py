@@ -182,8 +182,9 @@ class LanguageModel(LanguageModelBase):
         backend: backend of ON-LSTM, see `onlstm.ONLSTM`.
         vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
-        ValueError: a size is not a positive integer, another argument is out of range, or `chunk_size` does
-            not divide the number of units of a layer.
+        ValueError: a size is not a positive integer, another argument is out of range, `chunk_size` does not
+            divide the number of units of a layer, or `vocabulary` does not have V distinct words.
+        TypeError: `vocabulary` is a string.
     Example:
         >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
         >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape

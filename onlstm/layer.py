@@ -48,8 +48,9 @@ class Distances(NamedTuple):
     """The forget and input distances of every token, layer and direction.
 
     ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
-    distance means that a constituent ends before the token. If the input is a PackedSequence, the distances
-    are packed in the same way, (L · D, P).
+    distance means that a constituent ends before the token, a large input distance that little is written.
+    (In the authors' code distances are divided by M, and the input distance is `Σ_k ĩ_k / M`.) If the input
+    is a PackedSequence, the distances are packed in the same way, (L · D, P).
 
     Row 2 · layer + direction belongs to a layer and direction of a bidirectional layer, as in h_n. Read trees
     off the rows of the backward direction with `from_distances(…, direction="backward")`.

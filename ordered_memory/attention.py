@@ -197,7 +197,8 @@ class AdditiveScore(_Score):
 class NormalizedScore(_Score):
     """The score of the authors' code: a ReLU of the sum of query and key, each with a LayerNorm.
 
-    `a_i = w · relu(LN(W_q x̃) + LN(W_k M̂_i)) / sqrt(D)`, with dropout before each linear map.
+    `a_i = (w · relu(LN(W_q x̃ + b_q) + LN(W_k M̂_i + b_k)) + b) / sqrt(D)`, with dropout before each linear
+    map.
 
     Args:
         slot_size: D.

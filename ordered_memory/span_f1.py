@@ -166,9 +166,9 @@ def compare(
     if isinstance(conventions, Convention):
         conventions = [conventions]
     for convention in conventions:
-        if not isinstance(convention, tuple) or len(convention) != 2:
+        if not isinstance(convention, Convention):
             raise TypeError(f"expected conventions to be of type Convention, got {convention!r}")
-        _check_convention(Convention(*convention))
+        _check_convention(convention)
     gold_spans = _read_trees(gold, "gold")
     predicted_spans = {"model": _read_trees(predicted, "predicted")}
     for name, trees in baselines([sentence.size for sentence in gold_spans], seed).items():

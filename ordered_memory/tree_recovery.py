@@ -248,7 +248,7 @@ def check_direction(direction: str) -> None:
     check_name("direction", direction, DIRECTIONS)
 
 
-def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
+def greedy(distances: Sequence[float] | Tensor, decoding: Variant) -> Tree:
     """Split the sentence top-down at its largest distance, then each part in the same way.
 
     ON-LSTM, §5.2: `prpn` is the paper's ((x_<i), (x_i, (x_>i))) with i = argmax d. It is biased towards
@@ -257,23 +257,23 @@ def greedy(distances: Sequence[float] | Tensor, variant: Variant) -> Tree:
 
     Args:
         distances: d_t of each token, (T,).
-        variant: "prpn" or "unbiased"; report both.
+        decoding: "prpn" or "unbiased"; report both.
     Returns:
         A binary tree over the tokens.
     Raises:
         ValueError: no tokens, a tensor with more or less than one axis, a distance that is NaN, or an unknown
-            variant.
+            decoding.
     Example:
         >>> greedy([3.0, 1.0, 2.0], "prpn"), greedy([3.0, 1.0, 2.0], "unbiased")
         ((0, (1, 2)), ((0, 1), 2))
     """
     d = np.array([float(distance) for distance in _to_numbers(distances, "distances")])
-    check_name("variant", variant, VARIANTS)
+    check_name("decoding", decoding, VARIANTS)
     if not d.size or np.isnan(d).any():
         raise ValueError(
             f"expected distances to be one number for each token, got {reprlib.repr(d.tolist())}"
         )
-    split = _split_prpn if variant == "prpn" else _split_unbiased
+    split = _split_prpn if decoding == "prpn" else _split_unbiased
     subtrees: list[Tree] = []
     pending: list[Span | None] = [(0, d.size)]
     while pending:

@@ -21,7 +21,7 @@ DEPENDENCIES = (
     "tqdm",
     "tyro",
 )
-"""Modules that `pip install 'ordered-memory[tasks]'` installs."""
+"""Modules that `pip install '.[tasks]'` installs."""
 
 
 def check_dependencies() -> None:
@@ -35,7 +35,7 @@ def check_dependencies() -> None:
     missing = [name for name in DEPENDENCIES if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(
-            f"the tasks need {', '.join(missing)}: pip install 'ordered-memory[tasks]'", name=missing[0]
+            f"the tasks need {', '.join(missing)}: pip install '.[tasks]'", name=missing[0]
         )
 
 

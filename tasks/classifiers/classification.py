@@ -45,6 +45,7 @@ class Prediction(NamedTuple):
         penalty: a penalty for each sentence, (k B,), whose mean is added to the training loss; None for none.
         rollout: the actions that the model took on the k B sentences, which become a penalty by policy
             gradient; None for a model without actions.
+        distances: forget distance of each token, (k B, T); None for a model without master gates.
     """
 
     logits: Tensor
@@ -52,6 +53,7 @@ class Prediction(NamedTuple):
     merges: Tensor | None = None
     penalty: Tensor | None = None
     rollout: Rollout | None = None
+    distances: Tensor | None = None
 
     @classmethod
     def from_encoded(cls, logits: Tensor, encoded: Encoded) -> Prediction:
@@ -67,6 +69,7 @@ class Prediction(NamedTuple):
             merges=encoded.merges,
             penalty=encoded.penalty,
             rollout=encoded.rollout,
+            distances=encoded.distances,
         )
 
 
@@ -278,7 +281,9 @@ def iterate_batches(dataset: LabeledData, batch_size: int) -> Iterator[tuple[Ind
 
 
 def _evaluation_indices(dataset: LabeledData, batch_size: int) -> list[Indices]:
-    return evaluation_batches(dataset.sentence_lengths.sum(1), batch_size, TOKENS_PER_BATCH)
+    lengths = dataset.sentence_lengths
+    padded = lengths.shape[1] * lengths.max(1)  # all sentences of a batch are padded to the same length
+    return evaluation_batches(padded, batch_size, TOKENS_PER_BATCH)
 
 
 def _digest_of_inputs(datasets: Iterable[LabeledData]) -> str:

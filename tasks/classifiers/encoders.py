@@ -195,6 +195,7 @@ class Encoded(NamedTuple):
         merges: which neighbors were merged, (B, T - 1) int64.
         penalty: a penalty for each sequence, (B,).
         rollout: the actions that the encoder took.
+        distances: forget distance of each token, (B, T), in the forward direction.
     """
 
     summary: Tensor
@@ -202,6 +203,7 @@ class Encoded(NamedTuple):
     merges: Tensor | None = None
     penalty: Tensor | None = None
     rollout: Rollout | None = None
+    distances: Tensor | None = None
 
 
 class MeanOfTokens(nn.Module):
@@ -337,10 +339,13 @@ def encode(
         summary, merges = encoder(embedded, lengths)
         return Encoded(summary, merges=merges)
     if isinstance(encoder, ONLSTM):
-        return Encoded(_last_hidden(encoder, embedded, lengths))
+        _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
+        return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[0])
     if isinstance(encoder, nn.LSTM):
         with autocast_of_lstm(embedded.device):
-            return Encoded(_last_hidden(encoder, embedded.to(encoder.all_weights[0][0].dtype), lengths))
+            tokens = embedded.to(encoder.all_weights[0][0].dtype)
+            packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
     if isinstance(encoder, CRvNN):
         summary, penalty = encoder(embedded, lengths)
         return Encoded(summary, penalty=penalty)
@@ -350,11 +355,6 @@ def encode(
     return Encoded(encoder(embedded, lengths))
 
 
-def _last_hidden(encoder: nn.LSTM | ONLSTM, embedded: Tensor, lengths: Tensor) -> Tensor:
-    """The last hidden state of each sequence, (B, H); of both directions, if there are two."""
-    if isinstance(encoder, ONLSTM):
-        hidden = encoder(embedded, lengths=lengths)[1][0]
-    else:
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        hidden = encoder(packed)[1][0]
+def _last_hidden(encoder: nn.LSTM | ONLSTM, hidden: Tensor) -> Tensor:
+    """The last hidden state h_n of each sequence, (B, H); of both directions, if there are two."""
     return torch.cat(tuple(hidden[-2:] if encoder.bidirectional else hidden[-1:]), dim=-1)

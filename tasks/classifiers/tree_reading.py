@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ordered_memory.tree_recovery import from_attention
+from ordered_memory.tree_recovery import from_attention, from_distances
 from ordered_memory.trees import Tree
 from tasks.classifiers.classification import Prediction
 
 
 def read_trees(prediction: Prediction, lengths: Tensor) -> list[Tree] | None:
-    """Recover the induced trees of a batch: from the merges or, with Algorithm 2, from the attention.
+    """Recover the induced trees of a batch.
+
+    They come from the merges of neighbors, from the attention by Algorithm 2 of Ordered Memory, or from the
+    forget distances by the top-down algorithm of the ON-LSTM paper ("prpn").
 
     Args:
         prediction: prediction for a batch with S sequences.
@@ -25,6 +28,8 @@ def read_trees(prediction: Prediction, lengths: Tensor) -> list[Tree] | None:
         return [tree_from_merges(merges[: length - 1]) for merges, length in rows]
     if prediction.attention is not None:
         return from_attention(prediction.attention.float().cpu(), lengths, batch_first=True)
+    if prediction.distances is not None:
+        return from_distances(prediction.distances.float().cpu(), lengths, decoding="prpn", batch_first=True)
     return None
 
 

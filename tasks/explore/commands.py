@@ -33,7 +33,7 @@ def _serve(config: ServeConfig) -> None:
         name = str(error.name).partition(".")[0]
         if name not in ("starlette", "uvicorn"):
             raise
-        raise UserError(f"the page needs {name}: pip install 'ordered-memory[explore]'") from None
+        raise UserError(f"the page needs {name}: pip install '.[explore]'") from None
     with _listen(config.port) as listener:
         server = make_server(make_app(load_models(config.checkpoint)))
         print(f"http://{HOST}:{listener.getsockname()[1]}/ (Ctrl-C to stop)", flush=True)

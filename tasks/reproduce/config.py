@@ -21,11 +21,12 @@ DEMO_OPTIONS: dict[str, tuple[str, ...]] = {
     "sst": ("--generated", "2000"),
     "language_model": ("--sentences", "10000"),
 }
+"""Options of training in tables of the `demo` preset, by task."""
 DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
     "listops": ("--size", "100"),
     "syntax_eval": ("--count", "50"),
 }
-"""Options of the `demo` preset, by task."""
+"""Options of evaluations in tables of the `demo` preset, by task."""
 
 
 @dataclass

@@ -51,7 +51,7 @@ class RunDirectory:
         self.diverged = path / "diverged.json"
 
     def new_best(self, epoch: int) -> Path:
-        """Where the weights of an epoch stand that is the best, until `settle_best` makes them the best.
+        """The file for the weights of a new best epoch, until `settle_best` renames it to best.safetensors.
 
         Args:
             epoch: the epoch.

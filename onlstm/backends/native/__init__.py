@@ -36,7 +36,7 @@ from ordered_memory.modes import constant
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
 """Number of tokens in one product with W if nothing is saved; as in recurrence.c."""
-MIN_WORK_PER_THREAD = 200_000
+MIN_WORK_PER_THREAD = 400_000
 """Multiplications per step and thread below which synchronizing another thread costs more than it saves."""
 
 
@@ -74,7 +74,7 @@ class _Native(Implementation):
         sizes: list[int] = inputs.batch_sizes.tolist()
         rows, size = inputs.weight_hh.shape
         work, master_size = sizes[0] * rows * size, size // inputs.chunk_size
-        parts = max(1, min(torch.get_num_threads(), master_size, work // (2 * MIN_WORK_PER_THREAD)))
+        parts = max(1, min(torch.get_num_threads(), master_size, work // MIN_WORK_PER_THREAD))
         num_tokens, dtype = len(inputs.tokens), inputs.weight_hh.dtype
         saved = {
             "gates": _buffer(num_tokens if keep else max(sizes[0], BLOCK), rows, dtype),

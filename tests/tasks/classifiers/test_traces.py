@@ -54,7 +54,7 @@ def test_a_tree_of_joined_neighbours_or_only_the_true_one():
         assert tree_of(trace["true_nodes"], 9) == data.sentences(0)[0].tree
 
 
-@pytest.mark.parametrize("name", ["ordered-memory", "gumbel-tree-lstm"])
+@pytest.mark.parametrize("name", ["ordered-memory", "gumbel-tree-lstm", "onlstm"])
 def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
     model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": name}))
     data = LogicModel.read_text("( ( not a ) ( or b ) )", "( c ( and a ) )")

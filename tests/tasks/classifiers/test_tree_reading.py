@@ -1,11 +1,17 @@
 """The trees of predictions: joined neighbours, attention, and words without parentheses."""
 
+import pytest
 import torch
 
+from ordered_memory.tree_recovery import greedy
 from ordered_memory.trees import spans
 from tasks.classifiers.classification import Prediction
 from tasks.classifiers.tree_reading import read_trees, tree_from_merges
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Dataset as Expressions
+from tasks.listops.model import ListOpsModel
 from tasks.logic.data import Dataset
+from tests.tasks.classifiers.tiny import TINY
 
 LOGITS = torch.zeros(2, 7)
 
@@ -28,6 +34,21 @@ def test_attention_is_read_by_algorithm_2():
     attention = torch.tensor([[[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
     assert read_trees(Prediction(LOGITS, attention), torch.tensor([3])) == [((0, 1), 2)]
     assert read_trees(Prediction(LOGITS), torch.tensor([3])) is None
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_on_lstms_trees_are_those_of_its_forget_distances(bidirectional):
+    """In the forward direction, by the top-down algorithm of the paper; padding has no effect."""
+    config = ListOpsConfig(embedding_size=6, **TINY | {"model": "onlstm", "bidirectional": bidirectional})
+    model, data = (
+        ListOpsModel(config).eval(),
+        Expressions.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]", "[SM 1 2 ]", "3"]),
+    )
+    batch = data.batch([0, 1, 2])
+    trees = read_trees(model(batch), batch.lengths)
+    for tokens, length, tree in zip(batch.tokens, batch.lengths.tolist(), trees, strict=True):
+        distances = model.encoder(model.embedding(tokens[:length]).unsqueeze(0), distances=True)[2]
+        assert tree == greedy(distances.forget[0, 0], "prpn")
 
 
 def test_parentheses_are_dropped_from_the_trees_of_formulas():

@@ -55,7 +55,7 @@ def test_what_is_not_installed_is_named_with_its_extra(capsys, monkeypatch, name
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    assert fails(capsys) == f"the page needs {name}: pip install 'ordered-memory[explore]'"
+    assert fails(capsys) == f"the page needs {name}: pip install '.[explore]'"
 
 
 def test_ctrl_c_ends_it_at_once_without_a_trace():
