@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onlstm.functional import step
+from onlstm.layer import Distances
 from onlstm.parameters import (
     State,
     check_pair,
@@ -81,14 +82,16 @@ class ONLSTMCell(nn.Module):
         """Set the bias of the forget gate, b_ih + b_hh, to `value`; see `ONLSTM.set_forget_bias`."""
         set_forget_bias(self, self.hidden_size, value)
 
-    def forward(self, input: Tensor, hx: State | None = None) -> State:
+    def forward(self, input: Tensor, hx: State | None = None, *, distances: bool = False) -> tuple[Any, ...]:
         """Read one token of each sequence.
 
         Args:
             input: (B, input_size), or (input_size,) without a batch axis.
             hx: state (h, c), (B, H) each, or (H,) without a batch axis; None for zeros.
+            distances: also return the distances of the token.
         Returns:
-            The next state (h, c), of the same shapes.
+            The next state (h, c), of the same shapes; with `distances` a `Distances` as a third entry, (B,)
+            each, or () without a batch axis. `from_distances` takes those of all tokens, stacked to (T, B).
         Raises:
             TypeError: `input` is not a tensor, or `hx` is not a pair.
             ValueError: `input` does not have one or two axes.
@@ -121,9 +124,14 @@ class ONLSTMCell(nn.Module):
         dtype = weight.dtype  # of everything but matrix products, also under autocast
         gates = F.linear(tokens, weight, getattr(self, "bias_ih", None)).to(dtype)
         gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
-        hidden, cell, _ = step(gates, hx[1].to(dtype), self.chunk_size)
-        hidden, cell = hidden.to(hx[0].dtype), cell.to(hx[1].dtype)
-        return (hidden, cell) if batched else (hidden.squeeze(0), cell.squeeze(0))
+        hidden, cell, master_gates = step(gates, hx[1].to(dtype), self.chunk_size)
+        state = (hidden.to(hx[0].dtype), cell.to(hx[1].dtype))
+        if not batched:
+            state = (state[0].squeeze(0), state[1].squeeze(0))
+        if not distances:
+            return state
+        of_token = master_gates.distances()
+        return (*state, Distances(*(of_token if batched else (distance.squeeze(0) for distance in of_token))))
 
     def __setattr__(self, name: str, value: Any) -> None:
         check_fixed(self, name, value, ("input_size", "hidden_size", "bias", "chunk_size"))

@@ -49,9 +49,7 @@ else:
 
         def save_pretrained(self, *_arguments: Any, **_options: Any) -> None:
             """Raise an ImportError that says what to install."""
-            raise ImportError(
-                "pretrained models need huggingface_hub and safetensors: pip install 'ordered-memory[hub]'"
-            )
+            raise ImportError("pretrained models need huggingface_hub and safetensors: pip install '.[hub]'")
 
         push_to_hub = save_pretrained
         from_pretrained = classmethod(save_pretrained)

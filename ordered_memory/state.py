@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -25,6 +25,10 @@ class OrderedMemoryState(NamedTuple):
     def detach(self) -> OrderedMemoryState:
         """Detach the state from the autograd graph, for truncated backpropagation through time."""
         return OrderedMemoryState(*(tensor.detach() for tensor in self))
+
+    def to(self, *args: Any, **kwargs: Any) -> OrderedMemoryState:
+        """Move or cast the state, as `Tensor.to` with the same arguments."""
+        return OrderedMemoryState(*(tensor.to(*args, **kwargs) for tensor in self))
 
 
 def check_state(

@@ -518,6 +518,11 @@ def test_the_cell_is_one_step_of_the_layer():
         assert_close(one, other[0])
     for one, other in zip(cell(x[0], (state[0, 0], state[1, 0])), (h[0, 0], c[0, 0]), strict=True):
         assert_close(one, other)
+    expected = layer(x.unsqueeze(0), (state[:1], state[1:]), distances=True)[2]
+    for one, other in zip(cell(x, (state[0], state[1]), distances=True)[2], expected, strict=True):
+        assert_close(one, other[0, 0])
+    for one, other in zip(cell(x[0], (state[0, 0], state[1, 0]), distances=True)[2], expected, strict=True):
+        assert_close(one, other[0, 0, 0])
     zeros = torch.zeros_like(state[0])
     for one, other in zip(cell(x), cell(x, (zeros, zeros)), strict=True):
         assert torch.equal(one, other)
