@@ -27,7 +27,11 @@ class OrderedMemoryState(NamedTuple):
         return OrderedMemoryState(*(tensor.detach() for tensor in self))
 
     def to(self, *args: Any, **kwargs: Any) -> OrderedMemoryState:
-        """Move or cast the state, as `Tensor.to` with the same arguments."""
+        """Move or cast the state.
+
+        Args:
+            *args, **kwargs: as for `Tensor.to`: a device, a dtype or both.
+        """
         return OrderedMemoryState(*(tensor.to(*args, **kwargs) for tensor in self))
 
 
