@@ -18,9 +18,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
 
-# A shell without a terminal starts what it puts into the background with Ctrl-C ignored, and tests send it.
+# A shell without a terminal starts what it puts into the background with Ctrl-C ignored, and `nohup` starts a
+# command with the end of its terminal ignored; tests send both signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
