@@ -7,7 +7,8 @@
 from torch.serialization import add_safe_globals
 
 from onlstm.cell import ONLSTMCell
-from onlstm.layer import ONLSTM, Distances
+from onlstm.distances import Distances
+from onlstm.layer import ONLSTM
 from ordered_memory import __version__ as __version__
 from ordered_memory.serialization import register_named_tuples
 

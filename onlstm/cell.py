@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onlstm.distances import Distances
 from onlstm.functional import step
-from onlstm.layer import Distances
 from onlstm.parameters import (
     State,
     check_pair,

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.serialization import add_safe_globals
 
 from onlstm.backends import BACKENDS
-from onlstm.layer import ONLSTM, Distances
+from onlstm.distances import Distances
+from onlstm.layer import ONLSTM
 from onlstm.parameters import State
 from ordered_memory.checks import check_fraction, check_name, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import BACKENDS, select_backend
+from onlstm.distances import Distances
 from onlstm.functional import RecurrenceOutput, Weights
 from onlstm.packing import batch_size_of, packing, reorder, reversal_of, unpack
 from onlstm.parameters import (
@@ -42,27 +43,6 @@ from ordered_memory.representation import constructor_arguments
 
 FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
 """The attributes of `ONLSTM` that cannot be changed."""
-
-
-class Distances(NamedTuple):
-    """The forget and input distances of every token, layer and direction.
-
-    ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
-    distance means that a constituent ends before the token, a large input distance that little is written.
-    (In the authors' code distances are divided by M, and the input distance is `Σ_k ĩ_k / M`.) If the input
-    is a PackedSequence, the distances are packed in the same way, (L · D, P).
-
-    Row 2 · layer + direction belongs to a layer and direction of a bidirectional layer, as in h_n. Read trees
-    off the rows of the backward direction with `from_distances(…, direction="backward")`.
-
-    Args:
-        forget: (L · D, T, B), or (L · D, B, T) with `batch_first`, or (L · D, T) without a batch axis; values
-            in [0, M].
-        input: the same shape and range.
-    """
-
-    forget: Tensor
-    input: Tensor
 
 
 class ONLSTM(nn.Module):
