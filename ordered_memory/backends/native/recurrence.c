@@ -120,7 +120,7 @@ static void pack_weights(const Pass *p, int64_t thread, int64_t threads, int bac
             pack_weight(p, !backward, in, out, p->w_in, backward ? p->bf16_w_in_t : p->bf16_w_in, packed.w_in);
             break;
         case 2:
-            pack_weight(p, 1, D, D, p->key, p->bf16_key, packed.key_t);
+            if (!few_tokens(p)) pack_weight(p, 1, D, D, p->key, p->bf16_key, packed.key_t);
             if (backward) pack_weight(p, 0, D, D, p->key, p->bf16_key_t, packed.key);
         }
 }
