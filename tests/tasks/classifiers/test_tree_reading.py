@@ -40,10 +40,8 @@ def test_attention_is_read_by_algorithm_2():
 def test_on_lstms_trees_are_those_of_its_forget_distances(bidirectional):
     """In the forward direction, by the top-down algorithm of the paper; padding has no effect."""
     config = ListOpsConfig(embedding_size=6, **TINY | {"model": "onlstm", "bidirectional": bidirectional})
-    model, data = (
-        ListOpsModel(config).eval(),
-        Expressions.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]", "[SM 1 2 ]", "3"]),
-    )
+    model = ListOpsModel(config).eval()
+    data = Expressions.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]", "[SM 1 2 ]", "3"])
     batch = data.batch([0, 1, 2])
     trees = read_trees(model(batch), batch.lengths)
     for tokens, length, tree in zip(batch.tokens, batch.lengths.tolist(), trees, strict=True):

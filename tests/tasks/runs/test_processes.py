@@ -44,8 +44,12 @@ sys.exit(main())
 def train(directory, *options, **environment):
     script = directory.with_suffix(".py")
     script.write_text(SCRIPT)
+    return run([str(script)], directory, *options, **environment)
+
+
+def run(program, directory, *options, **environment):
     return subprocess.run(
-        [sys.executable, str(script), "train", "--run-dir", str(directory), *OPTIONS, *TWO, *options],
+        [sys.executable, *program, "train", "--run-dir", str(directory), *OPTIONS, *TWO, *options],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -57,7 +61,7 @@ def train(directory, *options, **environment):
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    result = train(directory)
+    result = run(["-m", "tasks.listops"], directory)
     assert result.returncode == 0, result.stderr
     return outcome(directory)
 
