@@ -268,6 +268,9 @@ train --seeds 0 -> --seeds
 train --heads 0 -> --heads
 train --heads 3 --model transformer -> --heads
 train --layers 0 -> --layers
+train --num-layers 0 --model lstm -> --num-layers
+train --hidden-dropout 1.5 --model lstm -> --hidden-dropout
+train --weight-dropout -1 --model onlstm -> --weight-dropout
 train --chunk-size 3 --model onlstm -> --chunk-size
 train --backend magic --model onlstm -> magic
 train --slot-size 99999999992 --model lstm ->

@@ -45,6 +45,8 @@ GOLD_TREE_MODELS = tuple(TREE_MODELS)
 """Encoders that get the true tree as input."""
 BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
 """Encoders that accept `--bidirectional`."""
+LSTMS = ("lstm", "onlstm")
+"""Encoders that use `--num-layers` and `--hidden-dropout`."""
 TRANSFORMERS = ("transformer", "universal-transformer")
 """Encoders that use `--layers` and `--heads`."""
 
@@ -55,8 +57,8 @@ _OPTIONS: dict[ModelName, tuple[str, ...]] = {
         *("score", "cell", "cell_dropout", "attention_dropout", "occupancy_threshold"),
         *("recompute_every", "backend"),
     ),
-    "lstm": (),
-    "onlstm": ("chunk_size", "backend"),
+    "lstm": ("num_layers", "hidden_dropout"),
+    "onlstm": ("num_layers", "chunk_size", "hidden_dropout", "weight_dropout", "backend"),
     "rrnet": (*_SLOTS, "cell_dropout"),
     "transformer": ("layers", "heads", "cell_dropout"),
     "universal-transformer": ("layers", "heads", "cell_dropout"),
@@ -68,7 +70,7 @@ _OPTIONS: dict[ModelName, tuple[str, ...]] = {
     "gold-tree-cell": ("cell_dropout",),
 }
 """The options of each encoder, without those that all encoders share."""
-_ARCHITECTURE = ("score", "cell", "chunk_size", "layers", "heads")
+_ARCHITECTURE = ("score", "cell", "num_layers", "chunk_size", "layers", "heads")
 """Those of these options that are part of `architecture`."""
 
 
@@ -93,6 +95,8 @@ class EncoderConfig(AdamConfig):
     """Score function of the slot attention."""
     cell: Literal["gated", "tree-rnn"] = "gated"
     """Cell that composes two slots."""
+    num_layers: int = 1
+    """Layers of lstm and onlstm; trees are read off the last one."""
     chunk_size: int = 10
     """Chunk size of ON-LSTM: hidden units per master-gate entry."""
     layers: int = 6
@@ -104,6 +108,10 @@ class EncoderConfig(AdamConfig):
     state), or inside the layers of a transformer."""
     attention_dropout: float = 0.3
     """Dropout before each linear layer of the attention score."""
+    hidden_dropout: float = 0.0
+    """Dropout between the layers of lstm and onlstm."""
+    weight_dropout: float = 0.0
+    """DropConnect of onlstm: probability of dropping a recurrent weight."""
     input_dropout: float = 0.1
     """Dropout on the embeddings."""
     output_dropout: float = 0.2
@@ -119,12 +127,14 @@ class EncoderConfig(AdamConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
-        check_at_least(1, self, "recompute_every", "chunk_size", "layers", "heads")
+        check_at_least(1, self, "recompute_every", "num_layers", "chunk_size", "layers", "heads")
         check_fraction(
             self,
             "occupancy_threshold",
             "cell_dropout",
             "attention_dropout",
+            "hidden_dropout",
+            "weight_dropout",
             "input_dropout",
             "output_dropout",
         )
@@ -150,7 +160,10 @@ class EncoderConfig(AdamConfig):
     @property
     def unused(self) -> dict[str, str]:
         others = {name for names in _OPTIONS.values() for name in names} - set(_OPTIONS[self.model])
-        return super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
+        unused = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
+        if self.model in LSTMS and self.num_layers == 1:
+            unused["hidden_dropout"] = "with --num-layers 1"
+        return unused
 
     @property
     def needs_trees(self) -> bool:
@@ -195,7 +208,7 @@ class Encoded(NamedTuple):
         merges: which neighbors were merged, (B, T - 1) int64.
         penalty: a penalty for each sequence, (B,).
         rollout: the actions that the encoder took.
-        distances: forget distance of each token, (B, T), in the forward direction.
+        distances: forget distance of each token, (B, T), of the last layer in the forward direction.
     """
 
     summary: Tensor
@@ -247,15 +260,15 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
     if config.model == "mean":
         return MeanOfTokens()
     if config.model == "lstm":
-        return nn.LSTM(input_size, size, batch_first=True, bidirectional=config.bidirectional)
+        return nn.LSTM(input_size, size, **_lstm_options(config))
     try:
         if config.model == "onlstm":
             return ONLSTM(
                 input_size,
                 size,
-                batch_first=True,
-                bidirectional=config.bidirectional,
+                **_lstm_options(config),
                 chunk_size=config.chunk_size,
+                weight_dropout=config.weight_dropout,
                 backend=config.backend,
             )
         return OrderedMemory(
@@ -274,6 +287,16 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         )
     except ValueError as error:
         raise argument_error(error, config) from None
+
+
+def _lstm_options(config: EncoderConfig) -> dict[str, Any]:
+    """The options that ON-LSTM shares with nn.LSTM, which warns of dropout where there is one layer."""
+    return {
+        "num_layers": config.num_layers,
+        "dropout": config.hidden_dropout if config.num_layers > 1 else 0.0,
+        "batch_first": True,
+        "bidirectional": config.bidirectional,
+    }
 
 
 def summary_size(config: EncoderConfig, input_size: int) -> int:
@@ -340,7 +363,8 @@ def encode(
         return Encoded(summary, merges=merges)
     if isinstance(encoder, ONLSTM):
         _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
-        return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[0])
+        last = -2 if encoder.bidirectional else -1
+        return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[last])
     if isinstance(encoder, nn.LSTM):
         with autocast_of_lstm(embedded.device):
             tokens = embedded.to(encoder.all_weights[0][0].dtype)

@@ -47,6 +47,41 @@ def test_a_summary_of_both_directions_is_what_each_of_them_ends_with(model):
         torch.testing.assert_close(summary, torch.cat([output[-1, :4], output[0, 4:]]))
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("model", ["lstm", "onlstm"])
+def test_the_summary_and_the_distances_of_several_layers_are_those_of_the_last(model, bidirectional):
+    config = replace(CONFIG, model=model, num_layers=2, bidirectional=bidirectional)
+    encoder = build_encoder(config, 2).eval()
+    encoded = encode(encoder, SEQUENCES, LENGTHS)
+    last = -2 if bidirectional else -1
+    for row, (sequence, length) in enumerate(zip(SEQUENCES, LENGTHS, strict=True)):
+        out = encoder(sequence[None, :length], **({"distances": True} if model == "onlstm" else {}))
+        hidden = out[1][0][-2:] if bidirectional else out[1][0][-1:]
+        torch.testing.assert_close(encoded.summary[row], hidden[:, 0].flatten())
+        if model == "onlstm":
+            torch.testing.assert_close(encoded.distances[row, :length], out[2].forget[last, 0])
+
+
+@pytest.mark.parametrize("model", ["lstm", "onlstm"])
+def test_hidden_dropout_acts_between_layers_alone(model):
+    config = replace(CONFIG, model=model, hidden_dropout=1.0)
+    one, two = (build_encoder(replace(config, num_layers=number), 2).train() for number in (1, 2))
+    of_one, of_two = (encode(encoder, SEQUENCES, LENGTHS).summary for encoder in (one, two))
+    assert torch.equal(of_one, encode(one.eval(), SEQUENCES, LENGTHS).summary)
+    torch.testing.assert_close(of_two[0], encode(two, torch.zeros_like(SEQUENCES), LENGTHS).summary[0])
+    assert not torch.equal(of_two, encode(two.eval(), SEQUENCES, LENGTHS).summary)
+    assert "hidden_dropout" in config.unused
+    assert "hidden_dropout" not in replace(config, num_layers=2).unused
+
+
+def test_weight_dropout_of_onlstm_acts_on_recurrent_weights_in_training():
+    encoder = build_encoder(replace(CONFIG, model="onlstm", weight_dropout=1.0), 2).train()
+    state = encoder(SEQUENCES[:, :5])[1]
+    first, second = (encoder(SEQUENCES[:, 5:], hx)[0] for hx in ((torch.zeros_like(state[0]), state[1]), state))
+    assert torch.equal(first, second)  # no recurrent weight is left to read h
+    assert not torch.equal(first, encoder.eval()(SEQUENCES[:, 5:], state)[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_lstm_computes_without_autocast_where_it_does_not_run_under_it(dtype, monkeypatch):
     monkeypatch.setattr(modes, "_runs_lstm", lambda dtype: False)
