@@ -167,6 +167,7 @@ def test_comparison_scores_every_baseline_on_the_same_sentences():
 
 def test_baselines_of_an_iterator_are_those_of_a_list():
     assert baselines(iter([5, 3])) == baselines([5, 3])
+    assert set(map(tuple, baselines([1]).values())) == {(0,)}
 
 
 def test_the_seed_draws_the_random_trees_and_no_others():
