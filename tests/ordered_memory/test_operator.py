@@ -536,9 +536,10 @@ def test_a_batch_of_upstream_gradients_names_the_definition(batched):
 # Threads
 
 
+@pytest.mark.parametrize("recompute_every", [None, 2])
 @pytest.mark.parametrize(("forward", "backward"), [(1, 2), (2, 1), (3, 2)])
-def test_the_reverse_pass_needs_no_more_threads_than_it_finds(forward, backward):
-    layer, x = make("native", cell_dropout=0.2), tokens()
+def test_the_reverse_pass_needs_no_more_threads_than_it_finds(forward, backward, recompute_every):
+    layer, x = make("native", cell_dropout=0.2, recompute_every=recompute_every), tokens()
     torch.manual_seed(3)
     expected = results_and_gradients(layer, layer, x, lengths=LENGTHS)
     torch.manual_seed(3)

@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
 
     Args:
         arguments: arguments of the recurrence.
-        shares: number of shares that the sequences are divided into, one for each thread.
+        shares: number of shares that the forward pass divides the sequences into, one for each thread.
     """
 
     arguments: Arguments
@@ -64,10 +64,13 @@ class Inputs(NamedTuple):
 class NativeImplementation(Implementation):
     """The loop over time in C.
 
-    The saved tensors are the first active slot of every token, (T, B), and the tape: for each share three
-    buffers with the cell inputs (2D), hidden units (4D) and gates (4D) of every active pair of a token and a
-    slot. They are bfloat16 if products have bfloat16 operands, else of the dtype of the parameters. Buffers
-    are as large as if every slot were active, but pages that are never written take no memory.
+    The saved tensors are the number of shares, (); the first active slot of every token, (T, B); and the
+    tape: three buffers with the cell inputs (2D), hidden units (4D) and gates (4D) of every active pair of a
+    token and a slot, those of one share after those of another. They are bfloat16 if products have bfloat16
+    operands, else of the dtype of the parameters. Buffers are as large as if every slot were active, but
+    pages that are never written take no memory. With activation checkpointing the forward pass runs again,
+    maybe on another number of threads: the shapes do not depend on it, and the backward pass takes the saved
+    number of shares.
     """
 
     inputs_type = Inputs
@@ -82,19 +85,16 @@ class NativeImplementation(Implementation):
         return RecurrenceOutput(x.new_zeros(x.shape), final, attention)
 
     def saved_shapes(self, inputs: Inputs) -> Shapes:
-        (steps, batch_size, size), dtype = inputs.arguments.inputs.shape, inputs.arguments.inputs.dtype
-        num_slots, shares = inputs.arguments.state.memory.shape[1], inputs.shares
-        pairs = steps * num_slots * ((batch_size + shares - 1) // shares)
-        itemsize = 2 if bfloat16_products_of(inputs.arguments) else dtype.itemsize
-        sizes = [pairs * size * width * itemsize for width in (2, 4, 4)] * shares
-        return [((steps, batch_size), torch.int32), *(((size,), torch.uint8) for size in sizes)]
+        steps, batch_size, _ = inputs.arguments.inputs.shape
+        tape = [((batch_size * row,), torch.uint8) for row in _tape_bytes(inputs.arguments)]
+        return [((), torch.int64), ((steps, batch_size), torch.int32), *tape]
 
     def check(self, inputs: Inputs) -> None:
         _check(inputs.arguments)
 
     def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         results = self.new_results(inputs)
-        (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
+        (_, counts), (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
         first_active = torch.zeros(active_shape, dtype=dtype, device="cpu")
         tape = [_allocate_tape(size) for (size,), _ in tape_shapes] if keep else []
         output, final, attention = results
@@ -107,7 +107,8 @@ class NativeImplementation(Implementation):
             first_active=first_active,
             **final._asdict(),
         )
-        return results, [first_active, *tape] if keep else []
+        shares = torch.tensor(inputs.shares, dtype=counts, device="cpu")
+        return results, [shares, first_active, *tape] if keep else []
 
     def backward(
         self,
@@ -117,7 +118,8 @@ class NativeImplementation(Implementation):
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
     ) -> list[Tensor]:
-        arguments, (output, attention), (first_active, *tape) = inputs.arguments, results, saved
+        arguments, (output, attention), (shares, first_active, *tape) = inputs.arguments, results, saved
+        inputs = Inputs(arguments, int(shares))
         d_output, *d_final, d_attention = upstream
         sequences = {"inputs": arguments.inputs, "queries": arguments.queries, **_initial_state(arguments)}
         gradients = {
@@ -180,6 +182,25 @@ def _check(arguments: Arguments) -> None:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
+def _tape_bytes(arguments: Arguments) -> list[int]:
+    """The size in bytes of what each buffer of the tape has of one sequence."""
+    steps, _, size = arguments.inputs.shape
+    itemsize = 2 if bfloat16_products_of(arguments) else arguments.inputs.dtype.itemsize
+    return [steps * arguments.state.memory.shape[1] * size * width * itemsize for width in (2, 4, 4)]
+
+
+def _tape_addresses(tape: list[Tensor], arguments: Arguments, shares: int) -> Tensor:
+    """The addresses of each share's part of the tape, (shares · 3) int64; without a tape (0)."""
+    each, more = divmod(arguments.inputs.shape[1], shares)
+    first_sequences = [share * each + min(share, more) for share in range(shares)]
+    addresses = [
+        buffer.data_ptr() + first * row
+        for first in first_sequences
+        for buffer, row in zip(tape, _tape_bytes(arguments) if tape else (), strict=True)
+    ]
+    return torch.tensor(addresses, dtype=torch.int64, device="cpu")
+
+
 def _allocate_tape(size: int) -> Tensor:
     """A buffer of which only the start will be written.
 
@@ -214,7 +235,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
         **_weights_by_name(arguments.weights),
         **(_bfloat16_weights(arguments.weights) if products else {}),
         **{name: getattr(dropout, name) for name in (*GIVEN_MASKS, "seed")},
-        "tape": torch.tensor([tensor.data_ptr() for tensor in tape], dtype=torch.int64, device="cpu"),
+        "tape": _tape_addresses(tape, arguments, shares),
         **extra_fields,
     }
     struct.point(

@@ -10,7 +10,8 @@
    row of the result is also the same to the bit for every number of rows.
 
    Packing pays where the product is repeated. For a few tokens, as when a model reads a text word by word, it would take
-   longer than all products: then `gemm_transposed` reads the transpose of B, a weight, as it lies in memory.
+   longer than all products: then `gemm_transposed` reads the transpose of B, a weight, as it lies in memory, and adds in
+   another order.
 
    With `bf16_pairs`, operands are pairs of bfloat16 numbers (bf16.h), k is the number of pairs, and a pointer to
    scalar_t points to pairs. Accumulators are scalar_t. Vector types are the vector extensions of GCC and Clang. */
