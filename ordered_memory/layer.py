@@ -273,7 +273,8 @@ class OrderedMemory(nn.Module):
             state = OrderedMemoryState(*(torch.stack(pair) for pair in pairs))
             attention = torch.stack([result.attention for result in results])
         else:
-            state, attention = results[0].state, results[0].attention
+            state = OrderedMemoryState(*(_writable(tensor) for tensor in results[0].state))
+            attention = _writable(results[0].attention)
         if self.batch_first:
             output, attention = output.transpose(0, 1), attention.transpose(-3, -2)
         return OrderedMemoryOutput(output, state, attention)
@@ -339,6 +340,11 @@ class OrderedMemory(nn.Module):
         if not self.bidirectional:
             return [state]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
+
+
+def _writable(tensor: Tensor) -> Tensor:
+    """A copy that the caller may change in place before the backward pass, for which the tensor may be saved."""
+    return tensor.clone() if tensor.requires_grad else tensor
 
 
 def _check_three_tensors(state: object) -> None:

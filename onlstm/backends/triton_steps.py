@@ -19,7 +19,7 @@ from torch import Tensor
 from onlstm.backends import contract
 from onlstm.backends.loop import Loop, Saved, StepGradients
 from onlstm.functional import Weights
-from ordered_memory.backends.devices import why_no_triton
+from ordered_memory.backends.devices import on_device, why_no_triton
 from ordered_memory.backends.operators import define
 
 LARGEST = 16_384
@@ -42,13 +42,17 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
 def _forward_step(gates: Tensor, previous_cell: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` as one kernel."""
     sizes, options = _plan(saved)
-    _kernels().forward_kernel[(len(gates),)](gates, previous_cell, *saved, output, *sizes, **options)
+    with on_device(gates):
+        _kernels().forward_kernel[(len(gates),)](gates, previous_cell, *saved, output, *sizes, **options)
 
 
 def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients) -> None:
     """`loop.BackwardStep` as one kernel."""
     sizes, options = _plan(saved)
-    _kernels().backward_kernel[(len(previous_cell),)](*saved, previous_cell, *gradients, *sizes, **options)
+    with on_device(previous_cell):
+        _kernels().backward_kernel[(len(previous_cell),)](
+            *saved, previous_cell, *gradients, *sizes, **options
+        )
 
 
 def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:

@@ -1,9 +1,11 @@
-"""Which devices Triton kernels can run on, for both models."""
+"""Which devices Triton kernels can run on, and the choice of one for a launch; for both models."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,3 +28,12 @@ def why_no_triton(tensor: Tensor) -> str | None:
     if torch.cuda.get_device_capability(tensor.device) < (8, 0):
         return "it needs a GPU of compute capability 8.0 or above"
     return None
+
+
+def on_device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """A context for launching Triton kernels: they run on the current GPU, whatever their arguments are on.
+
+    Args:
+        tensor: tensor on the device.
+    """
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()

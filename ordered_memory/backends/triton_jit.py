@@ -17,7 +17,12 @@ jit = triton.jit if triton is not None else lambda function: function
 def tanh(x):
     """Compute tanh x; that of libdevice does not run in Triton's interpreter.
 
+    Near 0 it is a power series, since the difference of two numbers near 1 has lost its digits.
+
     Args:
         x: a block of numbers.
     """
-    return 2 * tl.sigmoid(2 * x) - 1
+    square = x * x
+    tail = -1382 / 155925 + square * (21844 / 6081075)
+    tail = -1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835 + square * tail)))
+    return tl.where(square < 0.01, x + x * square * tail, 2 * tl.sigmoid(2 * x) - 1)

@@ -796,3 +796,15 @@ def test_a_state_of_another_batch_size_is_refused_for_packed_input_in_any_order(
         packed = pack_sequence([torch.zeros(3, 3), torch.zeros(2, 3)], enforce_sorted=in_order)
         with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 2, 4\), got \[1, 5, 4\]"):
             layer(packed, state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("backend", NAMES)
+def test_small_numbers_keep_their_digits(backend, dtype):
+    layer = ONLSTM(4, 6, chunk_size=2, bias=False, backend=backend, dtype=dtype)
+    definition = ONLSTM(4, 6, chunk_size=2, bias=False, backend="reference", dtype=torch.float64)
+    definition.load_state_dict({name: weight.double() for name, weight in layer.state_dict().items()})
+    for scale in (1.0, 0.1, 1e-3, 1e-6, 1e-9):
+        x = scale * torch.randn(7, 3, 4, dtype=dtype)
+        expected = definition(x.double())[0] / scale
+        torch.testing.assert_close(layer(x)[0].double() / scale, expected, rtol=1e-5, atol=1e-6)

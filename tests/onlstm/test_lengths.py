@@ -202,3 +202,20 @@ def test_a_traced_layer_takes_other_lengths():
         output, state = layer(x, lengths=lengths)
         for one, other in zip(traced(x, torch.tensor(lengths)), (output, *state), strict=True):
             assert_close(one, other)
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 3, 2, 1], [7, 7, 7, 7]])
+@pytest.mark.parametrize("options", GRID, ids=str)
+@pytest.mark.parametrize("backend", NAMES)
+def test_every_result_may_be_changed_in_place_before_the_backward_pass(backend, options, lengths):
+    layer = make(backend=backend, **options)
+    x, state = inputs(layer)
+    wanted = [x, *state, *layer.parameters()]
+    results = flat(*layer(x, state, lengths=lengths, distances=True))
+    expected = torch.autograd.grad(sum((2 * one).sum() for one in results), wanted)
+    for one in (changed := flat(*layer(x, state, lengths=lengths, distances=True))):
+        one.mul_(2)
+    actual = torch.autograd.grad(sum(one.sum() for one in changed), wanted)
+    assert all(map(torch.equal, actual, expected))
+    packed, _ = layer(pack_sequence([x[0, :5], x[1, :2]] if layer.batch_first else [x[:5, 0], x[:2, 1]]))
+    packed.data.mul_(2).sum().backward()

@@ -808,3 +808,21 @@ def test_the_name_of_the_score_is_fixed():
         TypeError, match="score is the name of the score that the layer was built with, got 'add"
     ):
         layer.score = "additive"
+
+
+@pytest.mark.parametrize("lengths", [None, [6, 4, 2], [6, 6, 6]])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+def test_every_result_may_be_changed_in_place_before_the_backward_pass(backend, bidirectional, lengths):
+    layer, x = make(backend=backend, bidirectional=bidirectional), torch.randn(3, 6, 4, dtype=F64)
+    wanted = list(layer.parameters())
+
+    def results():
+        out = layer(x, lengths=lengths)
+        return [out.output, out.attention, *out.state]
+
+    expected = torch.autograd.grad(sum((2 * one).sum() for one in results()), wanted)
+    for one in (changed := results()):
+        one.mul_(2)
+    actual = torch.autograd.grad(sum(one.sum() for one in changed), wanted)
+    assert all(map(torch.equal, actual, expected))

@@ -13,7 +13,6 @@ all tokens at the end of the backward pass.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -167,9 +166,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: 
     struct.point(
         **{name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     )
-    library.code.workspace_size.restype = ctypes.c_int64
-    workspace_size = library.code.workspace_size(ctypes.byref(struct), ctypes.c_int64(function == "backward"))
-    struct.point(workspace=_buffer(1, workspace_size, inputs.weight_hh.dtype))
+    struct.point(workspace=_buffer(1, library.workspace_size(struct, function == "backward"), library.dtype))
     run_team(library, function, struct, parts)
 
 

@@ -150,7 +150,7 @@ static void feature_backward(Share *s, int64_t t, int64_t k) {
         for (int64_t d = 0; d < D; d++) mask[d] = 1;
     SIMD for (int64_t d = 0; d < D; d++) {
         d_weight[d] += d_score * feature[d] * mask[d];
-        scalar_t slope = p->key_norm ? feature[d] > 0 : 1 - feature[d] * feature[d]; /* of relu, of tanh */
+        scalar_t slope = p->key_norm ? !(feature[d] <= 0) : 1 - feature[d] * feature[d]; /* of relu, of tanh */
         d_key[d] = d_score * weight[d] * mask[d] * slope;
         d_query[d] += d_key[d];
     }

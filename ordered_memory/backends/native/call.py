@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -241,10 +240,8 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     struct.point(
         **{name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     )
-    workspace_size = library.code.workspace_size
-    workspace_size.restype = ctypes.c_int64
     backward = function == "backward"
-    struct.point(workspace=buffers.empty(workspace_size(ctypes.byref(struct), ctypes.c_int64(backward))))
+    struct.point(workspace=buffers.empty(library.workspace_size(struct, backward)))
     if products != "blas":
         run_team(library, "pack_for_backward" if backward else "pack_for_forward", struct, shares)
     run_team(library, function, struct, shares)

@@ -124,7 +124,7 @@ static void hidden_backward(Share *s, int64_t t, int64_t i, int64_t at) {
     for (int64_t k = 0; k < count; k++) {
         scalar_t *restrict d_hidden = rows + k * 4 * D;
         const scalar_t *restrict hidden = load_row(s, s->hidden, saved + k, 4 * D, s->unrounded_row);
-        SIMD for (int64_t d = 0; d < 4 * D; d++) d_hidden[d] = hidden[d] > 0 ? d_hidden[d] : 0;
+        SIMD for (int64_t d = 0; d < 4 * D; d++) d_hidden[d] = hidden[d] <= 0 ? 0 : d_hidden[d];
         /* A drawn mask is 0 or 1, and where it was 0, hidden units are 0. */
         if (p->hidden_mask) apply_dropout(s, HIDDEN, t, s->pair_row[begin + k], i, 4 * D, d_hidden);
         add_into(4 * D, d_hidden, s->d_b_in);

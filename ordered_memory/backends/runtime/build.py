@@ -70,6 +70,18 @@ class Library:
             self._structs[name] = struct
         return self._structs[name]
 
+    def workspace_size(self, arguments: CStruct, backward: bool) -> int:
+        """The result of the C function of this name, for the workspace of a call.
+
+        Args:
+            arguments: the arguments of the call.
+            backward: whether the call is that of the backward pass.
+        """
+        function = self.code.workspace_size
+        function.restype = ctypes.c_int64
+        size: int = function(ctypes.byref(arguments), ctypes.c_int64(backward))
+        return size
+
 
 @cache
 def load(source: Path, dtype: torch.dtype) -> Library | str:

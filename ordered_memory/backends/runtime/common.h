@@ -7,8 +7,8 @@
 #include <immintrin.h>
 #endif
 
-/* Declare the vector versions of exp, which are in glibc's libmvec. */
-#if defined(__x86_64__) && defined(__GLIBC__)
+/* Declare the vector versions of exp, which are in the libmvec of glibc 2.22 and newer. */
+#if defined(__x86_64__) && defined(__GLIBC__) && __GLIBC_PREREQ(2, 22)
 __attribute__((simd("notinbranch"))) float expf(float);
 __attribute__((simd("notinbranch"))) double exp(double);
 #endif
@@ -44,5 +44,13 @@ INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 INLINE scalar_t sigmoid(scalar_t x) { return 1 / (1 + EXP(-x)); }
 
-/* tanh x = 1 - 2 / (1 + exp 2x): of tanh no vector version is declared. */
-INLINE scalar_t tanh_from_exp(scalar_t x) { return 1 - 2 / (1 + EXP(2 * x)); }
+/* tanh x = 1 - 2 / (1 + exp 2x): of tanh no vector version is declared. Near 0 this loses digits, down to the last one
+   of small x; there the power series of tanh takes over, whose next term, .0015 x^15, is below a rounding. */
+INLINE scalar_t tanh_from_exp(scalar_t x) {
+    const scalar_t below = DOUBLE ? 0.01 : 0.09, square = x * x;
+    const scalar_t c3 = -1. / 3, c5 = 2. / 15, c7 = -17. / 315, c9 = 62. / 2835, c11 = -1382. / 155925;
+    const scalar_t c13 = 21844. / 6081075;
+    scalar_t tail = c3 + square * (c5 + square * (c7 + square * (c9 + square * (c11 + square * c13))));
+    scalar_t from_exp = 1 - 2 / (1 + EXP(2 * x));
+    return square < below ? x + x * square * tail : from_exp;
+}

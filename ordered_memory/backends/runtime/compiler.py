@@ -70,7 +70,7 @@ def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]
         double: whether scalar_t is double; otherwise it is float.
         processor: flags that select the kind of processor.
     """
-    return [*FLAGS, *processor, f"-DDOUBLE={int(double)}", f"-I{HEADERS}", str(source), "-lm"]
+    return [*FLAGS, *processor, f"-DDOUBLE={int(double)}", f"-I{HEADERS}", str(source), "-lm", "-Wl,-z,defs"]
 
 
 def read_sources(source: Path) -> list[str]:

@@ -12,7 +12,6 @@ this backend: there is nothing in its loop to fuse, and it has not run on a GPU 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,10 +21,10 @@ from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights, forbid_double_backward
-from ordered_memory.backends.devices import why_no_triton
+from ordered_memory.backends.devices import on_device, why_no_triton
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.modes import untraced
+from ordered_memory.modes import untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -142,7 +141,8 @@ class _Recurrence(torch.autograd.Function):
         operands = _operands(weights, settings.operand, transposed=False)
         gradients = _new_gradients(settings.operand, inputs, tape.attention, upstream)
         _launch(backward_kernel, settings, dropout, tape, inputs, queries, lengths, gradients, operands)
-        weight_gradients = _weight_gradients(tape, gradients, settings.normalized)
+        with without_autocast(inputs.device):  # which is on if the caller's `backward()` is within it
+            weight_gradients = _weight_gradients(tape, gradients, settings.normalized)
         return (
             *[None] * 7,
             gradients.inputs,
@@ -179,7 +179,7 @@ def _launch(
         CELL_MASKS=dropout.memory is not None,
     )
     sizes = Sizes(batch_size, num_slots, settings.size, width, *settings.constants)
-    with torch.cuda.device(inputs.device) if inputs.is_cuda else contextlib.nullcontext():
+    with on_device(inputs):
         kernel[(-(-batch_size // rows),)](
             inputs,
             *arguments,
