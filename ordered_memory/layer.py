@@ -343,7 +343,7 @@ class OrderedMemory(nn.Module):
 
 
 def _writable(tensor: Tensor) -> Tensor:
-    """A copy that the caller may change in place before the backward pass, for which the tensor may be saved."""
+    """A copy that the caller may change in place, while the backward pass may need the tensor itself."""
     return tensor.clone() if tensor.requires_grad else tensor
 
 

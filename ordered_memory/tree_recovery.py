@@ -125,7 +125,8 @@ def from_attention(
     if attention.dim() != 3:
         layout = "(B, T, N)" if batch_first else "(T, B, N)"
         raise ValueError(
-            f"expected attention to be {layout} or (2, {layout[1:]}, got shape {tuple(attention.shape)}"
+            f"expected attention to be {layout} or (2, {layout[1:]}, got shape {tuple(attention.shape)}; "
+            "a sequence without a batch axis needs one"
         )
     batch = attention if batch_first else attention.transpose(0, 1)
     batch_size, steps, num_slots = batch.shape
@@ -188,7 +189,10 @@ def from_distances(
     check_tensor("distances", distances, "of one layer: its `distances.forget[i]`")
     if distances.dim() != 2:
         layout = "(B, T)" if batch_first else "(T, B)"
-        raise ValueError(f"expected distances to be {layout}, got shape {tuple(distances.shape)}")
+        raise ValueError(
+            f"expected distances to be {layout}, got shape {tuple(distances.shape)}; a sequence without a "
+            "batch axis needs one"
+        )
     batch = as_float64("distances", (distances if batch_first else distances.T).detach())
     sizes = sequence_lengths(lengths, *batch.shape)
     check_temperature(temperature)

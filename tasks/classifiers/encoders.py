@@ -5,7 +5,7 @@ B is the batch size, T the length of the longest sequence, E the embedding size,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -75,8 +75,31 @@ _ARCHITECTURE = ("score", "cell", "num_layers", "chunk_size", "layers", "heads")
 
 
 @dataclass
-class EncoderConfig(AdamConfig):
-    """Model: sizes, dropout and backend."""
+class DropoutConfig(AdamConfig):
+    """Dropout."""
+
+    cell_dropout: float = 0.1
+    """Dropout before each linear layer of the cell (crvnn: only before the second; rrnet: only on the hidden
+    state), or inside the layers of a transformer."""
+    attention_dropout: float = 0.3
+    """Dropout before each linear layer of the attention score."""
+    hidden_dropout: float = 0.0
+    """Dropout between the layers of lstm and onlstm."""
+    weight_dropout: float = 0.0
+    """DropConnect of onlstm: probability of dropping a recurrent weight."""
+    input_dropout: float = 0.1
+    """Dropout on the embeddings."""
+    output_dropout: float = 0.2
+    """Dropout before each linear layer of the classifier on top of the encoder."""
+
+    def check(self) -> None:
+        super().check()
+        check_fraction(self, *(field.name for field in fields(DropoutConfig) if "dropout" in field.name))
+
+
+@dataclass
+class EncoderConfig(DropoutConfig):
+    """Model: sizes and backend."""
 
     model: ModelName = "ordered-memory"
     """Sequence encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the embeddings."""
@@ -103,19 +126,6 @@ class EncoderConfig(AdamConfig):
     """Layers of a transformer; steps of the universal transformer."""
     heads: int = 8
     """Attention heads of a transformer."""
-    cell_dropout: float = 0.1
-    """Dropout before each linear layer of the cell (crvnn: only before the second; rrnet: only on the hidden
-    state), or inside the layers of a transformer."""
-    attention_dropout: float = 0.3
-    """Dropout before each linear layer of the attention score."""
-    hidden_dropout: float = 0.0
-    """Dropout between the layers of lstm and onlstm."""
-    weight_dropout: float = 0.0
-    """DropConnect of onlstm: probability of dropping a recurrent weight."""
-    input_dropout: float = 0.1
-    """Dropout on the embeddings."""
-    output_dropout: float = 0.2
-    """Dropout before each linear layer of the classifier on top of the encoder."""
     occupancy_threshold: float = 1e-5
     """Slots with an occupancy below this fraction count as empty; a larger value is faster and less exact."""
     recompute_every: int | None = None
@@ -128,16 +138,7 @@ class EncoderConfig(AdamConfig):
         super().check()
         check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
         check_at_least(1, self, "recompute_every", "num_layers", "chunk_size", "layers", "heads")
-        check_fraction(
-            self,
-            "occupancy_threshold",
-            "cell_dropout",
-            "attention_dropout",
-            "hidden_dropout",
-            "weight_dropout",
-            "input_dropout",
-            "output_dropout",
-        )
+        check_fraction(self, "occupancy_threshold")
         if self.bidirectional and self.model not in BIDIRECTIONAL:
             raise UserError(
                 f"--bidirectional needs --model {', '.join(BIDIRECTIONAL)}, got --model {self.model}"

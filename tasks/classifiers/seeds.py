@@ -90,7 +90,8 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     summary = first_directory.with_name(f"{first_directory.name}-to-{last_seed}.json")
     is_main = is_launcher()
     if is_main and not config.resume:
-        for run in runs.values():
+        parent = [RunDirectory(config.run_dir)] if config.run_dir is not None else []
+        for run in (*parent, *runs.values()):
             run.check_free()  # before the first run is trained, and not hours later
     diverged: dict[int, Diverged] = {}
     for run_config in configs:

@@ -101,6 +101,7 @@ class Trainer:
             return
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
         try:
+            self._check_data(checkpoint)  # first, as the data may decide the sizes of the model
             check_weights(self.run.last, checkpoint["model"], self.unwrapped_model)
             self._check_buffers(checkpoint["model"])
             self._load(checkpoint)
@@ -112,6 +113,18 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.run.settle_best(self.progress.best_epoch)
             self.run.write_metrics(self.progress.history)
+
+    def _check_data(self, checkpoint: dict[str, Any]) -> None:
+        """Raise a UserError if the training or validation data are not those of the saved run."""
+        # Version 0.2.0 saved only the part before the hyphen.
+        if checkpoint.get("data", self.fingerprint) not in (
+            self.fingerprint,
+            self.fingerprint.partition("-")[0],
+        ):
+            raise UserError(
+                f"{self.run.path}: this run was started with other training or validation data: a data "
+                "option, --seed or a file has changed; use another --run-dir"
+            )
 
     def _check_buffers(self, saved: dict[str, Tensor]) -> None:
         """Raise a UserError if a buffer, such as frozen word vectors, is not that of the saved run."""
@@ -136,15 +149,6 @@ class Trainer:
             saved = remainder["batches"].get(name, value)
             if self.progress.step_in_epoch and value != saved:
                 raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
-        # Version 0.2.0 saved only the part before the hyphen.
-        if remainder.get("data", self.fingerprint) not in (
-            self.fingerprint,
-            self.fingerprint.partition("-")[0],
-        ):
-            raise UserError(
-                f"{self.run.path}: this run was started with other training or validation data: a data "
-                "option, --seed or a file has changed; use another --run-dir"
-            )
         for name, saved in remainder.get("digests", {}).items():  # an older version may have saved fewer
             if self.digests.get(name, saved) != saved:
                 raise UserError(

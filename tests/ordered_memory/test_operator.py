@@ -481,6 +481,12 @@ def test_a_compiled_transform_takes_the_definition(transform):
     assert_close(torch.compile(run, backend="eager")(x), run(x))
 
 
+def test_lengths_that_vmap_batches_are_refused():
+    layer, x = make(), torch.randn(2, 5, 1, 3, dtype=F64)
+    with pytest.raises(ValueError, match=r"lengths must be known numbers, .* that torch\.func\.vmap has"):
+        torch.func.vmap(lambda x, n: layer(x, lengths=n[None]).output)(x, torch.tensor([5, 3]))
+
+
 def test_under_vmap_dropout_is_drawn_for_each_entry_or_once_for_all():
     layer, x = make(cell_dropout=0.5, attention_dropout=0.5), torch.randn(4, 2, 3, dtype=F64)
 

@@ -5,10 +5,12 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from tasks.classifiers.seeds import train_seeds
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.task import LISTOPS
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LOGIC
+from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.task import SST
 
@@ -44,3 +46,10 @@ def test_the_option_is_not_called_unused_where_data_are_drawn(name):
 def test_the_option_is_called_unused_for_official_data(name):
     config = import_module(f"tasks.{name}.__main__").VERBS["train"].config
     assert "data_seed" in config(data_seed=5).unused
+
+
+def test_several_seeds_do_not_go_into_the_directory_of_a_run(tmp_path):
+    (tmp_path / "best.safetensors").write_bytes(b"")
+    config = TASKS["listops"][1](seeds=2, run_dir=tmp_path)
+    with pytest.raises(UserError, match=f"{tmp_path}: already holds a run"):
+        train_seeds(lambda config: pytest.fail("it trains"), config)

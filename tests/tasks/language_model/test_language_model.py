@@ -658,6 +658,10 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
         assert results[f"{part}_unigram_perplexity"] == pytest.approx(
             145 / math.prod(counts) ** (1 / len(counts))
         )
+    capsys.readouterr()
+    (data / "train.txt").write_text("a b\nb c <unk>\n" * 20 + "d\n")  # a word more, a larger model
+    assert train(tmp_path / "run", "--data-dir", str(data), *options, "--resume") == 2
+    assert "this run was started with other training or validation data" in capsys.readouterr().err
     moved = data.rename(tmp_path / "moved")
     assert main(["evaluate", "--checkpoint", str(checkpoint)]) == 2
     assert "the text of the run is not here; --data-dir names its directory" in capsys.readouterr().err

@@ -37,11 +37,21 @@ def options_of(text):
 
 
 def test_every_task_is_listed_with_a_sentence(capsys):
-    tasks.__main__.main()
+    tasks.__main__.main([])
     lines = capsys.readouterr().out.splitlines()
     listed = dict(line.split(maxsplit=1) for line in lines if line.startswith("  tasks."))
     assert sorted(listed) == [f"tasks.{name}" for name in TASKS]
     assert all(sentence.endswith(".") for sentence in listed.values())
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("listops", "did you mean python -m tasks.listops?"), ("nope", "lists the tasks")]
+)
+def test_a_task_needs_its_dot(word, hint, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        tasks.__main__.main([word, "--seed", "2"])
+    assert exit_.value.code == 2
+    assert hint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", TASKS)
