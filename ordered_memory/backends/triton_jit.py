@@ -23,6 +23,5 @@ def tanh(x):
         x: a block of numbers.
     """
     square = x * x
-    tail = -1382 / 155925 + square * (21844 / 6081075)
-    tail = -1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835 + square * tail)))
-    return tl.where(square < 0.01, x + x * square * tail, 2 * tl.sigmoid(2 * x) - 1)
+    tail = square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835))))
+    return tl.where(square < 0.0016, x + x * tail, 1 - 2 / (1 + tl.exp(2 * x)))
