@@ -75,17 +75,40 @@ def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
     columns = list(dict.fromkeys(column for row in values.values() for column in row))
     rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
     best = best_cells(rows)
-    for names in _seeds_of_one_configuration(runs):
-        means = [mean_and_deviation([values[name][column] for name in names]) for column in columns]
-        rows.append(
-            [
-                f"{names[0]}, mean of {len(names)} seeds",
-                *(f"{number(mean, 4, whole=1)} ± {number(deviation, 4)}" for mean, deviation in means),
-            ]
-        )
+    rows += mean_rows(runs, values, columns)
     groups = dict.fromkeys(title for run in runs.values() for title in _groups(run.results))
     title = ", by ".join(["Test accuracy", *groups])
     return Table(title, ["model", *columns], rows, best=best)
+
+
+def mean_rows(
+    runs: Mapping[str, FinishedRun], values: Mapping[str, Mapping[str, float]], columns: Sequence[str]
+) -> list[list[str | None]]:
+    """The rows of a table for the mean of each set of runs that differ in nothing but the seed.
+
+    Args:
+        runs: runs by name.
+        values: the numbers of each run by column.
+        columns: the columns of the table.
+    Returns:
+        For each set its name and, for each column, the mean and the sample standard deviation as text; None
+        if a run has no number there.
+    """
+    return [
+        [
+            f"{names[0]}, mean of {len(names)} seeds",
+            *(_mean_text([values[name].get(column) for name in names]) for column in columns),
+        ]
+        for names in _seeds_of_one_configuration(runs)
+    ]
+
+
+def _mean_text(values: Sequence[float | None]) -> str | None:
+    found = [value for value in values if value is not None]
+    if len(found) < len(values):
+        return None
+    mean, deviation = mean_and_deviation(found)
+    return f"{number(mean, 4, whole=1)} ± {number(deviation, 4)}"
 
 
 def run_report(
@@ -185,8 +208,7 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
             if option not in COMPUTE_OPTIONS and option != "seed"
         }
         groups.setdefault(repr(options), []).append(name)
-    same_columns = (names for names in groups.values() if len(names) > 1)
-    return [names for names in same_columns if len({len(_values(runs[name].results)) for name in names}) == 1]
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def _test_data(run: FinishedRun) -> tuple[Any, ...]:

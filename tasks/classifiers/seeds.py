@@ -19,7 +19,7 @@ from tasks.runs.files import is_finite_number, read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import changed_options, check_types
+from tasks.runs.saved_config import changed_options, check_types, other_paths
 
 
 @dataclass
@@ -96,7 +96,9 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     diverged: dict[int, Diverged] = {}
     for run_config in configs:
         run = runs[run_config.seed]
-        if not (config.resume and run.read_results() and not changed_options(run, run_config)):
+        # If paths differ, `train` compares the data.
+        changes = [*changed_options(run, run_config), *other_paths(run, run_config)]
+        if changes or not (config.resume and run.read_results()):
             for outdated in list(_summaries_with(run_config.seed, first_directory, config.seed)):
                 outdated.unlink(missing_ok=True)  # its results will change
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.classifiers.comparison import FinishedRun
+from tasks.classifiers.comparison import FinishedRun, mean_rows
 from tasks.logic.data import TRAIN_OPERATIONS
 from tasks.logic.published import LEFT_OUT_OPERATIONS, PUBLISHED
 from tasks.logic.task import LEFT_OUT
@@ -19,46 +19,44 @@ def comparison_table(runs: Mapping[str, FinishedRun]) -> Table:
 
     Args:
         runs: runs by name.
+    Returns:
+        A row for each run, one for the published accuracies of Ordered Memory, and one for the mean of each
+        set of runs that differ in nothing but the seed.
     Raises:
         UserError: the runs have different splits.
     """
     splits = {run.config.split for run in runs.values()}
     if len(splits) > 1:
         raise UserError(f"runs with different splits cannot be compared: {', '.join(sorted(splits))}")
-    return _comparison_table({name: run.results for name, run in runs.items()}, *splits)
-
-
-def _comparison_table(summaries: dict[str, dict[str, Any]], split: str) -> Table:
-    left_out = LEFT_OUT.format(split)
-    accuracies = {name: summary["accuracy_by"] for name, summary in summaries.items()}
-    counts = {int(count) for tables in accuracies.values() for count in tables["operations"]}
-    operations = [str(count) for count in sorted(counts) if count > TRAIN_OPERATIONS]
-    regions = list(
-        dict.fromkeys(region for tables in accuracies.values() for region in tables.get(left_out, ()))
-    )
-    rows: list[list[Any]] = [
-        [
-            name,
-            *(tables["operations"].get(count, [""])[0] for count in operations),
-            *(tables.get(left_out, {}).get(region, [""])[0] for region in regions),
-        ]
-        for name, tables in accuracies.items()
-    ]
+    (split,) = splits
+    operations = {name: _accuracies(run, "operations") for name, run in runs.items()}
+    left_out = {name: _accuracies(run, LEFT_OUT.format(split)) for name, run in runs.items()}
+    counts = {int(count) for accuracies in operations.values() for count in accuracies}
+    longer = [str(count) for count in sorted(counts) if count > TRAIN_OPERATIONS]
+    regions = list(dict.fromkeys(region for accuracies in left_out.values() for region in accuracies))
+    columns = [*longer, *regions]
     published = dict(PUBLISHED["ordered-memory"])
     if split != "full":
         published = {LEFT_OUT_OPERATIONS: published[split]}
-    columns = (*operations, *regions)
+    values = {name: operations[name] | left_out[name] for name in runs}
+    rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
     rows.append(["Ordered Memory, published", *(_fraction(published.get(column)) for column in columns)])
+    best = best_cells(rows)
     return Table(
         title="Test accuracy by number of operations"
         + (f" and on what split {split} left out" if regions else ""),
-        columns=["model", *operations, *(f"left out, {region}" for region in regions)],
-        rows=rows,
-        best=best_cells(rows),
+        columns=["model", *longer, *(f"left out, {region}" for region in regions)],
+        rows=[*rows, *mean_rows(runs, values, columns)],
+        best=best,
         note="Training has at most 6 operations; 12 stands for 12 and more.",
     )
 
 
-def _fraction(published: Published | None) -> float | str:
-    """A published percentage as a fraction; empty if there is none."""
-    return "" if published is None else published.mean / 100
+def _accuracies(run: FinishedRun, title: str) -> dict[str, float]:
+    """The accuracies of a run by group; empty if it has no groups of this title."""
+    return {name: accuracy for name, (accuracy, _) in run.results["accuracy_by"].get(title, {}).items()}
+
+
+def _fraction(published: Published | None) -> float | None:
+    """A published percentage as a fraction; None if there is none."""
+    return None if published is None else published.mean / 100

@@ -150,6 +150,7 @@ def _seconds_per_token(
         fabric.launch()
         run = RunDirectory(Path(directory))
         trainer = Trainer(config, experiment, fabric, run)
+        trainer.model.train()
         chosen = _spread(sizes)
         trainer.train_batch(batches[chosen[0]])
         seconds, tokens = 0.0, 0

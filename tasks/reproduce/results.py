@@ -14,6 +14,8 @@ from tasks.reproduce.layout import Cell, Key, Table, find
 from tasks.reproduce.runs import Run
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
+from tasks.runs.options import flag
+from tasks.runs.saved_config import other_paths
 
 TESTED = ("trained", "finished")
 
@@ -136,7 +138,7 @@ def collect(name: str, table: Table, config: ReproduceConfig, runs: Sequence[Run
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:
-    """A note for every limit of time with which runs were trained, and for every precision but float32."""
+    """A note for each limit of time, precision (but float32) and other path that runs were trained with."""
     tested = [run for run in runs if run.state().kind in TESTED]
     runs_by_condition: dict[str, list[str]] = {}
     for run in tested:
@@ -145,6 +147,8 @@ def _option_notes(runs: Sequence[Run]) -> list[str]:
             runs_by_condition.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
         if saved.precision != "32-true":
             runs_by_condition.setdefault(f"with --precision {saved.precision}", []).append(run.name)
+        for name, path, _ in other_paths(run.files, run.config):
+            runs_by_condition.setdefault(f"with {flag(name)} {path}", []).append(run.name)
     return [
         f"Trained {condition}: {'all' if len(run_names) == len(tested) else ', '.join(run_names)}."
         for condition, run_names in sorted(runs_by_condition.items())

@@ -137,16 +137,39 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
     Raises:
         UserError: the saved configuration cannot be read.
     """
+    return [change for change in _changes(run, config) if not _is_another_path(*change)]
+
+
+def other_paths(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Path, Path]]:
+    """List the options whose paths differ from those of the run in the directory, except --initial-weights.
+
+    Their files may be the same, in another place.
+
+    Args:
+        run: the run directory.
+        config: the current configuration.
+    Returns:
+        For each option its name, the saved value and the current value.
+    Raises:
+        UserError: the saved configuration cannot be read.
+    """
+    return [change for change in _changes(run, config) if _is_another_path(*change)]
+
+
+def _changes(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
+    """The name, the saved and the current value of all options that differ, without `COMPUTE_OPTIONS`."""
     if not run.config.exists():
         return []
     saved = vars(config_from_dict(type(config), read_json(run.config), run.config))
     return [
         (name, saved[name], value)
         for name, value in vars(config).items()
-        if name not in COMPUTE_OPTIONS
-        and value != saved[name]
-        and not (isinstance(value, Path) and isinstance(saved[name], Path) and name != "initial_weights")
+        if name not in COMPUTE_OPTIONS and value != saved[name]
     ]
+
+
+def _is_another_path(name: str, saved: Any, value: Any) -> bool:
+    return isinstance(value, Path) and isinstance(saved, Path) and name != "initial_weights"
 
 
 def _to_json(value: Any) -> Any:

@@ -7,7 +7,11 @@ from statistics import fmean, stdev
 
 import pytest
 
-from tasks.classifiers.comparison import CROSS
+from tasks.classifiers.comparison import CROSS, FinishedRun, accuracy_table
+from tasks.listops.config import ListOpsConfig
+from tasks.logic.comparison import comparison_table
+from tasks.logic.config import LogicConfig
+from tasks.logic.task import LEFT_OUT
 from tests.hostile_files import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
 
@@ -56,6 +60,44 @@ def test_runs_have_a_row_each_and_seeds_have_one_for_their_mean(tmp_path, capsys
     captions = {trace["caption"] for trace in embedded(page)}
     assert captions == {"ordered-memory", "ordered-memory, om-2"}
     assert f"<td>{mean:.4f} ± {deviation:.4f}</td>" in page
+
+
+def finished(config, accuracy, groups, f1=None):
+    span_f1 = {} if f1 is None else {"corpus level": {"model": f1}}
+    results = {"accuracy": accuracy, "accuracy_by": groups, "span_f1": span_f1}
+    return FinishedRun(None, config, results)
+
+
+def test_the_mean_of_seeds_has_the_columns_that_all_of_them_have():
+    few, many = {"tokens": {"≤ 9": (0.5, 4)}}, {"tokens": {"≤ 9": (0.7, 4), "> 9": (0.1, 1)}}
+    runs = {
+        "lstm": finished(ListOpsConfig(model="lstm", seed=1), 0.5, few),
+        "lstm, 2": finished(ListOpsConfig(model="lstm", seed=2), 0.7, many),
+        "om": finished(ListOpsConfig(), 0.9, many, f1=1.0),
+    }
+    made = accuracy_table(runs)
+    assert made.columns == ["model", "all", "≤ 9", "> 9", "F1, corpus level"]
+    assert made.rows[3:] == [["lstm, mean of 2 seeds", "0.6000 ± 0.1414", "0.6000 ± 0.1414", None, None]]
+
+
+def test_the_table_of_logic_has_the_mean_of_seeds_too():
+    runs = {
+        str(seed): finished(
+            LogicConfig(split="C", seed=seed),
+            accuracy,
+            {
+                "operations": {"6": (1.0, 9), "7": (accuracy, 9)},
+                LEFT_OUT.format("C"): {"7–12": (accuracy / 2, 3)},
+            },
+        )
+        for seed, accuracy in ((1, 0.8), (2, 0.6))
+    }
+    made = comparison_table(runs)
+    assert made.columns == ["model", "7", "left out, 7–12"]
+    assert made.rows[:2] == [["1", 0.8, 0.4], ["2", 0.6, 0.3]]
+    assert made.rows[2] == ["Ordered Memory, published", None, 0.81]
+    assert made.rows[3] == ["1, mean of 2 seeds", "0.7000 ± 0.1414", "0.3500 ± 0.0707"]
+    assert made.best == {(0, 1), (2, 2)}
 
 
 def test_other_test_data_are_pointed_out(tmp_path, capsys):

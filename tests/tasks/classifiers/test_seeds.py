@@ -1,5 +1,7 @@
 """Runs with several seeds may have the same data."""
 
+import json
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -11,6 +13,8 @@ from tasks.listops.task import LISTOPS
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LOGIC
 from tasks.runs.errors import UserError
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.saved_config import config_to_dict
 from tasks.sst.config import SentimentConfig
 from tasks.sst.task import SST
 
@@ -53,3 +57,22 @@ def test_several_seeds_do_not_go_into_the_directory_of_a_run(tmp_path):
     config = TASKS["listops"][1](seeds=2, run_dir=tmp_path)
     with pytest.raises(UserError, match=f"{tmp_path}: already holds a run"):
         train_seeds(lambda config: pytest.fail("it trains"), config)
+
+
+def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path):
+    config = LogicConfig(seeds=2, data_dir=tmp_path / "new", run_dir=tmp_path / "runs", resume=True)
+    for seed, data in ((1, "new"), (2, "old")):
+        run = RunDirectory(tmp_path / "runs" / f"seed-{seed}")
+        run.path.mkdir(parents=True)
+        saved = config_to_dict(replace(config, seed=seed, seeds=1, data_dir=tmp_path / data))
+        run.config.write_text(json.dumps(saved))
+        run.results.write_text(json.dumps({"accuracy": 0.5, "span_f1": {}, "accuracy_by": {}}))
+    trained = []
+
+    def train(config):
+        trained.append(config.seed)
+        raise UserError("this run was started with other training or validation data")
+
+    with pytest.raises(UserError, match="other training or validation data"):
+        train_seeds(train, config)
+    assert trained == [2]

@@ -12,13 +12,15 @@ from typing import get_args
 
 import pytest
 
+from tasks.classifiers.comparison import FinishedRun
 from tasks.classifiers.encoders import ModelName
 from tasks.logic.__main__ import main
-from tasks.logic.comparison import _comparison_table
+from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import PATTERNS, file_names, matches, write_directory
 from tasks.logic.generator import generate
 from tasks.logic.task import LEFT_OUT, load_pairs
+from tasks.runs.run_directory import RunDirectory
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
@@ -251,6 +253,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 
 def test_published_numbers_of_a_split_stand_beside_pairs_of_7_to_12_operations():
     groups = {"operations": {"7": [0.9, 5]}, LEFT_OUT.format("C"): {"0–6": [0.8, 4], "7–12": [0.7, 5]}}
-    table = _comparison_table({"lstm": {"accuracy_by": groups}}, "C")
+    run = FinishedRun(RunDirectory(Path("lstm")), LogicConfig(split="C"), {"accuracy_by": groups})
+    table = comparison_table({"lstm": run})
     assert table.columns == ["model", "7", "left out, 0–6", "left out, 7–12"]
-    assert table.rows == [["lstm", 0.9, 0.8, 0.7], ["Ordered Memory, published", "", "", 0.81]]
+    assert table.rows == [["lstm", 0.9, 0.8, 0.7], ["Ordered Memory, published", None, None, 0.81]]

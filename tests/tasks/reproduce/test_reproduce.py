@@ -299,9 +299,13 @@ def test_new_weights_are_evaluated_anew(again, commands):
 def test_a_dry_run_of_nothing_measures_each_configuration_once(tmp_path, commands, capsys, monkeypatch):
     steps = []
     train_batch = Trainer.train_batch
-    monkeypatch.setattr(
-        Trainer, "train_batch", lambda self, batch: steps.append(self) or train_batch(self, batch)
-    )
+
+    def record(self, batch):
+        steps.append(self)
+        assert self.unwrapped_model.training  # dropout takes time, too
+        return train_batch(self, batch)
+
+    monkeypatch.setattr(Trainer, "train_batch", record)
     config = ReproduceConfig(directory=tmp_path / "runs", seeds=2, dry_run=True)
     run_table("tiny", config)
     assert capsys.readouterr().out.count("missing") == 2
