@@ -115,7 +115,7 @@ class ONLSTMCell(nn.Module):
         weight = self.weight_ih
         check_device("input", tokens, weight, RuntimeError)
         check_dtype("input", tokens, weight, RuntimeError)
-        expected = (len(tokens), self.hidden_size)
+        expected = (tokens.shape[0], self.hidden_size)  # len() would fix the size in a graph
         if hx is None:
             hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
         elif not batched:

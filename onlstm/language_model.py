@@ -6,6 +6,7 @@ Axes: T time, B batch, V vocabulary, E embedding, L layers, M entries of a maste
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,7 +19,7 @@ from onlstm.backends import BACKENDS
 from onlstm.distances import Distances
 from onlstm.layer import ONLSTM
 from onlstm.parameters import State
-from ordered_memory.checks import check_fraction, check_name, check_positive, check_tensor
+from ordered_memory.checks import as_int, check_fraction, check_name, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 from ordered_memory.modes import autocast_of_lstm
@@ -49,6 +50,15 @@ class LanguageModelOutput(NamedTuple):
 register_named_tuples("onlstm.language_model", LanguageModelOutput)
 
 
+def _check_words(vocabulary: object) -> None:
+    """Check that a vocabulary is a list or a tuple of strings: others have no order, or are not saved."""
+    if not isinstance(vocabulary, list | tuple):
+        raise TypeError(f"vocabulary must be a list of words, got {reprlib.repr(vocabulary)}")
+    for word in vocabulary:
+        if not isinstance(word, str):
+            raise TypeError(f"the words of vocabulary must be strings, got {word!r}")
+
+
 def _fraction(name: str) -> Any:
     """A property whose value is a probability.
 
@@ -77,7 +87,7 @@ class LanguageModelBase(nn.Module, HubMixin):
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
         vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
-        TypeError: `vocabulary` is a string.
+        TypeError: `vocabulary` is not a list or a tuple of strings.
         ValueError: `embedding_dropout` is out of range, or there are not V distinct words.
     """
 
@@ -99,8 +109,8 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         embedding_dropout: float,
         vocabulary: Sequence[str] | None = None,
     ) -> None:
-        if isinstance(vocabulary, str):
-            raise TypeError(f"vocabulary must be a list of words, got the string {vocabulary!r}")
+        if vocabulary is not None:
+            _check_words(vocabulary)
         if vocabulary is not None and len(vocabulary) != vocabulary_size:
             raise ValueError(
                 f"vocabulary must have vocabulary_size={vocabulary_size} words, got {len(vocabulary)}"
@@ -215,6 +225,9 @@ class LanguageModel(LanguageModelBase):
         vocabulary: Sequence[str] | None = None,
     ) -> None:
         check_name("recurrent", recurrent, RECURRENT)
+        vocabulary_size, embedding_size, hidden_size, num_layers, chunk_size = map(
+            as_int, (vocabulary_size, embedding_size, hidden_size, num_layers, chunk_size)
+        )
         check_positive(
             vocabulary_size=vocabulary_size,
             embedding_size=embedding_size,

@@ -130,7 +130,7 @@ class _Score(nn.Module):
         Returns:
             a, (B, N).
         """
-        masks = masks or self.draw_masks(len(x), candidate.shape[1], x) or NO_SCORE_MASKS
+        masks = masks or self.draw_masks(x.shape[0], candidate.shape[1], x) or NO_SCORE_MASKS
         query = self.query(apply_mask(x, masks.query))
         key = self.key(apply_mask(candidate, masks.key))
         hidden = self.features(query, key)

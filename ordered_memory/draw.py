@@ -184,7 +184,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     )
     axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
     axes.set_ylabel("slot")
-    axes.set_title(title, fontsize=9)
+    axes.set_title(title, fontsize=9, parse_math=False)
     figure.colorbar(image, ax=axes, label="$p_t$", ticks=[0, 0.5, 1])
     return figure
 
@@ -251,7 +251,7 @@ def distances_figure(
         tree_axes, bar_axes = rows[2 * number], rows[2 * number + 1]
         _draw_tree(tree_axes, tree)
         tree_axes.axis("off")
-        tree_axes.set_title(name, fontsize=9, loc="left")
+        tree_axes.set_title(name, fontsize=9, loc="left", parse_math=False)
         bar_axes.bar(range(len(words)), values[number], width=0.7, color=BAR)
         bar_axes.set_ylabel("distance", fontsize=8)
         bar_axes.tick_params(labelsize=8, labelbottom=True)

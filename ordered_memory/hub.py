@@ -6,7 +6,9 @@ and a model card in README.md. Nothing is pickled.
 
 from __future__ import annotations
 
+import copy
 import inspect
+import json
 import os
 import sys
 from collections.abc import Collection
@@ -42,7 +44,10 @@ else:
     class PyTorchModelHubMixin:
         """Placeholder for the mixin of huggingface_hub where that is not installed."""
 
-        _hub_mixin_config = None
+        _hub_mixin_config: Any = None
+
+        def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
+            return super().__new__(cls)
 
         def __init_subclass__(cls, **_about: Any) -> None:
             super().__init_subclass__()
@@ -90,8 +95,14 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
     in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
     constructor argument is saved only if it is a JSON value or a NumPy number and has a name of its own. So a
-    dtype, or a value that `*args` receives, is not saved.
+    dtype, or a value that `*args` receives, is not saved, nor is an attribute that is set later.
     """
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        module = super().__new__(cls, *arguments, **options)
+        # The caller may change a list after the call.
+        module._hub_mixin_config = copy.deepcopy(module._hub_mixin_config)
+        return module
 
     def __init_subclass__(cls, **about: Any) -> None:
         coders = {np.generic: (np.generic.item, float)}  # to a JSON value, and back
@@ -104,7 +115,7 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     def arguments(self) -> dict[str, Any]:
         """The constructor arguments, including defaults, as in config.json."""
         config = self._hub_mixin_config
-        return dict(config) if isinstance(config, dict) else {}
+        return copy.deepcopy(config) if isinstance(config, dict) else {}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str], **options: Any) -> Self:
@@ -138,6 +149,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
             if len(download) < len(options) and cls._is_readable(name_or_path, **download):
                 raise  # the saved model is valid, so the given constructor arguments are wrong
+            if type(error).__name__ == "HFValidationError":
+                raise ValueError(f"{name_or_path}: no such directory, and no name on the Hub") from None
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
 
@@ -169,10 +182,22 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
         """Build the module and load its weights, never from a pickle."""
         download = {name: options.pop(name) for name in DOWNLOAD}
+        cls._check_names(cls._saved_arguments(model_id, **download))  # the mixin ignores others
         file = os.path.join(model_id, WEIGHTS)
         if not os.path.isdir(model_id):
             file = hf_hub_download(model_id, WEIGHTS, **download)
         return cls._load_as_safetensor(cls(**options), file, "cpu", strict=True)
+
+    @staticmethod
+    def _saved_arguments(name_or_path: str, **download: Any) -> dict[str, Any]:
+        """The constructor arguments in config.json; none if there is no such file."""
+        file = os.path.join(name_or_path, CONFIG)
+        if not os.path.isdir(name_or_path):
+            file = hf_hub_download(name_or_path, CONFIG, **download)
+        if not os.path.exists(file):
+            return {}
+        values: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
+        return values
 
     def generate_model_card(self, **values: Any) -> ModelCard:
         """Create the model card.

@@ -27,7 +27,7 @@ from ordered_memory.checks import (
 )
 from ordered_memory.devices import copy_to
 from ordered_memory.direction import Direction
-from ordered_memory.modes import is_jit_tracing
+from ordered_memory.modes import is_jit_tracing, writable
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
@@ -273,8 +273,8 @@ class OrderedMemory(nn.Module):
             state = OrderedMemoryState(*(torch.stack(pair) for pair in pairs))
             attention = torch.stack([result.attention for result in results])
         else:
-            state = OrderedMemoryState(*(_writable(tensor) for tensor in results[0].state))
-            attention = _writable(results[0].attention)
+            state = OrderedMemoryState(*(writable(tensor) for tensor in results[0].state))
+            attention = writable(results[0].attention)
         if self.batch_first:
             output, attention = output.transpose(0, 1), attention.transpose(-3, -2)
         return OrderedMemoryOutput(output, state, attention)
@@ -340,11 +340,6 @@ class OrderedMemory(nn.Module):
         if not self.bidirectional:
             return [state]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
-
-
-def _writable(tensor: Tensor) -> Tensor:
-    """A copy that the caller may change in place, while the backward pass may need the tensor itself."""
-    return tensor.clone() if tensor.requires_grad else tensor
 
 
 def _check_three_tensors(state: object) -> None:

@@ -154,3 +154,12 @@ def _active_transforms() -> tuple[bool, bool]:
 def is_jit_tracing() -> bool:
     """Whether `torch.jit.trace` records the computation."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def writable(result: Tensor) -> Tensor:
+    """A result that the caller may change in place: a copy, if the backward pass may need the result itself.
+
+    Args:
+        result: what a backend has returned.
+    """
+    return result.clone() if result.requires_grad or is_jit_tracing() else result

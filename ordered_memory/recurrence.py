@@ -57,7 +57,7 @@ class DropoutSampler:
     num_slots: int
 
     def __call__(self, t: int) -> StepMasks:
-        arguments = (len(self.like), self.num_slots, self.like)
+        arguments = (self.like.shape[0], self.num_slots, self.like)
         return StepMasks(self.modules.score.draw_masks(*arguments), self.modules.cell.draw_masks(*arguments))
 
 

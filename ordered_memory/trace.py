@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import reprlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -44,9 +45,6 @@ __all__ = [
     "read_tree",
     "to_json",
 ]
-
-DISTANCE_DIGITS = 6
-"""Decimal places of distances, which must stay distinct."""
 
 
 class HasAttention(Protocol):
@@ -225,17 +223,21 @@ def read_distances(
         raise ValueError(f"expected names of {len(d)} layers, got {list(names)}")
     trees = {
         decoding: from_distances(
-            d, decoding=decoding, temperature=temperature, batch_first=True, direction=direction
+            distances, decoding=decoding, temperature=temperature, batch_first=True, direction=direction
         )
         for decoding in DECODINGS
     }
+    exact = distances.detach().cpu()
+    numbers = (exact if exact.dtype == torch.float64 else exact.float()).numpy()
+    # As few digits as tell the numbers of its dtype apart: what differs must stay distinct.
+    rows = [[_short(float(str(number))) for number in row] for row in numbers]
     layers: list[Layer] = [
         {
             "name": name,
             "distances": values,
             "trees": {decoding: nodes_of(trees[decoding][i]) for decoding in DECODINGS},
         }
-        for i, (name, values) in enumerate(zip(names, _rounded(d, DISTANCE_DIGITS), strict=True))
+        for i, (name, values) in enumerate(zip(names, rows, strict=True))
     ]
     return {**empty_trace(tokens, direction), "layers": layers}
 
@@ -294,23 +296,23 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
     check_tokens(tree, positions, "words")
     trace["words"] = positions
     trace["true_nodes"] = nodes_of(tree, size, positions)
-    word_index = {position: i for i, position in enumerate(positions)}
     true_spans = set(spans(tree))
     induced_trees = [trace["nodes"]] if "nodes" in trace else []
     induced_trees += [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
     for nodes in induced_trees:
         for node in nodes:
-            covered = [word_index[t] for t in range(node["first"], node["last"] + 1) if t in word_index]
-            node["in_true_tree"] = (covered[0], covered[-1]) in true_spans if len(covered) > 1 else None
+            first, after = bisect_left(positions, node["first"]), bisect_right(positions, node["last"])
+            node["in_true_tree"] = (first, after - 1) in true_spans if after - first > 1 else None
 
 
-def _rounded(values: Tensor, digits: int = DIGITS) -> list[list[float]]:
-    """Rows of rounded numbers; whole numbers as integers, which are shorter in JSON."""
-    rows: list[list[float]] = values.tolist()
-    return [
-        [int(number) if (number := round(value, digits)).is_integer() else number for value in row]
-        for row in rows
-    ]
+def _rounded(values: Tensor) -> list[list[float]]:
+    """Rows of rounded fractions."""
+    return [[_short(round(value, DIGITS)) for value in row] for row in values.tolist()]
+
+
+def _short(number: float) -> float:
+    """A whole number as an integer, which is shorter in JSON."""
+    return int(number) if number.is_integer() else number
 
 
 def _checked_lengths(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ordered_memory.tree_recovery import ReadingDirection
 
@@ -150,16 +151,25 @@ def to_json(traces: Sequence[Trace]) -> str:
     """Write traces as JSON: `{"format": "ordered-memory-trace", "version": 1, "traces": […]}`.
 
     Args:
-        traces: any number of traces.
+        traces: any number of traces; they may contain tensors and NumPy's arrays and numbers.
     Returns:
         The text of the JSON document.
     Raises:
-        TypeError: one trace in place of a list.
+        TypeError: one trace in place of a list, or a value that is no JSON.
         ValueError: a number is NaN or infinity.
     """
     if isinstance(traces, Mapping):
         raise TypeError("traces must be a list of traces, got one trace: pass [trace]")
     document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        document, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_numbers
+    )
     # A lone surrogate cannot be encoded in UTF-8, but it can be escaped in JSON.
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def _as_numbers(value: Any) -> Any:
+    """A tensor, an array or a NumPy number as numbers of Python."""
+    if not hasattr(value, "tolist"):
+        raise TypeError(f"a trace must contain JSON values, got {reprlib.repr(value)}")
+    return value.tolist()

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrizations, parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from onlstm import ONLSTM
+from onlstm import ONLSTM, ONLSTMCell
 from onlstm.backends import contract, native, sequence
 from onlstm.functional import Weights, run_recurrence
 from onlstm.language_model import LanguageModel
@@ -185,6 +185,21 @@ def test_the_definition_exported_takes_batches_of_any_size():
     program = torch.export.export(layer, (torch.randn(3, 2, 3),), dynamic_shapes=(batch,))
     x = torch.randn(3, 4, 3)
     assert torch.equal(program.module()(x)[0], layer(x)[0])
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("with_state", [False, True])
+def test_an_exported_cell_takes_batches_of_any_size(with_state, strict):
+    cell, batch = ONLSTMCell(3, 6, chunk_size=2), {0: torch.export.Dim("B", min=2, max=100)}
+    arguments = [
+        (torch.randn(B, 3), *([(torch.randn(B, 6), torch.randn(B, 6))] * with_state)) for B in (3, 5)
+    ]
+    shapes = (batch, *([(batch, batch)] * with_state))
+    program = torch.export.export(cell, arguments[0], dynamic_shapes=shapes, strict=strict).module()
+    traced = torch.jit.trace(cell, arguments[0])
+    for one in (program, traced):
+        assert all(map(torch.equal, one(*arguments[1]), cell(*arguments[1])))
 
 
 class OfPacked(nn.Module):

@@ -39,6 +39,45 @@ def test_a_numpy_number_is_saved(tmp_path):
     assert LanguageModel.from_pretrained(tmp_path).weight_dropout == 0.25
 
 
+def test_what_is_saved_is_what_was_given_whatever_becomes_of_it(tmp_path):
+    words = list(WORDS)
+    model = LanguageModel(3, 4, 6, 2, chunk_size=2, vocabulary=words)
+    words.sort(reverse=True)
+    model.arguments["vocabulary"].append("dog")
+    model.save_pretrained(tmp_path)
+    assert LanguageModel.from_pretrained(tmp_path).vocabulary == model.vocabulary == WORDS
+
+
+@pytest.mark.parametrize(
+    "words", ["abc", {"a": 2, "b": 1, "c": 0}, {"a", "b", "c"}, np.array(["a", "b", "c"])]
+)
+def test_words_without_an_order_that_is_saved_are_refused(words):
+    with pytest.raises(TypeError, match="vocabulary must be a list of words, got"):
+        LanguageModel(3, 4, 6, 2, chunk_size=2, vocabulary=words)
+
+
+def test_words_are_strings_and_sizes_may_be_of_numpy(tmp_path):
+    with pytest.raises(TypeError, match="the words of vocabulary must be strings, got 2"):
+        LanguageModel(3, 4, 6, 2, chunk_size=2, vocabulary=["a", "b", 2])
+    LanguageModel(np.int64(3), 4, np.int32(6), 2, chunk_size=2).save_pretrained(tmp_path)
+    assert LanguageModel.from_pretrained(tmp_path).embedding.num_embeddings == 3
+
+
+def test_an_option_of_another_version_is_not_ignored(saved):
+    config = saved[1] / "config.json"
+    config.write_text(config.read_text().replace("{", '{"layer_norm": true,', 1))
+    with pytest.raises(
+        ValueError, match=r"not a saved LanguageModel \(LanguageModel has no argument layer_norm"
+    ):
+        LanguageModel.from_pretrained(saved[1])
+
+
+@pytest.mark.parametrize("path", ["/nowhere/at/all", "./nowhere"])
+def test_a_directory_that_does_not_exist_is_called_that(path):
+    with pytest.raises(ValueError, match=f"{path}: no such directory, and no name on the Hub"):
+        LanguageModel.from_pretrained(path)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -105,7 +144,7 @@ def test_a_pickle_is_never_read(saved):
 def test_words_of_a_vocabulary_are_distinct_and_in_a_list():
     with pytest.raises(ValueError, match="the words of vocabulary must be distinct"):
         LanguageModel(2, vocabulary=["a", "a"])
-    with pytest.raises(TypeError, match="vocabulary must be a list of words, got the string 'ab'"):
+    with pytest.raises(TypeError, match="vocabulary must be a list of words, got 'ab'"):
         LanguageModel(2, vocabulary="ab")
 
 

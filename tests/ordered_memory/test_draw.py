@@ -182,3 +182,17 @@ def test_a_missing_package_is_named(monkeypatch, package, draw):
     with pytest.raises(ModuleNotFoundError, match=f"{package} is not installed: pip install {package}"):
         draw()
     assert tree_svg(balanced(4), WORDS).startswith("<svg")
+
+
+@pytest.mark.parametrize("text", ["$_$", "$5 or $6", "\\foo"])
+def test_a_title_is_drawn_as_it_is_written(text):
+    figures = [
+        attention_figure(np.eye(3), list("abc"), title=text),
+        distances_figure(np.ones((1, 3)), list("abc"), [((0, 1), 2)], [text]),
+    ]
+    for figure in figures:
+        figure.canvas.draw()  # where mathematics is set, and errors in it are raised
+        texts = [title for axes in figure.axes for title in (axes.title, axes._left_title)]
+        (title,) = [title for title in texts if title.get_text()]
+        assert title.get_text() == text
+        assert not title.get_parse_math()

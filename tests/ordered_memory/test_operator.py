@@ -195,6 +195,16 @@ class Classifier(nn.Module):
         return self.head(self.layer(self.embedding(symbols), lengths=lengths).state.candidate[:, -1])
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_definition_exported_for_training_takes_batches_of_any_size(strict):
+    layer = make("reference", cell_dropout=0.5, attention_dropout=0.5)
+    batch = {1: torch.export.Dim("B", min=2, max=100)}
+    program = torch.export.export(
+        layer, (torch.randn(3, 2, 3, dtype=F64),), dynamic_shapes=(batch,), strict=strict
+    )
+    assert program.module()(torch.randn(3, 4, 3, dtype=F64)).output.shape == (3, 4, 8)
+
+
 @QUIET
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_classifier_gives_the_same_answers(strict):

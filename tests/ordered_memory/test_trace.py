@@ -183,6 +183,24 @@ def test_the_distances_of_a_direction_are_read_as_that(batch_first: bool) -> Non
 def test_distances_that_differ_a_little_stay_distinct() -> None:
     trace = read_distances(torch.tensor([[0.5, 0.50001, 0.50002]]), list("abc"))
     assert trace["layers"][0]["distances"] == [0.5, 0.50001, 0.50002]
+    trace = read_distances(torch.tensor([[3, 1e-7, 2e-7, 3e-7]]), list("abcd"))
+    assert trace["layers"][0]["distances"] == [3, 1e-7, 2e-7, 3e-7]
+
+
+@pytest.mark.filterwarnings("error")
+def test_distances_that_rounding_has_made_equal_are_pointed_out() -> None:
+    with pytest.warns(UserWarning, match="equal"):
+        read_distances(torch.tensor([[3, 1.001, 1.002]], dtype=torch.bfloat16), list("abc"))
+
+
+def test_a_trace_may_have_numbers_of_torch_and_numpy() -> None:
+    trace = read_distances(torch.tensor([[3.0, 1.0]]), list("ab"))
+    probabilities = [np.float32(0.25), torch.tensor(0.75)]
+    trace["answer"] = {"classes": ["x", "y"], "probabilities": probabilities, "true": np.int64(1)}  # type: ignore[typeddict-item]
+    (read,) = json.loads(to_json([trace]))["traces"]
+    assert read["answer"] == {"classes": ["x", "y"], "probabilities": [0.25, 0.75], "true": 1}
+    with pytest.raises(TypeError, match=r"a trace must contain JSON values, got \{1\}"):
+        to_json([trace | {"answer": {1}}])  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
