@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 import os
 import sys
 from collections.abc import Collection
@@ -182,22 +181,10 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
         """Build the module and load its weights, never from a pickle."""
         download = {name: options.pop(name) for name in DOWNLOAD}
-        cls._check_names(cls._saved_arguments(model_id, **download))  # the mixin ignores others
         file = os.path.join(model_id, WEIGHTS)
         if not os.path.isdir(model_id):
             file = hf_hub_download(model_id, WEIGHTS, **download)
         return cls._load_as_safetensor(cls(**options), file, "cpu", strict=True)
-
-    @staticmethod
-    def _saved_arguments(name_or_path: str, **download: Any) -> dict[str, Any]:
-        """The constructor arguments in config.json; none if there is no such file."""
-        file = os.path.join(name_or_path, CONFIG)
-        if not os.path.isdir(name_or_path):
-            file = hf_hub_download(name_or_path, CONFIG, **download)
-        if not os.path.exists(file):
-            return {}
-        values: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
-        return values
 
     def generate_model_card(self, **values: Any) -> ModelCard:
         """Create the model card.

@@ -209,7 +209,6 @@ parse '[MAX 2 q ]' -> 'q'
 parse 3 --heat-map '' -> --heat-map
 parse 3 --heat-map {directory} -> {directory}
 parse 3 --heat-map {under_file} -> {text}
-parse 3 --heat-map {missing}/map.png -> there is no directory {missing}
 parse 3 --num-slots 0 -> --num-slots
 parse 3 --num-slots 99999999999 ->
 parse 3 --num-slots 100000000000000000000 ->

@@ -20,7 +20,6 @@ from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig, answer_text
 from tasks.runs.command_options import CommandConfig, PredictionsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.files import check_writable_file
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
 
@@ -99,10 +98,6 @@ class ReadConfig(InputConfig):
     heat_map: Path | None = None
     """Write a heat map of the attention over the slots at each token to this PNG file; for a second text, to
     a file beside it."""
-
-    def check(self) -> None:
-        super().check()
-        check_writable_file("--heat-map", self.heat_map)
 
 
 @dataclass
@@ -192,8 +187,13 @@ def print_answer(
     """
     data = task.model_class.read_text(*config.texts)
     config.check()
-    if config.heat_map is not None and data.sentence_lengths.max() > LONGEST_DRAWN:
-        raise UserError(f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}")
+    if config.heat_map is not None:
+        if config.heat_map.is_dir():
+            raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")
+        if data.sentence_lengths.max() > LONGEST_DRAWN:
+            raise UserError(
+                f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
+            )
     model = _load_model(task, config, data)
     prediction = predict_example(model, data, 0, config.num_slots or model.config.test_num_slots)
     if config.heat_map is not None and prediction.attention is None:

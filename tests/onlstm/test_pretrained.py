@@ -63,15 +63,6 @@ def test_words_are_strings_and_sizes_may_be_of_numpy(tmp_path):
     assert LanguageModel.from_pretrained(tmp_path).embedding.num_embeddings == 3
 
 
-def test_an_option_of_another_version_is_not_ignored(saved):
-    config = saved[1] / "config.json"
-    config.write_text(config.read_text().replace("{", '{"layer_norm": true,', 1))
-    with pytest.raises(
-        ValueError, match=r"not a saved LanguageModel \(LanguageModel has no argument layer_norm"
-    ):
-        LanguageModel.from_pretrained(saved[1])
-
-
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "./nowhere"])
 def test_a_directory_that_does_not_exist_is_called_that(path):
     with pytest.raises(ValueError, match=f"{path}: no such directory, and no name on the Hub"):
