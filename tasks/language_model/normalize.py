@@ -12,10 +12,17 @@ from functools import lru_cache
 
 from tasks.language_model.ptb_spelling import NUMERAL, is_number
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.runs.treebank_words import ABBREVIATION
+from tasks.runs.treebank_words import ABBREVIATION, OPENING_QUOTE
 
-PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
+PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|\.{2,}|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
 """Removed; commas and colons in numbers are kept."""
+_ABBREVIATION = re.compile(
+    rf"{ABBREVIATION.pattern}|(?:ala|ariz|ark|calif|colo|conn|fla|ga|ind|kan|ky|mich|minn|neb|nev|okla|pa|tenn|tex"
+    r"|va|vt|wis|wyo)\.",
+    re.IGNORECASE,
+)
+"""If the last word of a sentence matches, it keeps its period: states, too."""
+_APOSTROPHES = str.maketrans("‘’", "''")
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "'")
 """Split off the end of a word."""
 
@@ -33,8 +40,8 @@ def normalize(text: str) -> tuple[str, ...]:
         >>> normalize("the author does n't like $ N")
         ('the', 'author', 'does', "n't", 'like', '$', 'N')
     """
-    words = PUNCTUATION.sub(" ", text.replace("’", "'")).split()
-    if words and not ABBREVIATION.fullmatch(words[-1]):
+    words = _without_single_quotes(PUNCTUATION.sub(" ", text.translate(_APOSTROPHES)).split())
+    if words and not _ABBREVIATION.fullmatch(words[-1]):
         words[-1] = words[-1].rstrip(".")
     return tuple(part for word in words for part in _split_word(word))
 
@@ -54,6 +61,19 @@ def is_normalized(vocabulary: Vocabulary) -> bool:
         normalize(f"{word} x") == (word, "x") and (word.isascii() or any(map(str.isalnum, word)))
         for word in vocabulary.words
     )
+
+
+def _without_single_quotes(words: list[str]) -> list[str]:
+    """Remove single quotation marks: an opening one, and the next one that ends a word."""
+    without: list[str] = []
+    is_open = False
+    for word in words:
+        if OPENING_QUOTE.match(word):
+            word, is_open = word[1:], True
+        if is_open and word.rstrip(".").endswith("'"):
+            word, is_open = word.rstrip(".")[:-1], False
+        without.append(word)
+    return [word for word in without if word]
 
 
 @lru_cache(maxsize=1 << 16)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tasks.language_model.vocabulary import Vocabulary
 
 NUMERAL = "N"
-"""Stands for every number."""
+"""Stands for every number, in a text that has no other numbers."""
 _NUMBER = re.compile(r"%|[-+]?(?=\D*\d)[\d.,:/\\-]+", re.ASCII)
 
 
@@ -32,8 +33,8 @@ def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     """Spell the words of a treebank as in the vocabulary.
 
     A word in the vocabulary stays as it is. Other words are converted to lower case and, if the vocabulary
-    has N, numbers to N. (The authors' evaluation replaces digits within words, so that 30-year and 1.5 are
-    unknown to their model.)
+    has N and no number, numbers to N. (The authors' evaluation replaces digits within words, so that 30-year
+    and 1.5 are unknown to their model.)
 
     Args:
         words: words from a treebank.
@@ -51,6 +52,12 @@ def _spell(word: str, vocabulary: Vocabulary) -> str:
     if word in vocabulary:
         return word
     lower = word.lower()
-    if lower not in vocabulary and NUMERAL in vocabulary and is_number(word):
+    if lower not in vocabulary and is_number(word) and _has_numeral(vocabulary):
         return NUMERAL
     return lower
+
+
+@lru_cache(maxsize=8)
+def _has_numeral(vocabulary: Vocabulary) -> bool:
+    """Whether N stands for numbers: beside numbers it is an ordinary word."""
+    return NUMERAL in vocabulary and not any(map(is_number, vocabulary.words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from functools import lru_cache
 from itertools import cycle
 
 from nltk.tokenize import TreebankWordTokenizer
@@ -18,7 +19,14 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 """A word, with the space after it, that keeps its period."""
+OPENING_QUOTE = re.compile(
+    r"'(?=\w)(?!(?:s|d|m|re|ve|ll|em|til|tis|twas|n|cause|cuz|round|bout)\b|\d\ds?\b)", re.IGNORECASE
+)
+"""A single quotation mark at the beginning of a word: no contraction, no year."""
+_BRACKETS_AND_OPENING_QUOTE = re.compile(rf"([\[({{<]*){OPENING_QUOTE.pattern}", re.IGNORECASE)
 _TREEBANK = TreebankWordTokenizer()
+_AMPERSAND = re.compile(r"(?<=\w)&(?=\w)")
+_PRIVATE = "\ue000"
 _PLAIN = str.maketrans({"‘": "'", "’": "'", "…": " ... ", "—": " -- ", "–": " -- "})
 
 
@@ -31,7 +39,8 @@ def split_as_treebank(text: str, known: Container[str] = ()) -> list[str]:
         text: one or more sentences.
         known: words that stay whole, such as `<unk>`.
     Returns:
-        The words: typographic apostrophes and dashes as in the treebank, quotation marks as `` and ''.
+        The words: typographic apostrophes and dashes as in the treebank, quotation marks as `` and '', single
+        ones as ` and '.
     Example:
         >>> split_as_treebank("It isn’t good… Mr. Bean saw it.")
         ['It', 'is', "n't", 'good', '...', 'Mr.', 'Bean', 'saw', 'it', '.']
@@ -48,8 +57,19 @@ def split_as_treebank(text: str, known: Container[str] = ()) -> list[str]:
             plain = segment.translate(_PLAIN)
             if QUOTATION_MARK.fullmatch(segment):
                 words.append(QUOTES.get(segment) or next(straight_quotes))
-            elif number < len(pieces) and _ABBREVIATION.match(f"{plain} {pieces[number]}"):
-                words += _TREEBANK.tokenize(f"{plain} x")[:-1]  # NLTK splits off a period at the end only
+                continue
+            if (opening := _BRACKETS_AND_OPENING_QUOTE.match(plain)) is not None:
+                words += [*opening[1], "`"]
+                plain = plain[opening.end() :]
+            if number < len(pieces) and _ABBREVIATION.match(f"{plain} {pieces[number]}"):
+                words += _tokenize(f"{plain} x")[:-1]  # NLTK splits off a period at the end only
             else:
-                words += _TREEBANK.tokenize(plain)
+                words += _tokenize(plain)
     return words
+
+
+@lru_cache(maxsize=1 << 16)
+def _tokenize(text: str) -> tuple[str, ...]:
+    """Split as NLTK does, but not at an ampersand within a word, such as R&D."""
+    words = _TREEBANK.tokenize(_AMPERSAND.sub(_PRIVATE, text))
+    return tuple(word.replace(_PRIVATE, "&") for word in words)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -129,7 +128,7 @@ Embedding = WordEmbedding | ContextualEmbedding
 
 
 def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
-    """Load the vectors of words as the treebank spells them (`-lrb-`) or else as in plain text (`(`).
+    """Load vectors of words, from each file as the treebank spells them (`-lrb-`) or else as in plain text (`(`).
 
     Args:
         names: names of files, or of vectors in an installed package.
@@ -137,13 +136,7 @@ def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
     Raises:
         UserError: a file is missing or bad.
     """
-    values, found = load_vectors(names, [*words, *map(undo_escapes, words)], seed=0)
-    count = len(words)
-    found_as_written = found[:count].any(axis=1, keepdims=True)
-    return Vectors(
-        np.where(found_as_written, values[:count], values[count:]),
-        np.where(found_as_written, found[:count], found[count:]),
-    )
+    return load_vectors(names, words, seed=0, spellings=[undo_escapes(word) for word in words])
 
 
 def describe(embedding: Embedding) -> Any:

@@ -55,7 +55,9 @@ class _Table(NamedTuple):
     deviation: float
 
 
-def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Vectors:
+def load_vectors(
+    names: Sequence[str], words: Sequence[str], *, seed: int, spellings: Sequence[str] | None = None
+) -> Vectors:
     """Look up words, exactly as they are written, and concatenate the vectors of several files.
 
     If a file lacks a word, its part of the vector is zero. If all files lack a word, its vector is random:
@@ -68,6 +70,8 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
             once, the first vector counts.
         words: the words to look up.
         seed: seed of the random vectors, at least 0.
+        spellings: another spelling of each word, to look up in a file that lacks the word itself. A random
+            vector depends on it, not on the word.
     Returns:
         One row for each of `words`.
     Raises:
@@ -76,11 +80,13 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
     """
     if not names:
         raise UserError("expected at least one file of vectors, got none")
+    spellings = words if spellings is None else spellings
     blocks, found, deviations = [], [], []
     for name in names:
         table = _load_installed() if name == INSTALLED else _load_table(find_vector_file(name))
-        rows = _row_indices(table.words, set(words))
-        indices = np.array([rows.get(word, -1) for word in words], dtype=np.int64)
+        rows = _row_indices(table.words, {*words, *spellings})
+        pairs = zip(words, spellings, strict=True)
+        indices = np.array([rows.get(word, rows.get(other, -1)) for word, other in pairs], dtype=np.int64)
         is_known = indices >= 0
         block = np.zeros((len(words), table.values.shape[1]), dtype=np.float32)
         block[is_known] = table.values[indices[is_known]]
@@ -90,7 +96,7 @@ def load_vectors(names: Sequence[str], words: Sequence[str], *, seed: int) -> Ve
     vectors = Vectors(np.concatenate(blocks, axis=1), np.stack(found, axis=1))
     scale = np.concatenate(deviations)
     missing = np.flatnonzero(~vectors.found.any(axis=1)).tolist()
-    vectors.values[missing] = draw_vectors([words[row] for row in missing], scale, seed=seed)
+    vectors.values[missing] = draw_vectors([spellings[row] for row in missing], scale, seed=seed)
     return vectors
 
 

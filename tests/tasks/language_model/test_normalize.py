@@ -36,6 +36,10 @@ def test_text_in_that_form_stays_as_it_is(text):
         ("$" * 5_000, "$ " * 5_000),
         ("a" + "'s" * 5_000, "a" + " 's" * 5_000),
         ("He sold 1/2 of the $300-a-share stock...", "he sold N of the $ 300-a-share stock"),
+        ("The 'author' said ‘not this time.’", "the author said not this time"),
+        ("'Not this dogs' time,' he said in the '80s.", "not this dogs time ' he said in the '80s"),
+        ("'Tis what they gave 'em... here", "'tis what they gave 'em here"),
+        ("He lives in Tucson, Ariz.", "he lives in tucson ariz."),
         ("?!", ""),
     ],
 )

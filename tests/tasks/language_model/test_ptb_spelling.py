@@ -20,7 +20,7 @@ def test_numbers_become_n_and_words_lower_case():
 
 def test_words_that_the_vocabulary_has_stay_as_they_are():
     vocabulary = Vocabulary(["<eos>", "The", "the", "61", "N", "%"])
-    assert spell(["The", "61", "%", "62"], vocabulary) == ["The", "61", "%", "N"]
+    assert spell(["The", "61", "%", "62"], vocabulary) == ["The", "61", "%", "62"]
     assert spell(["61"], Vocabulary(["<eos>"])) == ["61"]
 
 

@@ -27,12 +27,13 @@ def split(text, words, *options):
         ("The author laughs\u2014the author\u2026", "The author laughs -- the author ..."),
         (
             "The author laughs. The ‘author’ (etc.) laughs.",
-            "The author laughs . The 'author ' ( etc. ) laughs .",
+            "The author laughs . The ` author ' ( etc. ) laughs .",
         ),
         (
             "The author laughs.) Mr. Co. 5 – no. Laughs",
             "The author laughs . ) Mr. co. N -- no . laughs .",
         ),
+        ("(‘The author’ laughs) 'R&D' in the '80s", "( ` The author ' laughs ) ` r&d ' in the '80s ."),
         ("The Author", "The author ."),
         ("?", "?"),
         ("", ""),
@@ -41,6 +42,11 @@ def split(text, words, *options):
 def test_a_vocabulary_with_punctuation_is_split_as_the_treebank(text, expected):
     assert split(text, CASED) == expected
     assert split(expected, CASED) == expected
+
+
+def test_n_is_an_ordinary_word_beside_numbers():
+    assert split("3.5 of N laughs", ["N", "of", "laughs"]) == "N of N laughs"
+    assert split("3.5 of N laughs", ["N", "of", "laughs", "2"]) == "3.5 of N laughs"
 
 
 def test_what_a_vocabulary_lacks():

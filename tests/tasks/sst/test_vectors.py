@@ -119,6 +119,8 @@ def test_parentheses_have_their_vectors_in_either_spelling(tmp_path):
     vectors = treebank_vectors([name], ["-lrb-", "-rrb-", "film"])
     assert vectors.found.tolist() == [[True], [True], [False]]
     assert vectors.values[:2].tolist() == [[1, 2], [3, 4]]
+    other = write(tmp_path / "other.txt", line("-lrb-", 7) + line("-rrb-", 8) + line("film", 9))
+    assert treebank_vectors([name, other], ["-lrb-", "-rrb-"]).values.tolist() == [[1, 2, 7], [3, 4, 8]]
 
 
 def test_a_drawn_vector_depends_on_its_word_the_seed_and_the_files_alone(tmp_path):
