@@ -128,7 +128,7 @@ Embedding = WordEmbedding | ContextualEmbedding
 
 
 def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
-    """Load vectors of words, from each file as the treebank spells them (`-lrb-`) or else as in plain text (`(`).
+    """Load vectors of words, from each file as in the treebank (`-lrb-`) or else as in plain text (`(`).
 
     Args:
         names: names of files, or of vectors in an installed package.
