@@ -1,12 +1,14 @@
 """Compiles the C of the backends into the wheel, so that its users need no compiler."""
 
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
+PACKAGES = ["ordered_memory", "onlstm", "tasks"]
 SOURCES = ["ordered_memory/backends/native/recurrence.c", "onlstm/backends/native/recurrence.c"]
 
 
@@ -14,10 +16,13 @@ class BuildWithC(build_py):
     """Compiles what it has copied. What cannot be compiled is left to the machine that needs it."""
 
     def run(self):
-        super().run()
         if self.editable_mode:
+            super().run()
             return
         built = Path(self.build_lib)
+        for package in PACKAGES:
+            shutil.rmtree(built / package, ignore_errors=True)  # what an earlier build has left
+        super().run()
         compiler = runpy.run_path(str(built / "ordered_memory/backends/runtime/compiler.py"))
         for source in SOURCES:
             for failure in compiler["compile_ahead"](built / source):

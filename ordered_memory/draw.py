@@ -69,7 +69,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         if isinstance(tree, tuple):  # in a one-word tree the nltk node above the word already has the label
             words = [f"{labels.get((i, i), '│')}\n{word}" for i, word in enumerate(tokens)]
     # nltk breaks lines wider than 16 characters, and would join a word and its label.
-    width = 16 if labels is None else None
+    width = 16 if labels is None else 10_000
     text: str = TreePrettyPrinter(positions, words).text(unicodelines=True, maxwidth=width)
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines)

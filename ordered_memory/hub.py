@@ -184,7 +184,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         file = os.path.join(model_id, WEIGHTS)
         if not os.path.isdir(model_id):
             file = hf_hub_download(model_id, WEIGHTS, **download)
-        return cls._load_as_safetensor(cls(**options), file, "cpu", strict=True)
+        model: Any = cls._load_as_safetensor(cls(**options), file, "cpu", strict=True)
+        loaded: Self = model.eval()  # which huggingface_hub does from 1.9 on
+        return loaded
 
     def generate_model_card(self, **values: Any) -> ModelCard:
         """Create the model card.

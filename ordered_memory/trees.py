@@ -16,6 +16,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _position(node: Any, location: Callable[[], str], expected: str = "an intege
     if type(node) is int:
         return node
     try:
-        if not isinstance(node, bool) and getattr(node, "dtype", None) != torch.bool:
+        if not isinstance(node, bool | np.bool_) and getattr(node, "dtype", None) != torch.bool:
             return operator.index(node)
     except TypeError:
         pass

@@ -15,6 +15,9 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Help is as wide as the terminal.
+os.environ["COLUMNS"] = "80"
+
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
 

@@ -701,7 +701,9 @@ def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path, writer):
     finally:
         os.close(reader)
     assert pipe.is_fifo()
-    if os.geteuid() == 0:  # another /dev/null, lest a mistake costs the system's
+    try:  # another /dev/null, lest a mistake costs the system's
         os.mknod(tmp_path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        assert main([*words, str(tmp_path / "null")]) == 0
-        assert (tmp_path / "null").is_char_device()
+    except OSError:
+        return  # it needs a right that even root may lack
+    assert main([*words, str(tmp_path / "null")]) == 0
+    assert (tmp_path / "null").is_char_device()

@@ -826,3 +826,22 @@ def test_every_result_may_be_changed_in_place_before_the_backward_pass(backend, 
         one.mul_(2)
     actual = torch.autograd.grad(sum(one.sum() for one in changed), wanted)
     assert all(map(torch.equal, actual, expected))
+
+
+def test_a_packed_sequence_without_tokens_at_a_step_is_refused():
+    packed = PackedSequence(torch.randn(3, 4, dtype=F64), torch.tensor([2, 1, 0]))
+    with pytest.raises(ValueError, match=r"batch_sizes of x must be positive and non-increasing"):
+        make()(packed)
+
+
+def test_the_given_state_may_be_changed_in_place_before_steps_are_recomputed():
+    layer, x = make(recompute_every=2), torch.randn(3, 6, 4, dtype=F64)
+    given = make()(x).state
+    wanted = list(layer.parameters())
+    expected = torch.autograd.grad(layer(x, state=given).output.sum(), wanted)
+    state = OrderedMemoryState(*(tensor.detach().clone() for tensor in given))
+    output = layer(x, state=state).output
+    for tensor in state:
+        tensor.zero_()
+    for actual, wanted_gradient in zip(torch.autograd.grad(output.sum(), wanted), expected, strict=True):
+        assert_close(actual, wanted_gradient)

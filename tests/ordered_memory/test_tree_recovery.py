@@ -313,3 +313,16 @@ def test_the_slots_of_long_trees():
         trees.min_slots((0, (1, 2, 3)))
     with pytest.raises(TypeError, match="expected tree to be an integer or a tuple, got str"):
         trees.min_slots("(0 1)")
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_distance_that_no_tree_needs_may_be_infinite_for_cky(direction):
+    distances = torch.tensor([[1.0, 3.0, 2.0, 0.0], [1.0, 2.0, 0.0, 0.0]])
+    first = [0, 0] if direction == "forward" else [3, 1]
+    options = {"decoding": "cky", "batch_first": True, "direction": direction}
+    expected = recovery.from_distances(distances, [4, 2], **options)
+    distances[[0, 1], first] = float("inf")
+    assert recovery.from_distances(distances, [4, 2], **options) == expected
+    distances[0, 1] = float("inf")
+    with pytest.raises(ValueError, match="at token 1 of sequence 0"):
+        recovery.from_distances(distances, [4, 2], **options)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
+from safetensors.torch import load_file
 
 import tasks.runs.files
 from tasks.classifiers.classification import Classification
@@ -443,6 +444,22 @@ def test_seeds_refuse_a_directory_that_holds_a_run_before_they_train(tmp_path, c
     assert train(tmp_path, "--seeds", "2") == 2
     assert "seed-2: already holds a run" in capsys.readouterr().err
     assert not (tmp_path / "seed-1").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_training_before_the_weights_are_saved(tmp_path, monkeypatch, capsys):
+    losses, calls = Classification.losses, 0
+
+    def losses_of(self, model, batch):
+        nonlocal calls
+        calls += 1
+        result = losses(self, model, batch)
+        return result._replace(loss=result.loss * float("nan")) if calls == 3 else result
+
+    monkeypatch.setattr(Classification, "losses", losses_of)
+    assert train(tmp_path / "run", "--epochs", "1", "--save-every", "2", "--curriculum-epochs", "0") == 2
+    assert "the loss is not finite at step 4: " in capsys.readouterr().err
+    saved = load_file(tmp_path / "run" / "last.safetensors")  # of step 2
+    assert all(tensor.isfinite().all() for tensor in saved.values() if tensor.is_floating_point())
 
 
 def test_a_seed_that_diverges_is_named_and_the_others_have_a_mean(tmp_path, monkeypatch, capsys):
