@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import nltk
 
 Tree = int | tuple["Tree", ...]
+"""A leaf position, or a tuple of trees."""
 Span = tuple[int, int]
 Value = TypeVar("Value")
 
