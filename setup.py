@@ -20,7 +20,8 @@ class BuildWithC(build_py):
             super().run()
             return
         built = Path(self.build_lib)
-        for package in PACKAGES:
+        is_source = built.resolve() == Path(__file__).resolve().parent
+        for package in PACKAGES if not is_source else []:
             shutil.rmtree(built / package, ignore_errors=True)  # what an earlier build has left
         super().run()
         compiler = runpy.run_path(str(built / "ordered_memory/backends/runtime/compiler.py"))

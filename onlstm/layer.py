@@ -344,7 +344,7 @@ class ONLSTM(nn.Module):
             tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        tokens = writable(tokens)
+        tokens = writable(tokens) if directions == 1 else tokens  # which `cat` has copied
         h_n, c_n, *all_distances = (torch.stack(tensors) for tensors in zip(*results, strict=True))
         output, h_n, c_n = (_to_autocast_dtype(tensor) for tensor in (tokens, h_n, c_n))
         return output, (h_n, c_n), Distances(*(tensor.to(dtype) for tensor in all_distances))

@@ -203,7 +203,10 @@ def check_lengths(
         fits = ((values >= least) & (values <= steps)).all()
         torch._assert_async(fits, f"lengths must lie in {least}..T")  # the value of T in it would fix T
         return values
-    if torch._C._functorch.is_batchedtensor(values):
+    inner = values
+    while torch._C._functorch.is_gradtrackingtensor(inner):  # of torch.func.grad within vmap
+        inner = torch._C._functorch.get_unwrapped(inner)
+    if torch._C._functorch.is_batchedtensor(inner):
         raise ValueError("lengths must be known numbers, got a tensor that torch.func.vmap has batched")
     _check_range(values.tolist(), steps, least, hint)
     if not is_jit_tracing() and bool((values == steps).all()):  # a trace must also support other lengths

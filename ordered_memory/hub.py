@@ -99,8 +99,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         module = super().__new__(cls, *arguments, **options)
-        # The caller may change a list after the call.
-        module._hub_mixin_config = copy.deepcopy(module._hub_mixin_config)
+        if isinstance(module._hub_mixin_config, dict):
+            # The caller may change a list after the call.
+            module._hub_mixin_config = copy.deepcopy(module._hub_mixin_config)
         return module
 
     def __init_subclass__(cls, **about: Any) -> None:

@@ -227,9 +227,9 @@ def read_distances(
         )
         for decoding in DECODINGS
     }
-    exact = distances.detach().cpu()
-    numbers = (exact if exact.dtype == torch.float64 else exact.float()).numpy()
-    # As few digits as tell the numbers of its dtype apart: what differs must stay distinct.
+    is_short = distances.is_floating_point() and distances.dtype != torch.float64
+    numbers = (d.float() if is_short else d).resolve_neg().numpy()
+    # As few digits as tell numbers of float32, or of float64, apart: what differs must stay distinct.
     rows = [[_short(float(str(number))) for number in row] for row in numbers]
     layers: list[Layer] = [
         {

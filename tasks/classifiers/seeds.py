@@ -77,7 +77,8 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     Args:
         train: trains one run.
         config: the first run has the seed `seed`, the next `seed` + 1, and so on. The runs are saved in
-            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped.
+            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped. If a path
+            is not the same as in such a run, its training and validation data must be.
     Raises:
         UserError: bad options, or without `resume` one of the directories already holds a run.
         Diverged: all runs have diverged.
@@ -96,11 +97,11 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     diverged: dict[int, Diverged] = {}
     for run_config in configs:
         run = runs[run_config.seed]
-        # If paths differ, `train` compares the data.
-        changes = [*changed_options(run, run_config), *other_paths(run, run_config)]
-        if changes or not (config.resume and run.read_results()):
+        is_finished = config.resume and run.read_results() and not changed_options(run, run_config)
+        if not is_finished:
             for outdated in list(_summaries_with(run_config.seed, first_directory, config.seed)):
                 outdated.unlink(missing_ok=True)  # its results will change
+        if not is_finished or other_paths(run, run_config):  # then `train` compares the data
             try:
                 train(run_config)
             except Interrupted as error:

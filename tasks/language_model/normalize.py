@@ -22,6 +22,8 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 """If the last word of a sentence matches, it keeps its period: states, too."""
+_PUNCTUATION_IN_QUOTES = re.compile(r"(?<=\w)([,;:!?]+)'(?!\w)")
+"""Before a closing quotation mark, which is to stand next to its word."""
 _APOSTROPHES = str.maketrans("‘’", "''")
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "'")
 """Split off the end of a word."""
@@ -40,7 +42,8 @@ def normalize(text: str) -> tuple[str, ...]:
         >>> normalize("the author does n't like $ N")
         ('the', 'author', 'does', "n't", 'like', '$', 'N')
     """
-    words = _without_single_quotes(PUNCTUATION.sub(" ", text.translate(_APOSTROPHES)).split())
+    text = _PUNCTUATION_IN_QUOTES.sub(r"'\1", text.translate(_APOSTROPHES))
+    words = _without_single_quotes(PUNCTUATION.sub(" ", text).split())
     if words and not _ABBREVIATION.fullmatch(words[-1]):
         words[-1] = words[-1].rstrip(".")
     return tuple(part for word in words for part in _split_word(word))
@@ -64,16 +67,18 @@ def is_normalized(vocabulary: Vocabulary) -> bool:
 
 
 def _without_single_quotes(words: list[str]) -> list[str]:
-    """Remove single quotation marks: an opening one, and the next one that ends a word."""
-    without: list[str] = []
-    is_open = False
-    for word in words:
-        if OPENING_QUOTE.match(word):
-            word, is_open = word[1:], True
-        if is_open and word.rstrip(".").endswith("'"):
-            word, is_open = word.rstrip(".")[:-1], False
-        without.append(word)
-    return [word for word in without if word]
+    """Remove single quotation marks: an opening one, and the next one that ends a word, if there is one."""
+    start = 0
+    for first, word in enumerate(words):
+        if first < start or not OPENING_QUOTE.match(word):
+            continue
+        ends = (i for i in range(first, len(words)) if re.search(r"[^']'\.*$", words[i]))
+        last = next(ends, None)
+        if last is not None:
+            words[first] = words[first][1:]
+            words[last] = words[last].rstrip(".")[:-1]
+            start = last + 1
+    return words
 
 
 @lru_cache(maxsize=1 << 16)

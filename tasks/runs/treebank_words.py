@@ -20,7 +20,8 @@ _ABBREVIATION = re.compile(
 )
 """A word, with the space after it, that keeps its period."""
 OPENING_QUOTE = re.compile(
-    r"'(?=\w)(?!(?:s|d|m|re|ve|ll|em|til|tis|twas|n|cause|cuz|round|bout)\b|\d\ds?\b)", re.IGNORECASE
+    r"'(?=\w)(?!(?:s|d|m|re|ve|ll|em|till?|tis|twas|n'?|neath|ere|nother|kay|cause|cuz|round|bout|\d\ds?)(?![\w'/,-]))",
+    re.IGNORECASE,
 )
 """A single quotation mark at the beginning of a word: no contraction, no year."""
 _BRACKETS_AND_OPENING_QUOTE = re.compile(rf"([\[({{<]*){OPENING_QUOTE.pattern}", re.IGNORECASE)

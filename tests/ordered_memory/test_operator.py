@@ -495,6 +495,9 @@ def test_lengths_that_vmap_batches_are_refused():
     layer, x = make(), torch.randn(2, 5, 1, 3, dtype=F64)
     with pytest.raises(ValueError, match=r"lengths must be known numbers, .* that torch\.func\.vmap has"):
         torch.func.vmap(lambda x, n: layer(x, lengths=n[None]).output)(x, torch.tensor([5, 3]))
+    gradient = torch.func.grad(lambda x, n: layer(x, lengths=n[None]).output.sum())
+    with pytest.raises(ValueError, match="lengths must be known numbers"):
+        torch.func.vmap(gradient)(x, torch.tensor([5, 3]))
 
 
 def test_under_vmap_dropout_is_drawn_for_each_entry_or_once_for_all():

@@ -185,6 +185,10 @@ def test_distances_that_differ_a_little_stay_distinct() -> None:
     assert trace["layers"][0]["distances"] == [0.5, 0.50001, 0.50002]
     trace = read_distances(torch.tensor([[3, 1e-7, 2e-7, 3e-7]]), list("abcd"))
     assert trace["layers"][0]["distances"] == [3, 1e-7, 2e-7, 3e-7]
+    numbers = [16777222, 16777216, 16777217]
+    assert read_distances(torch.tensor([numbers]), list("abc"))["layers"][0]["distances"] == numbers
+    negative = torch.complex(torch.zeros(1, 2), torch.tensor([[1.0, 2.0]])).conj().imag
+    assert read_distances(negative, list("ab"))["layers"][0]["distances"] == [-1, -2]
 
 
 @pytest.mark.filterwarnings("error")

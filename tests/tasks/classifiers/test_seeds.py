@@ -67,6 +67,7 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
         saved = config_to_dict(replace(config, seed=seed, seeds=1, data_dir=tmp_path / data))
         run.config.write_text(json.dumps(saved))
         run.results.write_text(json.dumps({"accuracy": 0.5, "span_f1": {}, "accuracy_by": {}}))
+    (tmp_path / "runs" / "seed-1-to-2.json").write_text("{}")
     trained = []
 
     def train(config):
@@ -76,3 +77,4 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
     with pytest.raises(UserError, match="other training or validation data"):
         train_seeds(train, config)
     assert trained == [2]
+    assert (tmp_path / "runs" / "seed-1-to-2.json").exists()

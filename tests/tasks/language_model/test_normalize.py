@@ -38,6 +38,13 @@ def test_text_in_that_form_stays_as_it_is(text):
         ("He sold 1/2 of the $300-a-share stock...", "he sold N of the $ 300-a-share stock"),
         ("The 'author' said ‘not this time.’", "the author said not this time"),
         ("'Not this dogs' time,' he said in the '80s.", "not this dogs time ' he said in the '80s"),
+        ("I saw 'hood and the airlines ' creditors", "i saw 'hood and the airlines ' creditors"),
+        ("They hid 'neath 'Re-Animator', not 'D-Day'.", "they hid 'neath re-animator not d-day"),
+        (
+            "'24' and '10,000 B.C.' in the '60s, not '60 Minutes'",
+            "N and N b.c. in the '60s not '60 minutes '",
+        ),
+        ("‘Not this time,’ he said, 'or is it?' and left.", "not this time he said or is it and left"),
         ("'Tis what they gave 'em... here", "'tis what they gave 'em here"),
         ("He lives in Tucson, Ariz.", "he lives in tucson ariz."),
         ("?!", ""),

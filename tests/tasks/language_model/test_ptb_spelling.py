@@ -22,6 +22,7 @@ def test_words_that_the_vocabulary_has_stay_as_they_are():
     vocabulary = Vocabulary(["<eos>", "The", "the", "61", "N", "%"])
     assert spell(["The", "61", "%", "62"], vocabulary) == ["The", "61", "%", "62"]
     assert spell(["61"], Vocabulary(["<eos>"])) == ["61"]
+    assert spell(["61"], Vocabulary(["<eos>", "N", "%"])) == ["N"]
 
 
 @pytest.mark.parametrize("word", ["1" * 100_000 + "x", "." * 100_000, "-" * 100_000 + "n"])

@@ -54,6 +54,8 @@ def test_what_a_vocabulary_lacks():
         "-LRB- The \u201c author \u201d -RRB- ."
     )
     assert split('The "author" laughs', ["the", ",", '"']) == 'the " author " laughs'
+    assert split("The ‘author’ laughs", ["the", ",", "'"]) == "the ' author ' laughs"
+    assert split("The 'author' laughs", ["the", ",", "‘", "’"]) == "the ‘ author ’ laughs"
     assert split("The author laughs", CASED, "auto", False) == "The author laughs"
 
 
@@ -66,6 +68,7 @@ def test_what_a_vocabulary_lacks():
         (["the", "?"], "treebank"),
         (["the", "don't", "3"], "spaces"),
         (["The", "laughs."], "spaces"),
+        (["the", "'hood", "'neath"], "mikolov"),
     ],
 )
 def test_the_vocabulary_tells_how_its_text_was_split(words, tokenization):
