@@ -5,7 +5,7 @@ B is the batch size, T the length of the longest sequence, E the embedding size,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -94,7 +94,8 @@ class DropoutConfig(AdamConfig):
 
     def check(self) -> None:
         super().check()
-        check_fraction(self, *(field.name for field in fields(DropoutConfig) if "dropout" in field.name))
+        check_fraction(self, "cell_dropout", "attention_dropout", "hidden_dropout")
+        check_fraction(self, "weight_dropout", "input_dropout", "output_dropout")
 
 
 @dataclass

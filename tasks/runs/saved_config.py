@@ -143,15 +143,8 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
 def other_paths(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Path, Path]]:
     """List the options whose paths differ from those of the run in the directory, except --initial-weights.
 
-    Their files may be the same, in another place.
-
-    Args:
-        run: the run directory.
-        config: the current configuration.
-    Returns:
-        For each option its name, the saved value and the current value.
-    Raises:
-        UserError: the saved configuration cannot be read.
+    Their files may be the same, in another place. Arguments, result and errors are those of
+    `changed_options`, which leaves these options out.
     """
     return [change for change in _changes(run, config) if _is_another_path(*change)]
 

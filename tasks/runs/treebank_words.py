@@ -26,8 +26,8 @@ OPENING_QUOTE = re.compile(
 """A single quotation mark at the beginning of a word: no contraction, no year."""
 _BRACKETS_AND_OPENING_QUOTE = re.compile(rf"([\[({{<]*){OPENING_QUOTE.pattern}", re.IGNORECASE)
 _TREEBANK = TreebankWordTokenizer()
-_AMPERSAND = re.compile(r"(?<=\w)&(?=\w)")
-_PRIVATE = "\ue000"
+_INNER_AMPERSAND = re.compile(r"(?<=\w)&(?=\w)")
+_HIDDEN_AMPERSAND = "\ue000"
 _PLAIN = str.maketrans({"‘": "'", "’": "'", "…": " ... ", "—": " -- ", "–": " -- "})
 
 
@@ -72,5 +72,5 @@ def split_as_treebank(text: str, known: Container[str] = ()) -> list[str]:
 @lru_cache(maxsize=1 << 16)
 def _tokenize(text: str) -> tuple[str, ...]:
     """Split as NLTK does, but not at an ampersand within a word, such as R&D."""
-    words = _TREEBANK.tokenize(_AMPERSAND.sub(_PRIVATE, text))
-    return tuple(word.replace(_PRIVATE, "&") for word in words)
+    words = _TREEBANK.tokenize(_INNER_AMPERSAND.sub(_HIDDEN_AMPERSAND, text))
+    return tuple(word.replace(_HIDDEN_AMPERSAND, "&") for word in words)

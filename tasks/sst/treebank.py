@@ -117,8 +117,7 @@ def phrases(
 
     With `merge`, phrases with the same words and the same class become one example, and `count` is their
     number. Then Σ count × loss is the total loss over all phrases, for any model that reads a phrase without
-    its context. (A model that is given the trees reads each along the tree of the first: of the 318,582
-    phrases for training with five classes, 34 have another tree than an equal phrase before.)
+    its context. (A model that is given the true trees reads equal phrases along the tree of the first.)
 
     Args:
         trees: labeled sentences.
