@@ -19,7 +19,7 @@ from tasks.runs.files import is_finite_number, read_json, write_json
 from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import changed_options, check_types, other_paths
+from tasks.runs.saved_config import changed_options, check_types
 
 
 @dataclass
@@ -101,7 +101,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
         if not is_finished:
             for outdated in list(_summaries_with(run_config.seed, first_directory, config.seed)):
                 outdated.unlink(missing_ok=True)  # its results will change
-        if not is_finished or other_paths(run, run_config):  # then `train` compares the data
+        if not is_finished or changed_options(run, run_config, paths=True):  # then `train` compares the data
             try:
                 train(run_config)
             except Interrupted as error:

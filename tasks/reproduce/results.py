@@ -15,7 +15,7 @@ from tasks.reproduce.runs import Run
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
 from tasks.runs.options import flag
-from tasks.runs.saved_config import other_paths
+from tasks.runs.saved_config import changed_options
 
 TESTED = ("trained", "finished")
 
@@ -147,7 +147,7 @@ def _option_notes(runs: Sequence[Run]) -> list[str]:
             runs_by_condition.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
         if saved.precision != "32-true":
             runs_by_condition.setdefault(f"with --precision {saved.precision}", []).append(run.name)
-        for name, path, _ in other_paths(run.files, run.config):
+        for name, path, _ in changed_options(run.files, run.config, paths=True):
             runs_by_condition.setdefault(f"with {flag(name)} {path}", []).append(run.name)
     return [
         f"Trained {condition}: {'all' if len(run_names) == len(tested) else ', '.join(run_names)}."

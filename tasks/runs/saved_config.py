@@ -124,7 +124,9 @@ def _option_text(value: Any) -> str:
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
+def changed_options(
+    run: RunDirectory, config: TrainingConfig, *, paths: bool = False
+) -> list[tuple[str, Any, Any]]:
     """List the options that differ from those of the run in the directory.
 
     `COMPUTE_OPTIONS` are ignored, and so is another path of the data, as files may have moved.
@@ -132,32 +134,21 @@ def changed_options(run: RunDirectory, config: TrainingConfig) -> list[tuple[str
     Args:
         run: the run directory.
         config: the current configuration.
+        paths: list the other paths instead, whose files may be the same, in another place.
     Returns:
         For each option its name, the saved value and the current value.
     Raises:
         UserError: the saved configuration cannot be read.
     """
-    return [change for change in _changes(run, config) if not _is_another_path(*change)]
-
-
-def other_paths(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Path, Path]]:
-    """List the options whose paths differ from those of the run in the directory, except --initial-weights.
-
-    Their files may be the same, in another place. Arguments, result and errors are those of
-    `changed_options`, which leaves these options out.
-    """
-    return [change for change in _changes(run, config) if _is_another_path(*change)]
-
-
-def _changes(run: RunDirectory, config: TrainingConfig) -> list[tuple[str, Any, Any]]:
-    """The name, the saved and the current value of all options that differ, without `COMPUTE_OPTIONS`."""
     if not run.config.exists():
         return []
     saved = vars(config_from_dict(type(config), read_json(run.config), run.config))
     return [
         (name, saved[name], value)
         for name, value in vars(config).items()
-        if name not in COMPUTE_OPTIONS and value != saved[name]
+        if name not in COMPUTE_OPTIONS
+        and value != saved[name]
+        and _is_another_path(name, saved[name], value) == paths
     ]
 
 
