@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES, check_score
-from ordered_memory.backends import RunRecurrence, select_backend
+from ordered_memory.backends import select_backend
 from ordered_memory.cells import CELLS, check_cell
 from ordered_memory.devices import copy_to
 from ordered_memory.initialization import reset_children
 from ordered_memory.memory import initial_state
 from ordered_memory.modes import is_transformed
+from ordered_memory.recomputation import run_in_segments
 from ordered_memory.recurrence import DropoutSampler, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -108,7 +108,7 @@ class Direction(nn.Module):
         # gradients, and both runs must draw the same masks. Transforms do not support checkpoints.
         in_segments = torch.is_grad_enabled() or masks is not None
         if recompute_every is not None and in_segments and not is_transformed(projected, *state):
-            result = _run_checkpointed(run, recompute_every, projected, state, modules, lengths, masks)
+            result = run_in_segments(run, recompute_every, projected, state, modules, lengths, masks)
         else:
             result = run(projected, state, modules, lengths, masks)
         if self.reverse:
@@ -134,29 +134,6 @@ class Direction(nn.Module):
         if not any(module.training and module.dropout for module in (self.score, self.cell)):
             return None
         return DropoutSampler(self.recurrent_modules(), like, num_slots)
-
-
-def _run_checkpointed(
-    run: RunRecurrence,
-    segment_length: int,
-    inputs: Tensor,
-    state: OrderedMemoryState,
-    modules: Modules,
-    lengths: Tensor | None,
-    masks: DropoutSampler | None,
-) -> RecurrenceOutput:
-    """Run the recurrence in segments of time steps, each with a gradient checkpoint at its start."""
-    outputs, attention = [], []
-    # `checkpoint` does not detect that the caller changes the state in place before the backward pass.
-    state = OrderedMemoryState(*(tensor.clone() for tensor in state))
-    for start in range(0, len(inputs), segment_length):
-        segment = inputs[start : start + segment_length]
-        remaining = None if lengths is None else (lengths - start).clamp(0, len(segment))
-        result = checkpoint(run, segment, state, modules, remaining, masks, use_reentrant=False)
-        state = result.state
-        outputs.append(result.output)
-        attention.append(result.attention)
-    return RecurrenceOutput(torch.cat(outputs), state, torch.cat(attention))
 
 
 def _reverse(sequences: Tensor, lengths: Tensor | None) -> Tensor:

@@ -13,7 +13,13 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
-from ordered_memory import NormalizedScore, OrderedMemory, OrderedMemoryState, TreeRNNCell
+from ordered_memory import (
+    GatedRecursiveCell,
+    NormalizedScore,
+    OrderedMemory,
+    OrderedMemoryState,
+    TreeRNNCell,
+)
 from ordered_memory.backends import BACKENDS
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
@@ -845,3 +851,58 @@ def test_the_given_state_may_be_changed_in_place_before_steps_are_recomputed():
         tensor.zero_()
     for actual, wanted_gradient in zip(torch.autograd.grad(output.sum(), wanted), expected, strict=True):
         assert_close(actual, wanted_gradient)
+
+
+@pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
+def test_steps_are_computed_again_with_the_weights_of_a_functional_call(backend):
+    layer, x = make(backend=backend, bidirectional=True), torch.randn(3, 6, 4, dtype=F64)
+    others = {name: (1.5 * weight).detach().requires_grad_() for name, weight in layer.named_parameters()}
+    found = []
+    for layer.recompute_every in (None, 2):
+        output = torch.func.functional_call(layer, others, (x,)).output
+        found.append(torch.autograd.grad(output.sin().sum(), list(others.values())))
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
+@pytest.mark.parametrize(
+    "change", [torch.nn.Module.eval, lambda layer: setattr(layer, "cell_dropout", 0.1), lambda layer: None]
+)
+def test_steps_are_computed_again_with_the_dropout_of_the_forward_pass(backend, change):
+    gradients = []
+    for between in (lambda layer: None, change):
+        torch.manual_seed(0)
+        layer = make(backend=backend, cell_dropout=0.5, attention_dropout=0.3, recompute_every=2)
+        output = layer(torch.randn(3, 6, 4, dtype=F64)).output
+        between(layer)
+        gradients.append(torch.autograd.grad(output.sin().sum(), list(layer.parameters())))
+    for actual, expected in zip(*gradients, strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("every", [None, 2])
+@pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
+def test_a_weight_that_changes_in_place_before_the_backward_pass_is_an_error(backend, every):
+    layer = make(backend=backend, recompute_every=every)
+    output = layer(torch.randn(3, 6, 4, dtype=F64)).output
+    with torch.no_grad():
+        layer.directions[0].cell.output.weight.mul_(1.5)
+    with pytest.raises(RuntimeError, match=r"inplace|the weight cell\.output\.weight was changed in place"):
+        output.sum().backward()
+
+
+def test_what_a_custom_cell_counts_in_its_forward_pass_is_kept():
+    class Counting(GatedRecursiveCell):
+        calls = 0
+
+        def compose(self, *arguments):
+            self.calls += 1
+            return super().compose(*arguments)
+
+    layer = make(recompute_every=2)
+    layer.directions[0].cell = Counting(6, dtype=F64)
+    output = layer(torch.randn(3, 6, 4, dtype=F64)).output
+    calls = layer.directions[0].cell.calls
+    output.sum().backward()
+    assert calls == layer.directions[0].cell.calls > 0

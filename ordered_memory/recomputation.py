@@ -1,0 +1,116 @@
+"""Steps that are computed again in the backward pass, to save memory (`recompute_every`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ordered_memory.backends import RunRecurrence
+from ordered_memory.recurrence import DropoutSampler, Modules, RecurrenceOutput
+from ordered_memory.state import OrderedMemoryState
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+
+
+def run_in_segments(
+    run: RunRecurrence,
+    segment_length: int,
+    inputs: Tensor,
+    state: OrderedMemoryState,
+    modules: Modules,
+    lengths: Tensor | None,
+    masks: DropoutSampler | None,
+) -> RecurrenceOutput:
+    """Run the recurrence in segments of time steps. The backward pass computes each segment again.
+
+    The steps are computed again with the weights and the dropout of this call, whatever happens to the
+    modules in between: `torch.func.functional_call` puts other weights back, `eval` turns dropout off.
+
+    Args:
+        run: the recurrence of a backend.
+        segment_length: number of steps of a segment.
+        inputs, state, modules, lengths, masks: as for `ordered_memory.memory.run_recurrence`.
+    Returns:
+        The result of `run` for all steps.
+    Raises:
+        RuntimeError: in the backward pass, if a weight has been changed in place, as without segments.
+    """
+    outputs, attention = [], []
+    # `checkpoint` does not detect that the caller changes the state in place before the backward pass.
+    state = OrderedMemoryState(*(tensor.clone() for tensor in state))
+    repeat = run if torch.compiler.is_compiling() else _repeatable(run, modules)
+    for start in range(0, len(inputs), segment_length):
+        segment = inputs[start : start + segment_length]
+        remaining = None if lengths is None else (lengths - start).clamp(0, len(segment))
+        result = checkpoint(
+            _first_then(run, repeat), segment, state, modules, remaining, masks, use_reentrant=False
+        )
+        state = result.state
+        outputs.append(result.output)
+        attention.append(result.attention)
+    return RecurrenceOutput(torch.cat(outputs), state, torch.cat(attention))
+
+
+def _first_then(run: RunRecurrence, repeat: RunRecurrence) -> RunRecurrence:
+    """A function that is `run` in its first call, and `repeat` in all others."""
+    functions = [run]
+
+    def call(*arguments: object) -> RecurrenceOutput:
+        function = functions[0]
+        functions[0] = repeat
+        return function(*arguments)
+
+    return run if repeat is run else call
+
+
+def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
+    """The recurrence with the modules as they are now, and a check that no weight has changed in place."""
+    copies: dict[nn.Module, nn.Module] = {}
+    score, cell = _shallow_copy(modules.score, copies), _shallow_copy(modules.cell, copies)
+    kept = Modules(score, cell, _shallow_copy(modules.norm, copies), modules.threshold)
+    versions = [
+        (f"{part}.{name}", weight, weight._version)
+        for part, module in zip(("score", "cell", "norm"), kept[:3], strict=True)
+        for name, weight in module.named_parameters()
+        if weight.requires_grad
+    ]
+
+    def repeat(
+        inputs: Tensor,
+        state: OrderedMemoryState,
+        modules: Modules,
+        lengths: Tensor | None,
+        masks: DropoutSampler | None,
+    ) -> RecurrenceOutput:
+        for name, weight, version in versions:
+            if weight._version != version:
+                raise RuntimeError(
+                    f"the weight {name} was changed in place after the forward pass; the backward pass, "
+                    "which computes steps again (recompute_every), needs it as it was"
+                )
+        masks = None if masks is None else replace(masks, modules=kept)
+        return run(inputs, state, kept, lengths, masks)
+
+    return repeat
+
+
+def _shallow_copy(module: ModuleType, copies: dict[nn.Module, nn.Module]) -> ModuleType:
+    """Copy a module and its children, but not their tensors."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    if module not in copies:
+        copy = module.__new__(type(module))
+        copies[module] = copy
+        copy.__dict__ = module.__dict__ | {
+            "_parameters": dict(module._parameters),
+            "_buffers": dict(module._buffers),
+            "_modules": {
+                name: None if child is None else _shallow_copy(child, copies)
+                for name, child in module._modules.items()
+            },
+        }
+    return cast(ModuleType, copies[module])
