@@ -95,8 +95,8 @@ class ONLSTMCell(nn.Module):
         Raises:
             TypeError: `input` is not a tensor, or `hx` is not a pair.
             ValueError: `input` does not have one or two axes.
-            RuntimeError: `input` has another number of features, or another dtype or device than the
-                parameters, or `hx` has another shape, dtype or device. These exception types are those of
+            RuntimeError: `input` has the wrong number of features, or a dtype or device other than the
+                parameters', or `hx` has the wrong shape, dtype or device. These exception types are those of
                 nn.LSTMCell.
         """
         if not isinstance(input, Tensor):

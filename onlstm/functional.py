@@ -72,7 +72,7 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
     Returns:
         h_t and c_t, (B, H), and the master gates.
     Raises:
-        ValueError: H is not divisible by C, or `gates` has another size.
+        ValueError: H is not divisible by C, or `gates` has the wrong size.
     Example:
         >>> hidden, cell, _ = step(torch.zeros(2, 4 * 6 + 2 * 3), torch.zeros(2, 6), chunk_size=2)
         >>> hidden.shape, cell.shape

@@ -307,9 +307,9 @@ class LanguageModel(LanguageModelBase):
             A `LanguageModelOutput`.
         Raises:
             TypeError: `tokens` is not a tensor, or `state` does not consist of pairs.
-            ValueError: `tokens` does not have two axes, `state` has another number of layers, or `distances`
-                is requested from an LSTM.
-            RuntimeError: T is 0, or `state` is that of another batch size.
+            ValueError: `tokens` does not have two axes, `state` has the wrong number of layers, or
+                `distances` is requested from an LSTM.
+            RuntimeError: T is 0, or `state` has a different batch size.
             IndexError: an id is outside the vocabulary.
         """
         check_tensor("tokens", tokens)

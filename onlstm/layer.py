@@ -208,11 +208,11 @@ class ONLSTM(nn.Module):
             and distances are zero at padded steps.
         Raises:
             TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` is not a pair.
-            ValueError: `input` does not have two or three axes, or has another dtype than the parameters; or
-                `lengths` is not one integer in 1..T for each sequence, or is given with a PackedSequence or
-                without a batch axis. (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
-            RuntimeError: `input` has another number of features, is on another device or has T = 0, or `hx`
-                has another shape, dtype or device. These exception types are those of nn.LSTM. A
+            ValueError: `input` does not have two or three axes, or has the wrong dtype; or `lengths` is not
+                one integer in 1..T for each sequence, or is given with a PackedSequence or without a batch
+                axis. (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
+            RuntimeError: `input` has the wrong number of features, is on the wrong device or has T = 0, or
+                `hx` has the wrong shape, dtype or device. These exception types are those of nn.LSTM. A
                 BackendError, which is a RuntimeError: the backend that `backend` names cannot run here.
         """
         check_pair(hx)

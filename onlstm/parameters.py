@@ -136,7 +136,7 @@ def check_state_axes(hx: State | None, axes: int, batched: bool) -> None:
         axes: number of axes of the input. A state has as many, that of a layer and that of a cell.
         batched: whether one of them is the batch axis.
     Raises:
-        RuntimeError: a tensor has another number of axes. nn.LSTM raises this type, too.
+        RuntimeError: a tensor has the wrong number of axes. nn.LSTM raises this type, too.
     """
     if hx is not None and (hx[0].dim() != axes or hx[1].dim() != axes):
         raise RuntimeError(
@@ -153,7 +153,7 @@ def check_state(state: tuple[Tensor, Tensor], shape: tuple[int, ...], like: Tens
         shape: expected shape of both.
         like: the input, whose dtype and device are expected.
     Raises:
-        RuntimeError: a tensor has another shape, dtype or device. nn.LSTM raises this type, too.
+        RuntimeError: a tensor has the wrong shape, dtype or device. nn.LSTM raises this type, too.
     """
     for i, tensor in enumerate(state):
         if tuple(tensor.shape) != shape:

@@ -1,4 +1,4 @@
-"""Masked slot attention (OM §3.1): which slot of the memory the current token attaches to."""
+"""Masked slot attention (Ordered Memory, §3.1): which slot of the memory the current token attaches to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OCCUPANCY_THRESHOLD = 1e-5
 def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUPANCY_THRESHOLD) -> Tensor:
     """Softmax over the slots, each weighted by the occupancy of the slot below it.
 
-    OM, equations (9)–(11): `m_i = occupancy_{i+1}`, taken as 0 below `threshold`;
+    Ordered Memory, equations (9)–(11): `m_i = occupancy_{i+1}`, taken as 0 below `threshold`;
     `p_i = m_i exp(a_i) / Σ_j m_j exp(a_j)`, and p = 0 where every m is 0 (an empty memory).
     The maximum that is subtracted before `exp` is taken over the slots with m > 0, so that a large score of
     a masked slot does not make the others underflow.
@@ -155,7 +155,7 @@ class _Score(nn.Module):
 class AdditiveScore(_Score):
     """The paper's score: a network with one tanh layer on the concatenation of token and slot.
 
-    OM, equation (8): `a_i = w2 · tanh(W1 [x̃; M̂_i] + b1) + b2`, divided by sqrt(D). W1 maps 2D → D
+    Ordered Memory, equation (8): `a_i = w2 · tanh(W1 [x̃; M̂_i] + b1) + b2`, divided by sqrt(D). W1 maps 2D → D
     and w2 maps D → 1. W1 is stored as two D × D halves, so that the token's half is computed once for
     all slots.
 

@@ -144,7 +144,8 @@ class _Cell(nn.Module):
 class GatedRecursiveCell(_Cell):
     """The Gated Recursive Cell.
 
-    OM, §3.2: `[g_m; g_c; g_u; u] = W2 relu(W1 [M_i; M̂_{i-1}] + b1) + b2`, W1 of 4D × 2D, W2 of 4D × 4D;
+    Ordered Memory, §3.2, with W1 of 4D × 2D and W2 of 4D × 4D:
+    `[g_m; g_c; g_u; u] = W2 relu(W1 [M_i; M̂_{i-1}] + b1) + b2`;
     `o_i = LN(σ(g_m) ∘ M_i + σ(g_c) ∘ M̂_{i-1} + σ(g_u) ∘ u)`. The LayerNorm is left to the caller.
 
     Args:

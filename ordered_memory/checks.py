@@ -33,12 +33,12 @@ def check_positive(**arguments: int) -> None:
 
 
 def as_int(value: Any) -> Any:
-    """Convert an integer of another type, such as NumPy's, to an int.
+    """Convert an integer of any type, such as NumPy's, to an int.
 
     Args:
         value: any argument.
     Returns:
-        An int; the value itself if it is one (symbolic in a graph, or a bool) or is no integer.
+        An int; the value itself if it is one (symbolic in a graph, or a bool) or is not an integer.
     """
     if value is None or isinstance(value, int) or getattr(value, "dtype", None) in (torch.bool, np.bool_):
         return value
@@ -120,7 +120,7 @@ def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception]
         like: tensor on the expected device.
         error: type of exception to raise.
     Raises:
-        ValueError: (or `error`) the tensor is on another device.
+        ValueError: (or `error`) the tensor is on a different device.
     """
     if tensor.device != like.device:
         raise error(f"{name} must be on {like.device}, got a tensor on {tensor.device}")
@@ -135,7 +135,7 @@ def check_dtype(name: str, tensor: Tensor, like: Tensor, error: type[Exception] 
         like: tensor of the expected dtype, on the device of the computation.
         error: type of exception to raise.
     Raises:
-        ValueError: (or `error`) the tensor has another dtype.
+        ValueError: (or `error`) the tensor has a different dtype.
     """
     cast = autocast_dtype(like.device) is not None and {tensor.dtype, like.dtype} <= CAST_BY_AUTOCAST
     if tensor.dtype != like.dtype and not cast:
@@ -165,7 +165,7 @@ def check_fixed(module: nn.Module, name: str, value: object, fixed: Collection[s
         value: its new value.
         fixed: names of the attributes that may not be changed.
     Raises:
-        TypeError: the attribute may not be changed, and has another value.
+        TypeError: the attribute may not be changed, and has a different value.
     """
     built_with = module.__dict__.get(name, value)
     if name in fixed and value != built_with:
@@ -268,8 +268,8 @@ def _as_tensor(lengths: Sequence[int]) -> Tensor:
 def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
     """Convert a list, tuple or array of integers to a list of ints; return anything else unchanged.
 
-    `torch.as_tensor` rejects some arrays of integers (read-only, reversed, or of another byte order) and some
-    NumPy integers, and it converts booleans among integers.
+    `torch.as_tensor` rejects some arrays of integers (read-only, reversed, or with a different byte order)
+    and some NumPy integers, and it converts booleans among integers.
     """
     if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
         ints: list[int] = lengths.tolist()

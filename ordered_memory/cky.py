@@ -72,7 +72,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
         B binary trees. Ties are broken deterministically.
     Raises:
         TypeError: the scores are not a tensor.
-        ValueError: the scores have another shape, are complex or are not finite, or the lengths do not fit
+        ValueError: the scores have the wrong shape, are complex or are not finite, or the lengths do not fit
             them.
     Example:
         >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))

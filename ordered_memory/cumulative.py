@@ -28,7 +28,7 @@ def cumax(logits: Tensor, dim: int = -1) -> Tensor:
 def forward_mask(attention: Tensor, dim: int = -1) -> Tensor:
     """The mask →π: how much of the attention lies at or above each slot.
 
-    OM, equation (3): `→π_i = Σ_{j ≤ i} p_j`.
+    Ordered Memory, equation (3): `→π_i = Σ_{j ≤ i} p_j`.
 
     Args:
         attention: p, non-negative, any shape; sums to 1 (or 0) along `dim`.
@@ -45,7 +45,7 @@ def forward_mask(attention: Tensor, dim: int = -1) -> Tensor:
 def backward_mask(attention: Tensor, dim: int = -1) -> Tensor:
     """The mask ←π: how much of the attention lies at or below each slot.
 
-    OM, equation (4): `←π_i = Σ_{j ≥ i} p_j`.
+    Ordered Memory, equation (4): `←π_i = Σ_{j ≥ i} p_j`.
 
     Args:
         attention: p, non-negative, any shape; sums to 1 (or 0) along `dim`.

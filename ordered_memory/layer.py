@@ -82,8 +82,8 @@ def _shared_fraction(name: str, path: str) -> Any:
 class OrderedMemory(nn.Module):
     """Ordered Memory: a recurrent layer that induces trees with a stack of memory slots.
 
-    OM, equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The `summary` of
-    the result has the output at each sequence's last token.
+    Shen et al. (2019), equations (1)–(11) and Algorithm 1; see `ordered_memory.memory.step` for one step. The
+    `summary` of the result has the output at each sequence's last token.
 
     Under autocast the results keep the dtype of the parameters, because the memory is carried over many
     steps.
@@ -94,7 +94,7 @@ class OrderedMemory(nn.Module):
     Args:
         input_size: number of features of a token.
         slot_size: D, number of features of a slot and of the output.
-        num_slots: N, depth of the stack, at least 1. Slots share weights, so a call may use another number.
+        num_slots: N, depth of the stack, at least 1. Slots share weights, so a call may use more.
         cell_dropout: probability of dropping an input of a linear map in the cell, in [0, 1].
         attention_dropout: probability of dropping an input of a linear map in the score, in [0, 1].
         score: "normalized" (the score of the authors' code) or "additive" (equation 8 of the paper).
@@ -258,7 +258,7 @@ class OrderedMemory(nn.Module):
             if state is None
             else check_lengths(lengths, inputs, least=0)
         )
-        states = self._check_state(state, inputs, num_slots)
+        states = self._state_of_each_direction(state, inputs, num_slots)
         results = [
             direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)
             for direction, direction_state in zip(self.directions, states, strict=True)
@@ -303,18 +303,18 @@ class OrderedMemory(nn.Module):
     def _forward_unbatched(
         self, x: Tensor, state: OrderedMemoryState | None, num_slots: int
     ) -> OrderedMemoryOutput:
-        batch_axis = 1 if self.bidirectional else 0
+        state_batch_axis = 1 if self.bidirectional else 0
         if state is not None:
             leading = (2,) if self.bidirectional else ()
             check_state(OrderedMemoryState(*state), leading, num_slots, self.slot_size, x)
-            state = OrderedMemoryState(*(tensor.unsqueeze(batch_axis) for tensor in state))
-        time_axis = 0 if self.batch_first else 1
-        result = self._forward_padded(x.unsqueeze(time_axis), state, None, num_slots)
+            state = OrderedMemoryState(*(tensor.unsqueeze(state_batch_axis) for tensor in state))
+        batch_axis = 0 if self.batch_first else 1
+        result = self._forward_padded(x.unsqueeze(batch_axis), state, None, num_slots)
         assert isinstance(result.output, Tensor)
         return OrderedMemoryOutput(
-            result.output.squeeze(time_axis),
-            OrderedMemoryState(*(tensor.squeeze(batch_axis) for tensor in result.state)),
-            result.attention.squeeze(time_axis + batch_axis),
+            result.output.squeeze(batch_axis),
+            OrderedMemoryState(*(tensor.squeeze(state_batch_axis) for tensor in result.state)),
+            result.attention.squeeze(state_batch_axis + batch_axis),
         )
 
     def _check_inputs(self, inputs: Tensor) -> None:
@@ -328,7 +328,7 @@ class OrderedMemory(nn.Module):
             check_device("x", inputs, projection.weight)
             check_dtype("x", inputs, projection.weight)
 
-    def _check_state(
+    def _state_of_each_direction(
         self, state: OrderedMemoryState | None, inputs: Tensor, num_slots: int
     ) -> Sequence[OrderedMemoryState | None]:
         """The state of each direction, after checking it."""

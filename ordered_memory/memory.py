@@ -37,7 +37,7 @@ def step(
 ) -> tuple[OrderedMemoryState, Tensor]:
     """One time step: read one token of each sequence.
 
-    OM, equations (3)–(11) and Algorithm 1, with M̂_0 = x̃:
+    Ordered Memory, equations (3)–(11) and Algorithm 1, with M̂_0 = x̃:
     `p = masked_attention(score(x̃, M̂[t-1]), occupancy[t-1])`;
     `M_i = M_i[t-1] (1 - ←π_i) + M̂_i[t-1] ←π_i`;
     `o_i = LN(cell(M_i, M̂_{i-1}))`; `M̂_i = x̃ (1 - →π_i) + o_i →π_i`.

@@ -44,7 +44,7 @@ class DropoutSampler:
     """Draws dropout masks: a call with t draws the masks of step t from the global generator.
 
     The definition calls it. The other backends draw masks of the same distribution in their own way, from a
-    seed that `prepare` draws from the global generator.
+    seed that `backends.contract.prepare` draws from the global generator.
 
     Args:
         modules: the modules, which have the dropout probabilities.

@@ -156,7 +156,7 @@ def compare(
     Returns:
         Scores by convention, then by name: "model", then the baselines.
     Raises:
-        TypeError: a convention is of another type, or as `span_f1`.
+        TypeError: a convention has the wrong type, or as `span_f1`.
         ValueError: as `span_f1`.
     Example:
         >>> scores = compare([(0, (1, 2))], [(0, (1, 2))])[SENTENCE_LEVEL]

@@ -47,7 +47,7 @@ def check_state(
         size: D.
         like: the inputs, whose device and dtype are expected.
     Raises:
-        ValueError: a tensor of the state has another shape, device or dtype.
+        ValueError: a tensor of the state has the wrong shape, device or dtype.
     """
     slots = (*batch, num_slots, size)
     shapes = {"memory": slots, "candidate": slots, "occupancy": (*batch, num_slots + 1)}

@@ -155,7 +155,7 @@ def to_json(traces: Sequence[Trace]) -> str:
     Returns:
         The text of the JSON document.
     Raises:
-        TypeError: one trace in place of a list, or a value that is no JSON.
+        TypeError: one trace in place of a list, or a value that JSON does not have.
         ValueError: a number is NaN or infinity.
     """
     if isinstance(traces, Mapping):

@@ -29,9 +29,9 @@ DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
 def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
     """The tree that Ordered Memory builds when each token attends to one slot.
 
-    OM, Algorithm 2, with slots numbered 1..N as in the paper: push the first token, head ← N. For each later
-    token, reduce y_t - head times (not at all if this is not positive) while at least two subtrees remain,
-    push the token, and set head ← y_t - 1. At the end, reduce everything to one tree.
+    Ordered Memory, Algorithm 2, with slots numbered 1..N as in the paper: push the first token, head ← N. For
+    each later token, reduce y_t - head times (not at all if this is not positive) while at least two subtrees
+    remain, push the token, and set head ← y_t - 1. At the end, reduce everything to one tree.
 
     Args:
         pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0 (y_t - 1). The entry of the
@@ -175,10 +175,10 @@ def from_distances(
         B binary trees over the tokens from left to right.
     Raises:
         TypeError: the distances are not a tensor.
-        ValueError: the distances have other axes, are complex, or are NaN within a sequence, the lengths do
-            not fit them, the temperature is not positive, or a name is unknown; or, with "cky", a distance
-            divided by the temperature is infinite, other than that of a sequence's first token in reading
-            order, which has no part in it.
+        ValueError: the distances have the wrong number of axes, are complex, or are NaN within a sequence;
+            the lengths do not fit them; the temperature is not positive; or a name is unknown. With "cky": a
+            distance divided by the temperature is infinite. (The first token that is read is exempt: no tree
+            depends on its distance.)
     Example:
         >>> d = torch.tensor([[3.0, 1.0, 2.0]])  # one sequence of three tokens
         >>> [from_distances(d, decoding=decoding, batch_first=True)[0] for decoding in DECODINGS]

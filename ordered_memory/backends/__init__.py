@@ -1,4 +1,4 @@
-"""Backends: implementations of the loop over time, selected by name. The definition, "reference", is one.
+"""Backends: implementations of the loop over time, selected by name. "reference" is the definition.
 
 A backend is a function with the signature and results of `ordered_memory.memory.run_recurrence`, and a
 function that says why the backend cannot run (None if it can); see `contract`. No code outside a backend may

@@ -28,7 +28,7 @@ class Backend(NamedTuple, Generic[Run]):
 
     Args:
         run_recurrence: function with the signature, layout and results of the definition.
-        why_not: function that takes inputs and weights and returns why the backend cannot run on them, or
+        why_not: function that takes the same arguments and returns why the backend cannot run on them, or
             None if it can.
     """
 

@@ -2,12 +2,14 @@
 
 The sequences of a batch are independent. They are divided into shares, one for each thread, and a thread runs
 the forward or the backward pass of its share without waiting for the others: see `recurrence.c`. Only active
-slots (→π_i > 0) are computed. Weight matrices are packed once per call (`runtime/gemm.h`), except in a call
-with few tokens, which adds in another order. Otherwise, given x̃ and the queries, which PyTorch computes for
-the whole batch, the result of a sequence does not depend on the rest of the batch, except in MKL's bfloat16
-products. A wheel contains the compiled code. From a checkout it is
-compiled when first needed, into the user's cache directory. With neither a wheel nor a compiler this backend
-cannot run, and "auto" selects another one.
+slots (→π_i > 0) are computed.
+
+Weight matrices are packed once per call (`runtime/gemm.h`), except in a call with few tokens, which sums in a
+different order. Otherwise, given x̃ and the queries, which PyTorch computes for the whole batch, the result of
+a sequence does not depend on the rest of the batch, except in MKL's bfloat16 products.
+
+A wheel contains the compiled code. From a checkout it is compiled when first needed, into the user's cache
+directory. With neither a wheel nor a compiler this backend cannot run, and "auto" selects another one.
 
 `torch.ops.ordered_memory.native` is the forward pass, `torch.ops.ordered_memory.native_backward` the backward
 pass. The forward operator returns all that the backward operator needs besides its arguments, among it the

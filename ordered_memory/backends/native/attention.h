@@ -1,4 +1,4 @@
-/* The attention, OM §3.1: scores (8), p (9)-(11), and its sums →π and ←π (3), (4); and the backward pass. */
+/* The attention, Ordered Memory, §3.1: scores (8), p (9)-(11), and its sums →π and ←π (3), (4); and the backward pass. */
 
 /* m_i, equation (10). */
 static scalar_t attention_mask(const Pass *p, const scalar_t *occupancy, int64_t i) {

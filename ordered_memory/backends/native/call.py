@@ -39,7 +39,7 @@ def bfloat16_products() -> Literal["pairs", "blas"] | None:
 def bfloat16_products_of(arguments: Arguments) -> Literal["pairs", "blas"] | None:
     """How the bfloat16 products of a call are computed; None if the call has no such products.
 
-    This checks the processor again, because an exported program may have been captured on another machine.
+    This checks the processor again, because a program may have been exported on a different machine.
 
     Args:
         arguments: arguments of the recurrence.
@@ -68,8 +68,8 @@ class NativeImplementation(Implementation):
     token and a slot, those of one share after those of another. They are bfloat16 if products have bfloat16
     operands, else of the dtype of the parameters. Buffers are as large as if every slot were active, but
     pages that are never written take no memory. With activation checkpointing the forward pass runs again,
-    maybe on another number of threads: the shapes do not depend on it, and the backward pass takes the saved
-    number of shares.
+    maybe with a different number of threads: the shapes do not depend on it, and the backward pass takes the
+    saved number of shares.
     """
 
     inputs_type = Inputs
@@ -152,7 +152,7 @@ def _check(arguments: Arguments) -> None:
     Args:
         arguments: arguments of the recurrence.
     Raises:
-        ValueError: a tensor has another shape.
+        ValueError: a tensor has the wrong shape.
     """
     (steps, batch_size, size), (num_slots,) = arguments.inputs.shape, arguments.state.memory.shape[1:2]
     slots = (batch_size, num_slots, size)

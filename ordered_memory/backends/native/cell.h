@@ -1,4 +1,4 @@
-/* The Gated Recursive Cell (OM §3.2), its LayerNorm, and equation (7), for the rows of one slot at a time:
+/* The Gated Recursive Cell (Ordered Memory, §3.2), its LayerNorm, and equation (7), for the rows of one slot at a time:
 
        hidden = relu(W1 [M_i; M̂_{i-1}] + b1);  [g_m; g_c; g_u; u] = W2 hidden + b2;
        o = LN(σ(g_m) M_i + σ(g_c) M̂_{i-1} + σ(g_u) u);  M̂_i = x̃ (1 - →π_i) + o →π_i.

@@ -138,7 +138,7 @@ def _load_code(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     try:
         return _open(compiled)
     except OSError as error:  # for instance, the file system is mounted with noexec
-        raise RuntimeError(f"cannot load {error}; XDG_CACHE_HOME may name another directory") from error
+        raise RuntimeError(f"cannot load {error}; XDG_CACHE_HOME may name a different directory") from error
 
 
 def _open(file: Path) -> ctypes.CDLL:

@@ -59,7 +59,7 @@ def parse(text: str, name: str, scalar: torch.dtype) -> type[CStruct]:
         name: name of the struct.
         scalar: dtype of scalar_t.
     Raises:
-        ValueError: there is no such struct, or it has a field of another type.
+        ValueError: there is no such struct, or it has a field of an unknown type.
     """
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
     typedef = re.search(rf"typedef\s+struct\s*\{{([^{{}}]*)\}}\s*{name}\s*;", text)

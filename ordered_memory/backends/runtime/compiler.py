@@ -59,7 +59,7 @@ def command() -> list[str]:
     try:
         return shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:
-        raise ValueError(f"the environment variable CC is no command: {error}") from None
+        raise ValueError(f"the environment variable CC is not a command: {error}") from None
 
 
 def flags_for(source: Path, double: bool, processor: Iterable[str]) -> list[str]:

@@ -207,7 +207,7 @@ def _score(
     plan_masks = operations.plan.masks
     keys = plan_masks.at("key_mask", t, row, slot, query.shape[1])
     masks = keys, plan_masks.at("feature_mask", t, row, slot, query.shape[1])
-    # Entries of rows that have ended are scored too, with the query of another row, and the scores discarded.
+    # Entries of rows that have ended are scored with the query of some other row; these scores are discarded.
     values, saved = operations.score.forward(query, row.clamp(max=rows - 1), candidate, masks)
     scores = values.new_full((len(previous.occupancy) * num_slots,), -torch.inf)
     scores.index_copy_(0, row * num_slots + slot, values)

@@ -188,7 +188,7 @@ def _launch(
             sizes,
             KernelPlan(*map(tl.constexpr, plan)),
             num_warps=8,
-            enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have another default
+            enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
             num_stages=1,  # no pipelining of the other loops: they load what they have stored
         )
 
