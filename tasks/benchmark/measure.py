@@ -16,7 +16,7 @@ import torch
 
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import Contender
-from tasks.runs.machine import commit, device_name
+from tasks.runs.machine import commit, device_name, synchronize
 from tasks.runs.progress import progress_bar
 
 
@@ -72,16 +72,11 @@ def interleave(
 
 def _clock(run: Callable[[], None], device: str) -> float:
     """Time a call in milliseconds."""
-    _wait(device)
+    synchronize(device)
     start = time.perf_counter()
     run()
-    _wait(device)
+    synchronize(device)
     return (time.perf_counter() - start) * 1000
-
-
-def _wait(device: str) -> None:
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def describe(config: MeasurementConfig) -> dict[str, Any]:

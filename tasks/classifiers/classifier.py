@@ -79,12 +79,15 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         raise NotImplementedError
 
-    def node_values(self, sentence: Sentence, tree: Tree | None) -> Mapping[Span, float] | None:
+    def node_values(
+        self, sentence: Sentence, tree: Tree | None, num_slots: int | None = None
+    ) -> Mapping[Span, float] | None:
         """The model's value in [-1, 1] for each node of a tree, single words (i, i) included.
 
         Args:
             sentence: the sentence.
             tree: over its words; None for the values of single words alone.
+            num_slots: number of slots, if the encoder has any; None for the encoder's own.
         Returns:
             None in tasks whose nodes have no value.
         """

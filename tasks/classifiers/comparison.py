@@ -25,7 +25,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.reporting import examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.reporting.summary import mean_and_deviation
-from tasks.reporting.tables import count_text, number, text_table
+from tasks.reporting.tables import count_text, mean_text, number, text_table
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json
@@ -108,7 +108,7 @@ def _mean_text(values: Sequence[float | None]) -> str | None:
     if len(found) < len(values):
         return None
     mean, deviation = mean_and_deviation(found)
-    return f"{number(mean, 4, whole=1)} ± {number(deviation, 4)}"
+    return mean_text(mean, deviation, 4, whole=1)
 
 
 def run_report(

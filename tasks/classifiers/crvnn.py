@@ -54,7 +54,7 @@ class CRvNN(nn.Module):
         r_i  ← l_i LN(cell((L r)_i, r_i)) + (1 - l_i) r_i
         e_i  ← e_i (1 - c_i)
 
-    The cell is the Gated Recursive Cell with gelu in place of relu; f and g are learned vectors. A sequence
+    The cell is the Gated Recursive Cell with gelu instead of relu; f and g are learned vectors. A sequence
     halts when no token but the last exists with a probability above `STOP_BELOW`, or else after n steps. Its
     summary is the r of the last token.
 

@@ -29,7 +29,7 @@ class GumbelTreeLSTM(nn.Module):
         r_j ← r_j (j < i),  r̃_j (j = i),  r_{j+1} (j > i)                      (11)
 
     In evaluation i = argmax v. In training i is sampled: y = softmax((log v + g) / τ) with Gumbel noise g and
-    τ = 1 (8), i = argmax y (9). The backward pass uses y in place of the one-hot vector of i (straight-
+    τ = 1 (8), i = argmax y (9). The backward pass uses y instead of the one-hot vector of i (straight-
     through estimator). The summary is the h of the last node.
 
     A sequence with one node left keeps it while longer sequences continue. Each of the T - 1 steps computes

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ordered_memory.span_f1 import fraction_text
 from tasks.classifiers.curriculum import CurriculumConfig
 from tasks.reporting.summary import mean_and_deviation
-from tasks.reporting.tables import number
+from tasks.reporting.tables import count_text, mean_text
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, read_json, write_json
 from tasks.runs.options import check_at_least
@@ -185,19 +185,21 @@ def _rows(results: dict[str, Any]) -> dict[str, float]:
 
 def _summary(values: dict[int, float]) -> dict[str, Any]:
     mean, deviation = mean_and_deviation(list(values.values()))
-    return {"mean": mean, "deviation": deviation, "values": values}
+    return {"mean": mean, "deviation": deviation, "n": len(values), "values": values}
 
 
 def _text(summary: dict[str, Any]) -> str:
     """Format what `_summarize` returned."""
     lines = [
-        f"{len(summary['runs'])} seeds: mean ± sample standard deviation ({summary['part']} results of each)"
+        f"{count_text(len(summary['runs']), 'seed')}: mean ± sample standard deviation "
+        f"({summary['part']} results of each)"
     ]
     if summary["diverged"]:
         lines.append(f"diverged, and not included: {', '.join(map(str, summary['diverged']))}")
     for name, row in summary["results"].items():
         value_texts = " ".join(fraction_text(value) for value in row["values"].values())
+        only = "" if row["n"] == len(summary["runs"]) else f", n {row['n']}"
         lines.append(
-            f"{name:>40}  {fraction_text(row['mean'])} ± {number(row['deviation'], 4)}  ({value_texts})"
+            f"{name:>40}  {mean_text(row['mean'], row['deviation'], 4, whole=1)}  ({value_texts}{only})"
         )
     return "\n".join(lines)

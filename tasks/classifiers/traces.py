@@ -56,7 +56,7 @@ def example_traces(
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
         induced = None if prediction.trees is None else prediction.trees[sentence_index]
-        values = model.node_values(sentence, sentence.tree if induced is None else induced)
+        values = model.node_values(sentence, sentence.tree if induced is None else induced, num_slots)
         if values is not None:
             if induced is None:
                 add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
@@ -78,7 +78,7 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
     """
     return {
         "classes": list(classes),
-        "probabilities": [round(probability, 6) for probability in prediction.probabilities.tolist()],
+        "probabilities": [round(probability, 9) for probability in prediction.probabilities.tolist()],
         "true": int(data.labels[index]) if data.labeled else None,
     }
 

@@ -15,7 +15,7 @@ from tasks.language_model.corpus import encode_text, generate_splits, load_corpu
 from tasks.language_model.model import load_model
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
-from tasks.language_model.task import perplexity, train, word_losses
+from tasks.language_model.task import filled_columns, perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.reporting.tables import count_text
@@ -94,14 +94,14 @@ def _evaluate(config: EvaluateConfig) -> None:
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
         sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
-    coverage, columns = vocabulary.coverage(sentences), min(config.columns, len(text))
+    coverage, columns = vocabulary.coverage(sentences), filled_columns(len(text), config.columns)
     losses = word_losses(model, text, trained, columns)
     loss = float(losses.mean())
     results = {
         "words": len(text),
         "loss": loss,
         "perplexity": perplexity(loss),
-        "known_words": coverage.known_fraction,
+        "coverage": coverage.known_fraction,
         "unknown": coverage.unknown,
         "columns": columns,
     }

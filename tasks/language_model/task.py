@@ -155,7 +155,7 @@ def bptt_segments(text: Tensor, columns: int, length: int, label: str = "reading
 
     Args:
         text: word ids, (N,) int64; `<eos>` is added before the first word.
-        columns: B.
+        columns: B, of which `filled_columns` have words.
         length: number of tokens of a segment.
         label: label of the progress bar.
     Yields:
@@ -169,6 +169,20 @@ def bptt_segments(text: Tensor, columns: int, length: int, label: str = "reading
     for start in progress_bar(range(0, steps, length), desc=label, unit="batch"):
         segment = slice(start, start + length)
         yield TextBatch(tokens[segment].contiguous(), targets[segment].contiguous(), start == 0)
+
+
+def filled_columns(length: int, columns: int) -> int:
+    """The number of columns that have words when `bptt_segments` splits a text.
+
+    Args:
+        length: number of words, N.
+        columns: number of columns that was asked for.
+    Example:
+        >>> filled_columns(118, 100)  # of two words each
+        59
+    """
+    steps = -(-length // columns)
+    return -(-length // steps)
 
 
 @torch.inference_mode()
@@ -187,7 +201,7 @@ def word_losses(model: nn.Module, text: Tensor, config: LanguageModelConfig, col
     device = next(model.eval().parameters()).device
     state = None
     segment_losses = []
-    for segment in bptt_segments(text, min(columns, len(text)), config.bptt, "testing"):
+    for segment in bptt_segments(text, filled_columns(len(text), columns), config.bptt, "testing"):
         tokens, targets, _ = to_device(segment, device)
         out = model(tokens, state)
         state = out.state

@@ -72,6 +72,25 @@ def number(value: float | None, digits: int = 1, whole: float | None = None) -> 
     return f"{value:,.{digits}f}" if whole is None else fraction_text(value, digits, whole=whole)
 
 
+def mean_text(
+    mean: float | None, deviation: float | None, digits: int = 1, whole: float | None = None
+) -> str:
+    """Format a mean and its standard deviation, with as many decimals in both.
+
+    Args:
+        mean: the mean, or None.
+        deviation: the standard deviation, or None.
+        digits: number of decimals.
+        whole: as for `number`, for the mean.
+    Example:
+        >>> mean_text(99.996, 0.003, 2, whole=100), mean_text(0.5, None, 2)
+        ('99.996 ± 0.003', '0.50 ± –')
+    """
+    text = number(mean, digits, whole)
+    _, _, decimals = text.partition(".")
+    return f"{text} ± {number(deviation, max(digits, len(decimals)))}"
+
+
 def count_text(count: int, unit: str) -> str:
     """Format a number of things.
 

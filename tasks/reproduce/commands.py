@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
@@ -103,10 +104,18 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         where = ", one after another" if config.jobs == 1 else f", {config.jobs} at a time"
     total = count_text(len(runs), "run")
     if known_seconds:
-        total += f", about {_hours(sum(known_seconds) / config.jobs)} of training left{where}"
+        total += f", about {_hours(_time_of_all(known_seconds, config.jobs))} of training left{where}"
     if len(known_seconds) < len(runs):
         total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
     return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"
+
+
+def _time_of_all(seconds: Sequence[float], jobs: int) -> float:
+    """The time until all runs have ended, if each starts, in order, when one of `jobs` workers is free."""
+    busy_until = [0.0] * jobs
+    for duration in seconds:
+        heapq.heapreplace(busy_until, busy_until[0] + duration)
+    return max(busy_until)
 
 
 def _hours(seconds: float | None) -> str:

@@ -19,6 +19,8 @@ from tasks.logic.task import LOGIC
 from tasks.reproduce.runs import Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
+from tasks.runs.machine import synchronize
+from tasks.runs.progress import epoch_seconds
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
 from tasks.runs.task import Experiment
@@ -85,8 +87,9 @@ class Estimator:
             return 0.0
         spent = 0.0
         if state.epochs:
-            spent = float(run.files.read_metrics("seconds")[-1]["seconds"])
-            epoch: float | None = spent / state.epochs
+            history = run.files.read_metrics("seconds")
+            spent = float(history[-1]["seconds"])
+            epoch: float | None = epoch_seconds(history)
             config = run.saved
         elif config.max_minutes is not None:
             return 60.0 * float(config.max_minutes)  # an upper bound, as the epochs may end first
@@ -155,8 +158,10 @@ def _seconds_per_token(
         trainer.train_batch(batches[chosen[0]])
         seconds, tokens = 0.0, 0
         for index in chosen:
+            synchronize(trainer.device)
             start = time.perf_counter()
             trainer.train_batch(batches[index])
+            synchronize(trainer.device)
             seconds += time.perf_counter() - start
             tokens += sizes[index]
             if seconds > ENOUGH_SECONDS:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tasks.reporting.curves import Curve, curve_svg
-from tasks.reporting.tables import markdown_table, number, text_table
+from tasks.reporting.tables import markdown_table, mean_text, number, text_table
 from tasks.reproduce.layout import Table
 from tasks.reproduce.results import ModelResults, Results, Summary
 from tasks.runs.files import write_atomically, write_json
@@ -70,8 +70,12 @@ def _mean(cell: Summary, table: Table) -> str:
     """Format mean and standard deviation: 98.1 ± 0.3 (n 5)."""
     if cell.mean is None:
         return "–"
-    deviation = "" if cell.deviation is None else f" ± {number(cell.deviation, table.digits)}"
-    return f"{_number(cell.mean, table)}{deviation} (n {len(cell.values)})"
+    whole = 100 if table.percent else None
+    if cell.deviation is None:
+        mean = _number(cell.mean, table)
+    else:
+        mean = mean_text(cell.mean, cell.deviation, table.digits, whole)
+    return f"{mean} (n {len(cell.values)})"
 
 
 def _number(value: float | None, table: Table) -> str:

@@ -69,7 +69,7 @@ class TrainingConfig(RunConfig):
     """Training loop."""
 
     initial_weights: Path | None = None
-    """Start from the weights of this trained model in place of random ones: a run's best.safetensors, a
+    """Start from the weights of this trained model instead of random ones: a run's best.safetensors, a
     directory that `export` wrote, or the name of a model on the Hugging Face Hub. The architecture must be
     the same: give the options of its sizes again. Dropout, data and optimizer may differ."""
     epochs: int = 50

@@ -31,6 +31,16 @@ def device_name(device: str | torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
+def synchronize(device: str | torch.device) -> None:
+    """Wait until a GPU has done what it was asked to do, before a clock is read.
+
+    Args:
+        device: a PyTorch device; nothing happens on a CPU.
+    """
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def to_device(batch: Batch, device: str | torch.device) -> Batch:
     """Move the tensors of a batch to a device.
 

@@ -125,7 +125,7 @@ def argument_error(error: ValueError, options: Any) -> UserError:
         error: its message may begin with the name of the argument.
         options: a dataclass.
     Returns:
-        The error; it names the option in place of the argument.
+        The error; it names the option instead of the argument.
     """
     name, _, message = str(error).partition(" ")
     return UserError(f"{flag(name)} {message}" if hasattr(options, name) else str(error))

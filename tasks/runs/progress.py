@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +77,7 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
         config: configuration of the run.
     """
     row = progress.history[-1]
-    parts = [f"epoch {row['epoch']}", f"{_last_epoch_seconds(progress):.1f} s"]
+    parts = [f"epoch {row['epoch']}", f"{_seconds_of_last_row(progress.history):.1f} s"]
     for split in ("train", "validation"):
         metrics = [name for name in row if name.startswith(f"{split}_")]
         values = (f"{name.removeprefix(f'{split}_')} {row[name]:.4f}" for name in metrics)
@@ -102,7 +102,7 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     epochs_done = progress.epoch - 1
     epochs = config.epochs - epochs_done
     in_this_epoch = progress.seconds - (progress.history[-1]["seconds"] if epochs_done else 0.0)
-    by_epochs = max(0.0, epochs * _last_epoch_seconds(progress) - in_this_epoch)
+    by_epochs = max(0.0, epochs * epoch_seconds(progress.history) - in_this_epoch)
     time_is_known = epochs_done > (config.short_epochs if config.short_epochs < config.epochs else 0)
     if config.max_minutes is not None:
         by_minutes = 60 * config.max_minutes - progress.seconds
@@ -135,9 +135,19 @@ def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
     return f"{progress.epoch - 1} {_plural(progress.epoch - 1, 'epoch')} (--epochs)"
 
 
-def _last_epoch_seconds(progress: Progress) -> float:
-    """The duration of the last complete epoch; 0 if there is none."""
-    ends = [0.0, 0.0, *(row["seconds"] for row in progress.history[-2:])]
+def epoch_seconds(history: Sequence[Mapping[str, Any]]) -> float:
+    """The duration of a whole epoch, from the last one, of which a time limit may have left only a part.
+
+    Args:
+        history: rows of metrics.jsonl; those of older versions do not have `fraction`.
+    Returns:
+        Seconds; 0 if no epoch has ended.
+    """
+    return _seconds_of_last_row(history) / float(history[-1].get("fraction", 1.0)) if history else 0.0
+
+
+def _seconds_of_last_row(history: Sequence[Mapping[str, Any]]) -> float:
+    ends = [0.0, 0.0, *(row["seconds"] for row in history[-2:])]
     seconds: float = ends[-1] - ends[-2]
     return seconds
 

@@ -191,8 +191,8 @@ class Trainer:
             tensorboard_logger(directory, self.task, self.config.log_every, self.progress.step) as logger,
         ):
             while not self.progress.finished:
-                out_of_time = self._train_epoch(signals, logger)
-                self._end_epoch(logger, out_of_time)
+                fraction, out_of_time = self._train_epoch(signals, logger)
+                self._end_epoch(logger, fraction, out_of_time)
                 if self._stop_code(signals.received, False):  # during validation
                     raise KeyboardInterrupt
         return self.progress
@@ -209,8 +209,12 @@ class Trainer:
         if changed - COMPUTE_OPTIONS - LIMITS:
             save_tensors(self.run.best, weights, metadata)
 
-    def _train_epoch(self, signals: StopSignals, logger: TensorBoardLogger) -> bool:
-        """Train to the end of the current epoch. Returns True if `max_minutes` ended it early."""
+    def _train_epoch(self, signals: StopSignals, logger: TensorBoardLogger) -> tuple[float, bool]:
+        """Train to the end of the current epoch, or of the time.
+
+        Returns:
+            The fraction of the epoch's steps that were taken, and whether `max_minutes` have passed.
+        """
         progress, config = self.progress, self.config
         batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
@@ -232,13 +236,13 @@ class Trainer:
                 if stop or save:
                     progress.loss_sum, progress.correct = sums.tolist()
                 if stop == _OUT_OF_TIME:
-                    return True
+                    return progress.step_in_epoch / len(batches), True
                 if save:
                     self._save()
                 if stop == _INTERRUPTED:
                     raise KeyboardInterrupt
         progress.loss_sum, progress.correct = sums.tolist()
-        return False
+        return 1.0, False
 
     def train_batch(self, batch: Any) -> tuple[Tensor, int]:
         """Take one training step.
@@ -268,7 +272,7 @@ class Trainer:
         sums = torch.stack([losses.detach().double().sum(), correct.double().sum()]) * shard.has_examples
         return all_reduce(self.fabric, sums), shard.global_batch_size
 
-    def _end_epoch(self, logger: TensorBoardLogger, out_of_time: bool) -> None:
+    def _end_epoch(self, logger: TensorBoardLogger, fraction: float, out_of_time: bool) -> None:
         """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint."""
         progress, config, task = self.progress, self.config, self.task
         self._check_loss()
@@ -280,6 +284,7 @@ class Trainer:
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
+            "fraction": round(fraction, 4),
             **{f"train_{name}": value for name, value in task.metrics(train).items()},
             **{f"validation_{name}": value for name, value in task.metrics(validation).items()},
             "learning_rate": self._learning_rate(),

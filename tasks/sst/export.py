@@ -23,7 +23,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
 
     Args:
         checkpoints: a best.safetensors for each number of classes, trained with the same vectors.
-        vectors: the value of `--vectors` to save, in place of paths of the machine that trained the models.
+        vectors: the value of `--vectors` to save, instead of paths of the machine that trained the models.
         directory: created if it does not exist.
     Raises:
         UserError: a checkpoint cannot be read, or the models have different words.

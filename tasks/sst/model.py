@@ -127,7 +127,9 @@ class SentimentModel(Classifier):
         values = torch.from_numpy(vectors.values).to(embedding.weight)
         embedding.extend(words, torch.where(is_found, values, embedding.random_vectors(words)))
 
-    def node_values(self, sentence: Sentence, tree: Tree | None) -> dict[Span, float]:
+    def node_values(
+        self, sentence: Sentence, tree: Tree | None, num_slots: int | None = None
+    ) -> dict[Span, float]:
         """The expected sentiment of each node, from -1 (very) negative to 1 (very) positive.
 
         See `node_probabilities` and `Classifier.node_values`.
@@ -135,7 +137,7 @@ class SentimentModel(Classifier):
         values = torch.linspace(-1, 1, len(self.classes))
         return {
             node: float(probabilities @ values)
-            for node, probabilities in self.node_probabilities(sentence, tree).items()
+            for node, probabilities in self.node_probabilities(sentence, tree, num_slots).items()
         }
 
     @torch.inference_mode()

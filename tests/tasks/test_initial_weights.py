@@ -176,7 +176,7 @@ def test_generated_words_that_the_vocabulary_lacks_are_counted_as_unknown(tmp_pa
     read = [word for word in words if word != "<eos>"]
     known = 1 - read.count("<unk>") / len(read)
     assert 0 < known < 0.5
-    assert json.loads((tmp_path / "of.json").read_text())["known_words"] == pytest.approx(known)
+    assert json.loads((tmp_path / "of.json").read_text())["coverage"] == pytest.approx(known)
 
 
 def test_a_shipped_sentiment_model_is_trained_further_on_other_words(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Traces of examples: what the model reads, what is known of the data, and nothing that is not."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,6 +79,18 @@ def sentiment_model(name="ordered-memory"):
     words = sorted({word.lower() for tree in trees for word in tree.words})
     config = SentimentConfig(vectors=("none",), classes=5, **TINY | {"model": name})
     return SentimentModel(config, WordEmbedding(words, 6, learned=True)), trees
+
+
+@pytest.mark.parametrize("num_slots", [None, 1, 2])
+def test_the_root_has_the_value_of_the_answer_with_any_number_of_slots(num_slots):
+    model, trees = sentiment_model()
+    data = PhraseData(trees, sentences(trees, 5))
+    [trace] = example_traces(model, data, 2, num_slots)
+    root = next(
+        node for node in trace["nodes"] if (node["first"], node["last"]) == (0, len(trees[2].words) - 1)
+    )
+    expected = np.linspace(-1, 1, 5) @ trace["answer"]["probabilities"]
+    assert root["value"] == pytest.approx(expected, abs=6e-4)
 
 
 def test_every_node_has_the_value_of_its_words():

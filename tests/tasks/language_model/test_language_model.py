@@ -646,7 +646,7 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     assert found["loss"] == pytest.approx(results["test_loss"])
     assert rows[0]["validation_loss"] == pytest.approx(results["validation_loss"])
     assert results["validation_loss"] != pytest.approx(results["test_loss"], rel=1e-3)
-    assert (found["known_words"], found["unknown"]) == (0.75, 1)  # d is read as <unk>
+    assert (found["coverage"], found["unknown"]) == (0.75, 1)  # d is read as <unk>
     assert (
         "on 6 words, ends of sentences included; "
         "1 of 4 words is read as <unk>: 0 are written so, 1 is not in the vocabulary\n"
@@ -673,6 +673,9 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     assert main(["evaluate", "--checkpoint", str(checkpoint), *options]) == 0
     assert "in 6 columns that start without context" in capsys.readouterr().out
     assert json.loads(out.read_text())["columns"] == 6
+    options = ["--data-dir", str(moved), "--columns", "4", "--json", str(out)]
+    assert main(["evaluate", "--checkpoint", str(checkpoint), *options]) == 0
+    assert json.loads(out.read_text())["columns"] == 3  # of two words each
 
 
 @pytest.mark.parametrize(

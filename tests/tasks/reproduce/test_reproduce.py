@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tasks.reporting.summary import Published
-from tasks.reproduce.commands import TABLES, run_table
+from tasks.reproduce.commands import TABLES, _time_of_all, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
 from tasks.reproduce.execution import Workers
@@ -345,6 +345,23 @@ def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max
     run.files.config.write_text(json.dumps(values | {"epochs": 50}))
     run.files.write_metrics([{"seconds": 60.0}, {"seconds": 120.0}])
     assert Estimator(1).seconds_left(run) == seconds
+
+
+def test_an_epoch_that_was_cut_short_is_no_measure_of_a_whole_one(again):
+    run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    run.files.results.unlink()
+    values = json.loads(run.files.config.read_text())
+    run.files.config.write_text(json.dumps(values | {"epochs": 50}))
+    run.files.write_metrics([{"seconds": 6.0, "fraction": 0.125}])
+    assert Estimator(1).seconds_left(run) == 49 * 48
+
+
+@pytest.mark.parametrize(
+    ("hours", "jobs", "total"),
+    [([10], 4, 10), ([10, 1, 1], 3, 10), ([1, 1, 1, 1, 4], 2, 6), ([2, 3], 1, 5), ([3, 1, 1, 1], 2, 3)],
+)
+def test_the_time_of_several_jobs_is_that_of_the_last_to_end(hours, jobs, total):
+    assert _time_of_all(hours, jobs) == total
 
 
 def test_an_estimate_counts_the_tokens_of_all_training_examples(tmp_path, monkeypatch):

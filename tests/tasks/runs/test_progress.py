@@ -13,7 +13,7 @@ from tasks.classifiers.classification import Classification
 from tasks.classifiers.curriculum import CurriculumConfig
 from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
-from tasks.runs.progress import Progress, epoch_text, finished_text, remaining_text
+from tasks.runs.progress import Progress, epoch_seconds, epoch_text, finished_text, remaining_text
 from tasks.runs.threads import use_threads
 from tasks.runs.trainer import Trainer
 
@@ -71,6 +71,12 @@ def test_what_is_over_first_is_what_is_shown(options, progress, expected):
     assert remaining_text(progress, CurriculumConfig(**options)) == expected
 
 
+def test_an_epoch_that_was_cut_short_takes_the_time_of_its_fraction():
+    assert epoch_seconds([]) == 0
+    assert epoch_seconds([{"seconds": 40.0}, {"seconds": 100.0}]) == 60  # of an older version
+    assert epoch_seconds([{"seconds": 40.0, "fraction": 1.0}, {"seconds": 70.0, "fraction": 0.25}]) == 120
+
+
 def test_the_line_of_an_epoch_has_its_own_seconds():
     rows = [{"epoch": n, "seconds": 10.0 * n, "train_loss": 1.0, "validation_loss": 2.0} for n in (1, 2)]
     progress = Progress(epoch=3, seconds=20.0, best_epoch=2, history=rows)
@@ -97,10 +103,10 @@ def test_why_a_run_is_over(options, progress, reason):
 def test_an_interrupt_during_the_last_validation_stops_before_the_test(tmp_path, monkeypatch, capfd):
     end_epoch = Trainer._end_epoch
 
-    def interrupting(self, curves, out_of_time):
+    def interrupting(self, *arguments):
         if self.progress.epoch == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        end_epoch(self, curves, out_of_time)
+        end_epoch(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_end_epoch", interrupting)
     directory = tmp_path / "run"
