@@ -41,8 +41,10 @@ def main() -> None:
     """Train one epoch, and parse a sentence."""
     torch.manual_seed(0)
     random.seed(0)
-    verbs = ["sees", "hears", "chases"]
-    text = [word for _ in range(SENTENCES) for word in [*phrase(), random.choice(verbs), *phrase(), "<eos>"]]
+    subcommands = ["sees", "hears", "chases"]
+    text = [
+        word for _ in range(SENTENCES) for word in [*phrase(), random.choice(subcommands), *phrase(), "<eos>"]
+    ]
     ids = torch.tensor([WORDS.index(word) for word in text])
     columns = ids[: len(ids) // BATCH * BATCH].view(BATCH, -1).T  # (T, B): the text in BATCH columns
 

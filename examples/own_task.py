@@ -19,11 +19,11 @@ from tasks.classifiers.classification import LabeledData, Prediction, Sentence, 
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.commands import EvaluateConfig, run_evaluate, run_export
 from tasks.classifiers.comparison import ReportConfig, run_report
+from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.seeds import ClassifierConfig
 from tasks.classifiers.task import ClassifierTask
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.hub import ExportConfig
 from tasks.sst.embedding import WordEmbedding
 
@@ -141,12 +141,12 @@ TASK = ClassifierTask(
     read_file=lambda config, path: read(path),
     build_initial_model=build,
 )
-VERBS = {
-    "train": Verb(TextConfig, TASK.train, TASK.presets),
-    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, TASK)),
-    "report": Verb(ReportConfig, partial(run_report, TASK)),
-    "export": Verb(ExportConfig, partial(run_export, TASK)),
+SUBCOMMANDS = {
+    "train": Subcommand(TextConfig, TASK.train, TASK.presets),
+    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, TASK)),
+    "report": Subcommand(ReportConfig, partial(run_report, TASK)),
+    "export": Subcommand(ExportConfig, partial(run_export, TASK)),
 }
 
 if __name__ == "__main__":
-    sys.exit(run("own_task", VERBS))
+    sys.exit(run("own_task", SUBCOMMANDS))

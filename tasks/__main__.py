@@ -23,7 +23,9 @@ def main(words: Sequence[str]) -> None:
         print(f"python -m tasks: error: unexpected argument {words[0]!r}; {hint}", file=sys.stderr)
         sys.exit(2)
     width = max(map(len, runnable))
-    print("usage: python -m TASK [VERB] [OPTIONS]; python -m TASK --help shows verbs, options and examples\n")
+    print(
+        "usage: python -m TASK [SUBCOMMAND] [OPTIONS]; python -m TASK --help shows subcommands and options\n"
+    )
     for name in runnable:
         sentence = (import_module(name).__doc__ or "").partition("\n")[0]
         print(f"  {name:<{width}}  {sentence}")

@@ -112,7 +112,7 @@ def check_classifier(model: nn.Module, data) -> None:
 
 
 def classifiers() -> dict[str, Callable[[], None]]:
-    from tasks.classifiers.encoders import ModelName
+    from tasks.classifiers.config import ModelName
     from tasks.listops.config import ListOpsConfig
     from tasks.listops.data import Dataset as Expressions
     from tasks.listops.model import ListOpsModel
@@ -151,7 +151,7 @@ def check_language_model(name: str) -> None:
     """A training step, and all that the tasks do with a trained model."""
     from tasks.language_model.reading import batched_distances
     from tasks.language_model.samples import sample_sentences
-    from tasks.language_model.task import LanguageModeling, word_losses
+    from tasks.language_model.task import LanguageModelingObjective, word_losses
     from tasks.runs.machine import to_device
     from tasks.syntax_eval.scoring import log_probabilities, word_log_probabilities
     from tests.tasks.syntax_eval.tiny import WORDS, tiny_model
@@ -159,7 +159,7 @@ def check_language_model(name: str) -> None:
     trained = tiny_model(recurrent=name)
     model, config = move(trained.model), trained.config
     text = torch.arange(2000) % len(WORDS)
-    task = LanguageModeling(config, text, text)
+    task = LanguageModelingObjective(config, text, text)
     batch = task.shard(task.training_batches(1, 4)[0], 0, 1).batch
     WAITS.clear()
     losses = task.losses(model.train(), to_device(batch, NAME))

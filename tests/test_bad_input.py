@@ -544,7 +544,7 @@ READERS = {
     "syntax_eval": "score the --checkpoint",
     "benchmark": "compare --quick --no-memory --checkpoint",
 }
-"""A verb of each task that reads a checkpoint."""
+"""A subcommand of each task that reads a checkpoint."""
 STRANGERS = {
     "listops": ("logic", "language_model"),
     "logic": ("listops", "language_model"),

@@ -176,8 +176,8 @@ def test_other_commands_name_what_there_is():
         if program == "make":
             assert arguments[0] in targets
         elif program == "pip":
-            verb, what = arguments
-            assert verb == "install"
+            subcommand, what = arguments
+            assert subcommand == "install"
             assert what.partition("[")[0] == "."
             assert set(re.findall(r"\w+", what)) <= extras.keys()
         else:

@@ -63,7 +63,7 @@ SMALL = [
 
 def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, tmp_path, capsys):
     def main(*words):
-        return command_line("own_task", own_task.VERBS, words)
+        return command_line("own_task", own_task.SUBCOMMANDS, words)
 
     assert main("--epochs", "1", *SMALL) == 0
     assert main("--epochs", "4", *SMALL, "--resume") == 0
@@ -101,7 +101,7 @@ def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, 
     ],
 )
 def test_what_a_task_of_your_own_does_not_have_is_said(own_task, capsys, words, message):
-    assert command_line("own_task", own_task.VERBS, words) == 2
+    assert command_line("own_task", own_task.SUBCOMMANDS, words) == 2
     assert message in capsys.readouterr().err
 
 
@@ -119,7 +119,7 @@ def test_a_mistake_in_a_task_is_found_before_training(own_task, monkeypatch, nam
 
 
 def test_the_classes_of_a_trained_model_do_not_change(own_task, tmp_path, monkeypatch):
-    assert command_line("own_task", own_task.VERBS, ["--epochs", "1", *SMALL]) == 0
+    assert command_line("own_task", own_task.SUBCOMMANDS, ["--epochs", "1", *SMALL]) == 0
     monkeypatch.setattr(own_task.TextModel, "classes", ("positive", "negative"))
     with pytest.raises(ValueError, match=r"trained with the classes \['negative', 'positive'\], not"):
         own_task.TextModel.from_pretrained("runs/texts/ordered-memory-1/best.safetensors")
@@ -128,7 +128,7 @@ def test_the_classes_of_a_trained_model_do_not_change(own_task, tmp_path, monkey
 def test_a_label_that_a_task_of_your_own_does_not_know_is_found(own_task, capsys):
     with open("validation.tsv", "a") as file:
         file.write("neutral\ta b\n")
-    assert command_line("own_task", own_task.VERBS, []) == 2
+    assert command_line("own_task", own_task.SUBCOMMANDS, []) == 2
     assert "validation.tsv, line 41: expected one of negative, positive" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`python -m tasks.benchmark [VERB] --option value`; the default verb is compare, and each has `--help`."""
+"""`python -m tasks.benchmark [SUBCOMMAND] --option value`; compare is the default, and each has `--help`."""
 
 import sys
 from functools import partial
@@ -10,7 +10,7 @@ from tasks.benchmark.ordered_neurons import ONLSTM_LAYERS
 from tasks.benchmark.scaling import SCALING
 from tasks.runs.command_line import run
 
-VERBS = {
+SUBCOMMANDS = {
     "compare": COMPARE,
     "onlstm": ONLSTM_LAYERS,
     "logic": LOGIC_MODELS,
@@ -19,7 +19,7 @@ VERBS = {
     "scaling": SCALING,
 }
 
-main = partial(run, "tasks.benchmark", VERBS)
+main = partial(run, "tasks.benchmark", SUBCOMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The verbs `logic` and `sst`: time a training step and a forward pass of all models of the task."""
+"""The subcommands `logic` and `sst`: time a training step and a forward pass of all models of the task."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.encoders import EncoderConfig, ModelName
+from tasks.classifiers.config import EncoderConfig, ModelName
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.runs.batching import Indices
-from tasks.runs.command_line import Verb
+from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
@@ -214,5 +214,5 @@ def _contender(
     )
 
 
-LOGIC_MODELS = Verb(LogicModelsConfig, _run)
-SENTIMENT_MODELS = Verb(SentimentModelsConfig, _run)
+LOGIC_MODELS = Subcommand(LogicModelsConfig, _run)
+SENTIMENT_MODELS = Subcommand(SentimentModelsConfig, _run)

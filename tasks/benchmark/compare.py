@@ -1,4 +1,4 @@
-"""The verb `compare`: time all contenders on the same batches."""
+"""The subcommand `compare`: time all contenders on the same batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tasks.benchmark.released import (
     largest_difference,
 )
 from tasks.benchmark.workloads import Sizes, Workload, build_single, build_workload
-from tasks.runs.command_line import Verb
+from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction
 
@@ -253,4 +253,4 @@ def _notes(result: dict[str, Any]) -> list[str]:
     return notes
 
 
-COMPARE = Verb(CompareConfig, _run)
+COMPARE = Subcommand(CompareConfig, _run)

@@ -1,4 +1,4 @@
-"""Options that the verbs of the benchmark share."""
+"""Options that the subcommands of the benchmark share."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tasks.runs.task import Losses
+from tasks.runs.interfaces import Losses
 
 FLOOR, FLOOR_BF16, LSTM, RELEASED = "floor", "floor, bfloat16", "nn.LSTM", "released"
 """Names of the contenders that others are compared with."""

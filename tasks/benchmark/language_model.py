@@ -1,4 +1,4 @@
-"""The verb `language-model`: time a training step of the language model with ON-LSTM and with nn.LSTM."""
+"""The subcommand `language-model`: time a step of the language model with ON-LSTM and with nn.LSTM."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.language_model.config import PRESETS
 from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
-from tasks.language_model.task import LanguageModeling, TextBatch
-from tasks.runs.command_line import Verb
+from tasks.language_model.task import LanguageModelingObjective, TextBatch
+from tasks.runs.command_line import Subcommand
 from tasks.runs.options import check_at_least
 
 OPTIMIZER = "with nn.LSTM: clipping, SGD"
@@ -80,7 +80,7 @@ def _run(config: LanguageModelBenchmarkConfig) -> None:
 
 def _training_contender(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:
     """A training step as in the task."""
-    losses = partial(LanguageModeling(config, text.tokens, text.tokens).losses, model)
+    losses = partial(LanguageModelingObjective(config, text.tokens, text.tokens).losses, model)
     optimizer = AveragedSGD(model, config).optimizer
     return as_in_training(model, [text], losses, losses, optimizer, config.gradient_clip)
 
@@ -119,4 +119,4 @@ class _Optimizer:
         return lambda: None
 
 
-LANGUAGE_MODEL = Verb(LanguageModelBenchmarkConfig, _run)
+LANGUAGE_MODEL = Subcommand(LanguageModelBenchmarkConfig, _run)

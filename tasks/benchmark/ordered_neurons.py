@@ -1,4 +1,4 @@
-"""The verb `onlstm`: time ON-LSTM's backends, nn.LSTM, the authors' code and the matrix products."""
+"""The subcommand `onlstm`: time ON-LSTM's backends, nn.LSTM, the authors' code and the matrix products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tasks.benchmark.contenders import batch_contender
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.released import build_module, check_difference
-from tasks.runs.command_line import Verb
+from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.options import argument_error
 
@@ -254,4 +254,4 @@ def _run_released(module: Any, x: Tensor) -> Tensor:
     return output
 
 
-ONLSTM_LAYERS = Verb(OnlstmConfig, _run)
+ONLSTM_LAYERS = Subcommand(OnlstmConfig, _run)

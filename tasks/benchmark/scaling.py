@@ -1,4 +1,4 @@
-"""The verb `scaling`: time and memory of our layer as T, B, N or D grows."""
+"""The subcommand `scaling`: time and memory of our layer as T, B, N or D grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tasks.benchmark.workloads import Sizes, nested_expression, pad
 from tasks.listops.expressions import TOKENS
 from tasks.reporting.drawing import figure_png
 from tasks.reporting.tables import number, text_table
-from tasks.runs.command_line import Verb
+from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
 from tasks.runs.options import check_at_least
@@ -170,4 +170,4 @@ def _figure(axis: str, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-SCALING = Verb(ScalingConfig, _run)
+SCALING = Subcommand(ScalingConfig, _run)

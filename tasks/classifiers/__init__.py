@@ -1,1 +1,1 @@
-"""What tasks that label sequences share: encoders, data, training, evaluation, verbs."""
+"""What tasks that label sequences share: encoders, data, training, evaluation, subcommands."""

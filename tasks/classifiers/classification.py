@@ -1,4 +1,4 @@
-"""The `TrainingTask` of classifiers: batches, losses and metrics for any data set of labeled sequences."""
+"""The `Objective` of classifiers: batches, losses and metrics for any data set of labeled sequences."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.curriculum import CurriculumConfig, examples_of_epoch
+from tasks.classifiers.config import CurriculumConfig
+from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.encoders import Encoded
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.errors import UserError
+from tasks.runs.interfaces import Losses, Scores, Shard, digest
 from tasks.runs.progress import progress_bar
-from tasks.runs.task import Losses, Scores, Shard, digest
 
 TOKENS_PER_BATCH = 25_600
 """Maximum number of tokens in an evaluation batch, padding included."""
@@ -187,8 +188,8 @@ class Splits(NamedTuple, Generic[Data]):
     test: Data
 
 
-class Classification:
-    """Implements `tasks.runs.task.TrainingTask` for models that take a batch and return a `Prediction`.
+class ClassificationObjective:
+    """Implements `tasks.runs.interfaces.Objective` for models that take a batch and return a `Prediction`.
 
     Args:
         config: batch sizes, curriculum and seed.

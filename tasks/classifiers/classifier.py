@@ -13,7 +13,7 @@ from torch import nn
 from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, check_data
-from tasks.classifiers.encoders import EncoderConfig
+from tasks.classifiers.config import EncoderConfig
 from tasks.classifiers.evaluation import predict_example
 from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
 from tasks.runs.errors import UserError
@@ -149,7 +149,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """Load a pretrained model, in evaluation mode.
 
         Args:
-            pretrained_model_name_or_path: a directory that `save_pretrained` or the verb `export` wrote, a
+            pretrained_model_name_or_path: a directory that `save_pretrained` or `export` wrote, a
                 run's best.safetensors, or the name of a model on the Hugging Face Hub, "owner/name".
             config: replaces the training configuration; of the same architecture. None keeps it.
             occupancy_threshold: replaces the configured value; None keeps it.

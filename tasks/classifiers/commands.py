@@ -1,4 +1,4 @@
-"""The verbs that classification tasks share: evaluate, predict or parse, trace, export."""
+"""The subcommands that classification tasks share: evaluate, predict or parse, trace, export."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     model.adapt(data)
     check_data(data, len(model.classes), str(config.file or "test data"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    evaluation, results = task.test(
+    evaluation, results = task.evaluate(
         model.to(device),
         data,
         batch_size=config.batch_size,

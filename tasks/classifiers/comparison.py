@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from ordered_memory.trace import Trace
+from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.evaluation import CROSS
 from tasks.classifiers.report import (
     accuracy_plots,
@@ -19,7 +20,6 @@ from tasks.classifiers.report import (
     depths_of,
     results_text,
 )
-from tasks.classifiers.seeds import ClassifierConfig
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
 from tasks.reporting import examples

@@ -1,12 +1,13 @@
-"""The sequence encoders of the classification tasks: their options, how to build them and how to call them.
+"""The sequence encoders of the classification tasks: how to build them and how to call them.
 
 B is the batch size, T the length of the longest sequence, E the embedding size, H the size of a summary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,189 +17,15 @@ from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from ordered_memory.devices import copy_to
 from ordered_memory.modes import autocast_of_lstm
+from tasks.classifiers.config import EncoderConfig, ModelName
 from tasks.classifiers.crvnn import CRvNN
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
 from tasks.classifiers.rrnet import Rollout, RRNet
 from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
-from tasks.classifiers.tree_models import TREE_MODELS, TreeModel
-from tasks.runs.config import AdamConfig
+from tasks.classifiers.tree_models import TreeCell, TreeLSTM, TreeModel, TreeRNN
 from tasks.runs.errors import UserError
-from tasks.runs.options import argument_error, check_at_least, check_fraction
-
-ModelName = Literal[
-    "ordered-memory",
-    "lstm",
-    "onlstm",
-    "rrnet",
-    "transformer",
-    "universal-transformer",
-    "gumbel-tree-lstm",
-    "crvnn",
-    "mean",
-    "gold-tree-lstm",
-    "gold-tree-rnn",
-    "gold-tree-cell",
-]
-"""Values of `--model`."""
-GOLD_TREE_MODELS = tuple(TREE_MODELS)
-"""Encoders that get the true tree as input."""
-BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
-"""Encoders that accept `--bidirectional`."""
-LSTMS = ("lstm", "onlstm")
-"""Encoders that use `--num-layers` and `--hidden-dropout`."""
-TRANSFORMERS = ("transformer", "universal-transformer")
-"""Encoders that use `--layers` and `--heads`."""
-
-_SLOTS = ("num_slots", "test_num_slots")
-_OPTIONS: dict[ModelName, tuple[str, ...]] = {
-    "ordered-memory": (
-        *_SLOTS,
-        *("score", "cell", "cell_dropout", "attention_dropout", "occupancy_threshold"),
-        *("recompute_every", "backend"),
-    ),
-    "lstm": ("num_layers", "hidden_dropout"),
-    "onlstm": ("num_layers", "chunk_size", "hidden_dropout", "weight_dropout", "backend"),
-    "rrnet": (*_SLOTS, "cell_dropout"),
-    "transformer": ("layers", "heads", "cell_dropout"),
-    "universal-transformer": ("layers", "heads", "cell_dropout"),
-    "gumbel-tree-lstm": ("cell_dropout",),
-    "crvnn": ("cell_dropout",),
-    "mean": (),
-    "gold-tree-lstm": ("cell_dropout",),
-    "gold-tree-rnn": ("cell_dropout",),
-    "gold-tree-cell": ("cell_dropout",),
-}
-"""The options of each encoder, without those that all encoders share."""
-_ARCHITECTURE = ("score", "cell", "num_layers", "chunk_size", "layers", "heads")
-"""Those of these options that are part of `architecture`."""
-
-
-@dataclass
-class DropoutConfig(AdamConfig):
-    """Dropout."""
-
-    cell_dropout: float = 0.1
-    """Dropout before each linear layer of the cell (crvnn: only before the second; rrnet: only on the hidden
-    state), or inside the layers of a transformer."""
-    attention_dropout: float = 0.3
-    """Dropout before each linear layer of the attention score."""
-    hidden_dropout: float = 0.0
-    """Dropout between the layers of lstm and onlstm."""
-    weight_dropout: float = 0.0
-    """DropConnect of onlstm: probability of dropping a recurrent weight."""
-    input_dropout: float = 0.1
-    """Dropout on the embeddings."""
-    output_dropout: float = 0.2
-    """Dropout before each linear layer of the classifier on top of the encoder."""
-
-    def check(self) -> None:
-        super().check()
-        check_fraction(self, "cell_dropout", "attention_dropout", "hidden_dropout")
-        check_fraction(self, "weight_dropout", "input_dropout", "output_dropout")
-
-
-@dataclass
-class EncoderConfig(DropoutConfig):
-    """Model: sizes and backend."""
-
-    model: ModelName = "ordered-memory"
-    """Sequence encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the embeddings."""
-    bidirectional: bool = False
-    """Read in both directions (ordered-memory, lstm and onlstm)."""
-    embedding_size: int = 128
-    """Embedding size."""
-    slot_size: int = 128
-    """Size of a memory slot; the hidden size of other encoders."""
-    num_slots: int = 21
-    """Number of memory slots in training (rrnet: the maximum depth of its stack)."""
-    test_num_slots: int | None = None
-    """Number of memory slots in the final test, whose trees may be deeper; None for as many as in
-    training."""
-    score: Literal["normalized", "additive"] = "normalized"
-    """Score function of the slot attention."""
-    cell: Literal["gated", "tree-rnn"] = "gated"
-    """Cell that composes two slots."""
-    num_layers: int = 1
-    """Layers of lstm and onlstm; trees are read off the last one."""
-    chunk_size: int = 10
-    """Chunk size of ON-LSTM: hidden units per master-gate entry."""
-    layers: int = 6
-    """Layers of a transformer; steps of the universal transformer."""
-    heads: int = 8
-    """Attention heads of a transformer."""
-    occupancy_threshold: float = 1e-5
-    """Slots with an occupancy below this fraction count as empty; a larger value is faster and less exact."""
-    recompute_every: int | None = None
-    """Activation checkpointing: keep the state of every k-th token and recompute the rest in the backward
-    pass, which saves memory and costs time; None to keep everything."""
-    backend: str = "auto"
-    """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest available one."""
-
-    def check(self) -> None:
-        super().check()
-        check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
-        check_at_least(1, self, "recompute_every", "num_layers", "chunk_size", "layers", "heads")
-        check_fraction(self, "occupancy_threshold")
-        if self.bidirectional and self.model not in BIDIRECTIONAL:
-            raise UserError(
-                f"--bidirectional needs --model {', '.join(BIDIRECTIONAL)}, got --model {self.model}"
-            )
-        if self.model == "onlstm" and self.slot_size % self.chunk_size:
-            raise UserError(
-                f"--slot-size {self.slot_size} must be divisible by --chunk-size {self.chunk_size} for onlstm"
-            )
-        if self.model in TRANSFORMERS and (self.slot_size % self.heads or self.slot_size % 2):
-            raise UserError(
-                f"--slot-size must be even and a multiple of --heads for a transformer, got {self.slot_size} "
-                f"and {self.heads} heads"
-            )
-
-    @property
-    def architecture(self) -> dict[str, Any]:
-        names = ("model", "bidirectional", "embedding_size", "slot_size", *_ARCHITECTURE)
-        return {name: getattr(self, name) for name in names if name not in self.unused}
-
-    @property
-    def unused(self) -> dict[str, str]:
-        others = {name for names in _OPTIONS.values() for name in names} - set(_OPTIONS[self.model])
-        unused = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
-        if self.model in LSTMS and self.num_layers == 1:
-            unused["hidden_dropout"] = "with --num-layers 1"
-        return unused
-
-    @property
-    def needs_trees(self) -> bool:
-        """Whether the encoder gets the true trees as input."""
-        return self.model in GOLD_TREE_MODELS
-
-    @property
-    def may_leave_parameters_unused(self) -> bool:
-        """A batch of single tokens has nothing to compose."""
-        return self.needs_trees or self.model in ("gumbel-tree-lstm", "crvnn")
-
-    @property
-    def model_name(self) -> str:
-        """The model with its cell and direction, if they are not the default, for the name of a run."""
-        cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""
-        return self.model + cell + ("-bidirectional" if self.bidirectional else "")
-
-
-DEMO: dict[str, Any] = {
-    "preset": "demo",
-    "epochs": 1_000,  # max_minutes ends training first
-    "embedding_size": 64,
-    "slot_size": 64,
-    "chunk_size": 8,
-    "learning_rate": 2e-3,
-    "patience": 1,
-    "adam_betas": (0.9, 0.999),
-    "cell_dropout": 0.0,
-    "attention_dropout": 0.0,
-    "input_dropout": 0.0,
-    "output_dropout": 0.0,
-}
-"""Options of the `demo` presets: a small model without dropout."""
+from tasks.runs.options import argument_error
 
 
 class Encoded(NamedTuple):
@@ -247,48 +74,42 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
     Raises:
         UserError: the encoder does not accept an option.
     """
-    size = config.slot_size
-    if config.model in TREE_MODELS:
-        return TREE_MODELS[config.model](input_size, size, config.cell_dropout)
-    if config.model in TRANSFORMERS:
-        shared = config.model == "universal-transformer"
-        return Transformer(input_size, size, config.layers, config.heads, config.cell_dropout, shared=shared)
-    if config.model == "gumbel-tree-lstm":
-        return GumbelTreeLSTM(input_size, size, config.cell_dropout)
-    if config.model == "crvnn":
-        return CRvNN(input_size, size, config.cell_dropout)
-    if config.model == "rrnet":
-        return RRNet(input_size, size, config.num_slots, config.cell_dropout)
-    if config.model == "mean":
-        return MeanOfTokens()
-    if config.model == "lstm":
-        return nn.LSTM(input_size, size, **_lstm_options(config))
     try:
-        if config.model == "onlstm":
-            return ONLSTM(
-                input_size,
-                size,
-                **_lstm_options(config),
-                chunk_size=config.chunk_size,
-                weight_dropout=config.weight_dropout,
-                backend=config.backend,
-            )
-        return OrderedMemory(
-            input_size,
-            size,
-            config.num_slots,
-            cell_dropout=config.cell_dropout,
-            attention_dropout=config.attention_dropout,
-            score=config.score,
-            cell=config.cell,
-            bidirectional=config.bidirectional,
-            batch_first=True,
-            occupancy_threshold=config.occupancy_threshold,
-            recompute_every=config.recompute_every,
-            backend=config.backend,
-        )
+        return BUILDERS[config.model](config, input_size)
     except ValueError as error:
         raise argument_error(error, config) from None
+
+
+def _ordered_memory(config: EncoderConfig, input_size: int) -> nn.Module:
+    return OrderedMemory(
+        input_size,
+        config.slot_size,
+        config.num_slots,
+        cell_dropout=config.cell_dropout,
+        attention_dropout=config.attention_dropout,
+        score=config.score,
+        cell=config.cell,
+        bidirectional=config.bidirectional,
+        batch_first=True,
+        occupancy_threshold=config.occupancy_threshold,
+        recompute_every=config.recompute_every,
+        backend=config.backend,
+    )
+
+
+def _lstm(config: EncoderConfig, input_size: int) -> nn.Module:
+    return nn.LSTM(input_size, config.slot_size, **_lstm_options(config))
+
+
+def _onlstm(config: EncoderConfig, input_size: int) -> nn.Module:
+    return ONLSTM(
+        input_size,
+        config.slot_size,
+        **_lstm_options(config),
+        chunk_size=config.chunk_size,
+        weight_dropout=config.weight_dropout,
+        backend=config.backend,
+    )
 
 
 def _lstm_options(config: EncoderConfig) -> dict[str, Any]:
@@ -299,6 +120,29 @@ def _lstm_options(config: EncoderConfig) -> dict[str, Any]:
         "batch_first": True,
         "bidirectional": config.bidirectional,
     }
+
+
+def _transformer(config: EncoderConfig, input_size: int) -> nn.Module:
+    shared = config.model == "universal-transformer"
+    sizes = (config.slot_size, config.layers, config.heads)
+    return Transformer(input_size, *sizes, config.cell_dropout, shared=shared)
+
+
+BUILDERS: dict[ModelName, Callable[[EncoderConfig, int], nn.Module]] = {
+    "ordered-memory": _ordered_memory,
+    "lstm": _lstm,
+    "onlstm": _onlstm,
+    "rrnet": lambda config, size: RRNet(size, config.slot_size, config.num_slots, config.cell_dropout),
+    "transformer": _transformer,
+    "universal-transformer": _transformer,
+    "gumbel-tree-lstm": lambda config, size: GumbelTreeLSTM(size, config.slot_size, config.cell_dropout),
+    "crvnn": lambda config, size: CRvNN(size, config.slot_size, config.cell_dropout),
+    "mean": lambda config, size: MeanOfTokens(),
+    "gold-tree-lstm": lambda config, size: TreeLSTM(size, config.slot_size, config.cell_dropout),
+    "gold-tree-rnn": lambda config, size: TreeRNN(size, config.slot_size, config.cell_dropout),
+    "gold-tree-cell": lambda config, size: TreeCell(size, config.slot_size, config.cell_dropout),
+}
+"""How to build each encoder, given its options and the embedding size."""
 
 
 def summary_size(config: EncoderConfig, input_size: int) -> int:
@@ -332,6 +176,7 @@ def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Seque
     )
 
 
+@singledispatch
 def encode(
     encoder: nn.Module,
     embedded: Tensor,
@@ -342,6 +187,9 @@ def encode(
 ) -> Encoded:
     """Encode a batch of sequences.
 
+    This is for encoders that return the summaries alone. A type of encoder that is called in another way, or
+    returns more, has a function of its own below.
+
     Args:
         encoder: encoder from `build_encoder`.
         embedded: (B, T, E), padded on the right.
@@ -351,34 +199,66 @@ def encode(
     Raises:
         UserError: an encoder of `GOLD_TREE_MODELS` got no trees.
     """
-    if isinstance(encoder, OrderedMemory):
-        out = encoder(embedded, lengths=lengths, num_slots=num_slots)
-        if not encoder.bidirectional:
-            return Encoded(out.summary, out.attention)
-        return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
-    if isinstance(encoder, TreeModel):
-        if trees is None:
-            raise UserError("a gold-tree- model needs the true tree of what it reads: it is not known here")
-        return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
-    if isinstance(encoder, GumbelTreeLSTM):
-        summary, merges = encoder(embedded, lengths)
-        return Encoded(summary, merges=merges)
-    if isinstance(encoder, ONLSTM):
-        _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
-        last = -2 if encoder.bidirectional else -1
-        return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[last])
-    if isinstance(encoder, nn.LSTM):
-        with autocast_of_lstm(embedded.device):
-            tokens = embedded.to(encoder.all_weights[0][0].dtype)
-            packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
-    if isinstance(encoder, CRvNN):
-        summary, penalty = encoder(embedded, lengths)
-        return Encoded(summary, penalty=penalty)
-    if isinstance(encoder, RRNet):
-        summary, rollout = encoder(embedded, lengths, num_slots)
-        return Encoded(summary, rollout=rollout)
     return Encoded(encoder(embedded, lengths))
+
+
+@encode.register
+def _(
+    encoder: OrderedMemory,
+    embedded: Tensor,
+    lengths: Tensor,
+    *,
+    num_slots: int | None = None,
+    trees: TreeBatch | None = None,
+) -> Encoded:
+    out = encoder(embedded, lengths=lengths, num_slots=num_slots)
+    if not encoder.bidirectional:
+        return Encoded(out.summary, out.attention)
+    return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
+
+
+@encode.register
+def _(encoder: ONLSTM, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
+    _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
+    last = -2 if encoder.bidirectional else -1
+    return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[last])
+
+
+@encode.register
+def _(encoder: nn.LSTM, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
+    with autocast_of_lstm(embedded.device):
+        tokens = embedded.to(encoder.all_weights[0][0].dtype)
+        packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
+
+
+@encode.register
+def _(
+    encoder: RRNet, embedded: Tensor, lengths: Tensor, *, num_slots: int | None = None, **_: Any
+) -> Encoded:
+    summary, rollout = encoder(embedded, lengths, num_slots)
+    return Encoded(summary, rollout=rollout)
+
+
+@encode.register
+def _(encoder: GumbelTreeLSTM, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
+    summary, merges = encoder(embedded, lengths)
+    return Encoded(summary, merges=merges)
+
+
+@encode.register
+def _(encoder: CRvNN, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
+    summary, penalty = encoder(embedded, lengths)
+    return Encoded(summary, penalty=penalty)
+
+
+@encode.register
+def _(
+    encoder: TreeModel, embedded: Tensor, lengths: Tensor, *, trees: TreeBatch | None = None, **_: Any
+) -> Encoded:
+    if trees is None:
+        raise UserError("a gold-tree- model needs the true tree of what it reads: it is not known here")
+    return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
 
 
 def _last_hidden(encoder: nn.LSTM | ONLSTM, hidden: Tensor) -> Tensor:

@@ -6,62 +6,19 @@ import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ordered_memory.span_f1 import fraction_text
-from tasks.classifiers.curriculum import CurriculumConfig
+from tasks.classifiers.config import ClassifierConfig
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import count_text, mean_text
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, read_json, write_json
-from tasks.runs.options import check_at_least
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import changed_options, check_types
-
-
-@dataclass
-class ClassifierConfig(CurriculumConfig):
-    """Several seeds."""
-
-    seeds: int = 1
-    """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed and
-    written to a JSON file beside the run directories."""
-    data_seed: int | None = None
-    """Seed of the data that are drawn: generated examples, or the choice of those to hold out for validation.
-    Give one to train several seeds on the same data; None for the seed of the run."""
-
-    def check(self) -> None:
-        super().check()
-        check_at_least(1, self, "seeds")
-        check_at_least(0, self, "data_seed")
-
-    @property
-    def unused(self) -> dict[str, str]:
-        unused = super().unused
-        if not self.draws_data:
-            unused["data_seed"] = "with data that are not drawn"
-        return unused
-
-    @property
-    def draws_data(self) -> bool:
-        """Whether a seed decides which examples the run has."""
-        return False
-
-    @property
-    def seed_of_data(self) -> int:
-        """The seed of the data that are drawn."""
-        return self.seed if self.data_seed is None else self.data_seed
-
-    @property
-    def given_directory(self) -> Path | None:
-        """The directory of the run with `seed`, if `run_dir` is given: for several seeds a subdirectory."""
-        if self.run_dir is None or self.seeds == 1:
-            return self.run_dir
-        return self.run_dir / f"seed-{self.seed}"
-
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 

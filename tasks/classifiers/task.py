@@ -10,19 +10,20 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from tasks.classifiers.classification import Classification, LabeledData, Splits, check_data
+from tasks.classifiers.classification import ClassificationObjective, LabeledData, Splits, check_data
 from tasks.classifiers.classifier import Classifier
+from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, write_run_report
-from tasks.classifiers.seeds import ClassifierConfig, train_seeds
+from tasks.classifiers.seeds import train_seeds
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
 from tasks.runs.hub import find_checkpoint
+from tasks.runs.interfaces import Experiment
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory, initial_checkpoint
-from tasks.runs.task import Experiment
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]
@@ -38,7 +39,7 @@ class ClassifierTask(Generic[Config]):
         about: explains the task to a reader of the report in one or two sentences.
         unit: what examples are called, in the plural: "expressions".
         model_class: the class of the model.
-        presets: returns the presets by name, given the value of `--model`; see `Verb`.
+        presets: returns the presets by name, given the value of `--model`; see `Subcommand`.
         load_splits: reads or generates the data of a run.
         accuracy_groups: groups of test examples to report the accuracy of: by title of a table, masks by name
             of a group; see `CROSS` for tables with two dimensions.
@@ -90,7 +91,7 @@ class ClassifierTask(Generic[Config]):
             raise UserError("--checkpoint must be given: no model comes with this task")
         return checkpoint
 
-    def test(
+    def evaluate(
         self,
         model: Classifier,
         data: LabeledData,
@@ -168,6 +169,31 @@ class ClassifierTask(Generic[Config]):
             UserError: bad or empty data, or an option that the model does not accept.
         """
         splits = self.load_splits(config)
+        self._check_splits(config, splits)
+        model = self._initial_model(config, splits)
+        for name, dataset in zip(("training data", "validation data", "test data"), splits, strict=True):
+            check_data(dataset, len(model.classes), name)
+        self._sanity_check(model, splits.test)
+        train, validation, test = (f"{len(dataset.labels):,}" for dataset in splits)
+        return Experiment(
+            objective=ClassificationObjective(config, splits.train, splits.validation),
+            model=model,
+            optimization=PlateauAdam(
+                model,
+                config,
+                self.learning_rates and self.learning_rates(config),
+                constant_epochs=config.curriculum_epochs,
+            ),
+            description=(
+                f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
+            ),
+            test_and_report=lambda run, device: self._test_and_report(config, run, splits.test, device),
+            results_text=results_text,
+            metadata=model.metadata(),
+        )
+
+    def _check_splits(self, config: Config, splits: Splits[LabeledData]) -> None:
+        """Check that there are examples of every part and in every epoch, with true trees if needed."""
         for name, dataset in zip(("training", "validation", "test"), splits, strict=True):
             if not len(dataset.labels):
                 raise UserError(
@@ -187,27 +213,6 @@ class ClassifierTask(Generic[Config]):
             )
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:
             raise UserError(f"--model {config.model} needs true trees, and these {self.unit} have none")
-        model = self._initial_model(config, splits)
-        for name, dataset in zip(("training data", "validation data", "test data"), splits, strict=True):
-            check_data(dataset, len(model.classes), name)
-        self._try_out(model, splits.test)
-        train, validation, test = (f"{len(dataset.labels):,}" for dataset in splits)
-        return Experiment(
-            task=Classification(config, splits.train, splits.validation),
-            model=model,
-            optimization=PlateauAdam(
-                model,
-                config,
-                self.learning_rates and self.learning_rates(config),
-                constant_epochs=config.curriculum_epochs,
-            ),
-            description=(
-                f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
-            ),
-            test=lambda run, device: self._test(config, run, splits.test, device),
-            results_text=results_text,
-            metadata=model.metadata(),
-        )
 
     def _initial_model(self, config: Config, splits: Splits[LabeledData]) -> Classifier:
         """The model to train, with random weights or those of `initial_weights`."""
@@ -222,21 +227,21 @@ class ClassifierTask(Generic[Config]):
             model.adapt(dataset)
         return model
 
-    def _try_out(self, model: Classifier, data: LabeledData) -> None:
-        """Call once what is needed only after training, so that an error in a task shows before training."""
+    def _sanity_check(self, model: Classifier, data: LabeledData) -> None:
+        """Predict one test example, so that an error in what is needed after training shows before it."""
         key = model.metadata_key
         if key is not None and key not in model.metadata():
             raise ValueError(f"{type(model).__name__}.metadata() must have the key {key!r}, its metadata_key")
         predict_example(model, data, 0, model.config.test_num_slots)
         data.sentences(0)
 
-    def _test(
+    def _test_and_report(
         self, config: Config, run: RunDirectory, data: LabeledData, device: torch.device
     ) -> dict[str, Any]:
         """Test the best weights and write the report."""
         # A resumed run may have other options than when these weights were saved.
         model = self.model_class.from_pretrained(run.best, config=config)
-        evaluation, results = self.test(
+        evaluation, results = self.evaluate(
             model.to(device),
             data,
             batch_size=config.evaluation_batch_size,

@@ -193,10 +193,3 @@ def compose_tree_lstm(left: Tensor, right: Tensor, units: Callable[[Tensor], Ten
 
 def _lstm_node(output_gate: Tensor, c: Tensor) -> Tensor:
     return torch.cat([output_gate * torch.tanh(c), c], dim=-1)
-
-
-TREE_MODELS: dict[str, type[TreeCell] | type[TreeRNN] | type[TreeLSTM]] = {
-    "gold-tree-cell": TreeCell,
-    "gold-tree-rnn": TreeRNN,
-    "gold-tree-lstm": TreeLSTM,
-}

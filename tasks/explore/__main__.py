@@ -2,9 +2,9 @@
 
 import sys
 
-from tasks.explore.commands import VERBS, main
+from tasks.explore.commands import SUBCOMMANDS, main
 
-__all__ = ["VERBS", "main"]
+__all__ = ["SUBCOMMANDS", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

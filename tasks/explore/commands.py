@@ -1,4 +1,4 @@
-"""The verb of the explorer: serve."""
+"""The subcommand of the explorer: serve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.errors import UserError
 
 HOST = "127.0.0.1"
@@ -49,6 +49,6 @@ def _listen(port: int) -> socket.socket:
         raise UserError(f"--port {port}: {os.strerror(error.errno or 0)}") from None
 
 
-VERBS = {"serve": Verb(ServeConfig, _serve)}
+SUBCOMMANDS = {"serve": Subcommand(ServeConfig, _serve)}
 
-main = partial(run, "tasks.explore", VERBS)
+main = partial(run, "tasks.explore", SUBCOMMANDS)

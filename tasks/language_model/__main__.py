@@ -1,10 +1,10 @@
-"""`python -m tasks.language_model [VERB] --option value`; the default verb is train."""
+"""`python -m tasks.language_model [SUBCOMMAND] --option value`; the default subcommand is train."""
 
 import sys
 
-from tasks.language_model.commands import VERBS, main
+from tasks.language_model.commands import SUBCOMMANDS, main
 
-__all__ = ["VERBS", "main"]
+__all__ = ["SUBCOMMANDS", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The verbs of language modeling and their options."""
+"""The subcommands of language modeling and their options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks.language_model.task import filled_columns, perplexity, train, word_lo
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.reporting.tables import count_text
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, write_or_print
@@ -149,11 +149,11 @@ def _rows(
         yield {"words": words, "log_probabilities": [round(-loss, 6) for loss in sentence_losses.tolist()]}
 
 
-VERBS = {
-    "train": Verb(LanguageModelConfig, train, presets_of),
-    "evaluate": Verb(EvaluateConfig, _evaluate),
-    "generate": Verb(GenerateConfig, _generate),
-    "export": Verb(ExportConfig, _export),
+SUBCOMMANDS = {
+    "train": Subcommand(LanguageModelConfig, train, presets_of),
+    "evaluate": Subcommand(EvaluateConfig, _evaluate),
+    "generate": Subcommand(GenerateConfig, _generate),
+    "export": Subcommand(ExportConfig, _export),
 }
 
-main = partial(run, "tasks.language_model", VERBS)
+main = partial(run, "tasks.language_model", SUBCOMMANDS)

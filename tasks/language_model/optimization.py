@@ -9,8 +9,8 @@ from torch import nn
 
 from tasks.language_model.config import LanguageModelConfig
 from tasks.runs.config import AdamConfig
+from tasks.runs.interfaces import Optimization, Shard
 from tasks.runs.optimization import PlateauAdam, WeightAverage
-from tasks.runs.task import Optimization, Shard
 
 FINE_TUNING = 500
 """Number of epochs after which an average is restarted, as in the authors' code."""
@@ -35,7 +35,7 @@ def build_optimization(model: nn.Module, config: LanguageModelConfig) -> Optimiz
 
 
 class AveragedSGD:
-    """NT-ASGD; implements `tasks.runs.task.Optimization`.
+    """NT-ASGD; implements `tasks.runs.interfaces.Optimization`.
 
     The learning rate of a training step is proportional to its number of tokens. Averaging starts after the
     first epoch whose validation loss is above the lowest of all epochs more than `patience` before it, and

@@ -1,4 +1,4 @@
-"""Language modeling: the `TrainingTask` for the training loop, evaluation, and how to run an experiment."""
+"""Language modeling: the `Objective` for the training loop, evaluation, and how to run an experiment."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
+from tasks.runs.interfaces import Experiment, Losses, Scores, Shard, digest
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory, initial_checkpoint
-from tasks.runs.task import Experiment, Losses, Scores, Shard, digest
 
 MIN_SEGMENT, SEGMENT_DEVIATION, HALF_PROBABILITY = 5, 5, 0.05
 """Random segment lengths, as in AWD-LSTM: minimum, standard deviation, and probability of half the mean."""
@@ -60,8 +60,8 @@ class Segment(NamedTuple):
     columns: int
 
 
-class LanguageModeling:
-    """Truncated backpropagation through time; implements `tasks.runs.task.TrainingTask`.
+class LanguageModelingObjective:
+    """Truncated backpropagation through time; implements `tasks.runs.interfaces.Objective`.
 
     Each batch continues from the recurrent state at the end of the previous one.
 
@@ -268,20 +268,20 @@ def prepare(config: LanguageModelConfig) -> Experiment:
         model, vocabulary = trained.model.cpu(), trained.vocabulary
         corpus = load_corpus(config, vocabulary)
     return Experiment(
-        task=LanguageModeling(config, corpus.train, corpus.validation),
+        objective=LanguageModelingObjective(config, corpus.train, corpus.validation),
         model=model,
         optimization=build_optimization(model, config),
         description=(
             f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
             f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
         ),
-        test=lambda run, device: _test(config, run, corpus, device),
+        test_and_report=lambda run, device: _test_and_report(config, run, corpus, device),
         results_text=results_text,
         metadata={"vocabulary": corpus.vocabulary.words},
     )
 
 
-def _test(
+def _test_and_report(
     config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, device: torch.device
 ) -> dict[str, Any]:
     """Test the best weights and write the report."""

@@ -1,10 +1,10 @@
-"""`python -m tasks.listops [VERB] --option value`; the default verb is train, and each has `--help`."""
+"""`python -m tasks.listops [SUBCOMMAND] --option value`; train is the default, and each has `--help`."""
 
 import sys
 
-from tasks.listops.commands import VERBS, main
+from tasks.listops.commands import SUBCOMMANDS, main
 
-__all__ = ["VERBS", "main"]
+__all__ = ["SUBCOMMANDS", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The verbs of ListOps and their options."""
+"""The subcommands of ListOps and their options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.generator import generate, hard_test
 from tasks.listops.task import LISTOPS
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.files import check_writable_file
 from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least
@@ -103,14 +103,14 @@ def _generate(config: GenerateConfig) -> None:
     print(f"{config.output}: {config.size:,} expressions")
 
 
-VERBS = {
-    "train": Verb(ListOpsConfig, LISTOPS.train, LISTOPS.presets),
-    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LISTOPS)),
-    "parse": Verb(ParseConfig, _parse),
-    "trace": Verb(TraceConfig, partial(run_trace, LISTOPS)),
-    "generate": Verb(GenerateConfig, _generate),
-    "report": Verb(ReportConfig, partial(run_report, LISTOPS)),
-    "export": Verb(ExportConfig, partial(run_export, LISTOPS)),
+SUBCOMMANDS = {
+    "train": Subcommand(ListOpsConfig, LISTOPS.train, LISTOPS.presets),
+    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LISTOPS)),
+    "parse": Subcommand(ParseConfig, _parse),
+    "trace": Subcommand(TraceConfig, partial(run_trace, LISTOPS)),
+    "generate": Subcommand(GenerateConfig, _generate),
+    "report": Subcommand(ReportConfig, partial(run_report, LISTOPS)),
+    "export": Subcommand(ExportConfig, partial(run_export, LISTOPS)),
 }
 
-main = partial(run, "tasks.listops", VERBS)
+main = partial(run, "tasks.listops", SUBCOMMANDS)

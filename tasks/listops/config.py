@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.classifiers.encoders import DEMO as DEMO_MODEL
-from tasks.classifiers.seeds import ClassifierConfig
+from tasks.classifiers.config import DEMO as DEMO_MODEL
+from tasks.classifiers.config import ClassifierConfig
 from tasks.runs.options import check_at_least
 
 

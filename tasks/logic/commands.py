@@ -1,4 +1,4 @@
-"""The verbs of the logic task and their options."""
+"""The subcommands of the logic task and their options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
 from tasks.logic.task import LOGIC, load_pairs
 from tasks.reporting.tables import text_table
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.errors import UserError
 from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least
@@ -143,15 +143,15 @@ def _generate(config: GenerateConfig) -> None:
     print(f"{config.output}: {sum(map(len, train)):,} training and {sum(map(len, tests)):,} test pairs")
 
 
-VERBS = {
-    "train": Verb(LogicConfig, LOGIC.train, LOGIC.presets),
-    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, LOGIC)),
-    "predict": Verb(PredictConfig, _predict),
-    "trace": Verb(TraceConfig, partial(run_trace, LOGIC)),
-    "stats": Verb(StatsConfig, _stats),
-    "generate": Verb(GenerateConfig, _generate),
-    "report": Verb(ReportConfig, partial(run_report, LOGIC, make_table=comparison_table)),
-    "export": Verb(ExportConfig, partial(run_export, LOGIC)),
+SUBCOMMANDS = {
+    "train": Subcommand(LogicConfig, LOGIC.train, LOGIC.presets),
+    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LOGIC)),
+    "predict": Subcommand(PredictConfig, _predict),
+    "trace": Subcommand(TraceConfig, partial(run_trace, LOGIC)),
+    "stats": Subcommand(StatsConfig, _stats),
+    "generate": Subcommand(GenerateConfig, _generate),
+    "report": Subcommand(ReportConfig, partial(run_report, LOGIC, make_table=comparison_table)),
+    "export": Subcommand(ExportConfig, partial(run_export, LOGIC)),
 }
 
-main = partial(run, "tasks.logic", VERBS)
+main = partial(run, "tasks.logic", SUBCOMMANDS)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tasks.classifiers.encoders import DEMO as DEMO_MODEL
-from tasks.classifiers.encoders import TRANSFORMERS
-from tasks.classifiers.seeds import ClassifierConfig
+from tasks.classifiers.config import DEMO as DEMO_MODEL
+from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig
 from tasks.logic.data import SplitName
 from tasks.runs.options import check_at_least
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from tasks.classifiers.classification import Prediction, TokenBatch
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.encoders import TRANSFORMERS, Encoded, build_encoder, build_head, encode, summary_size
+from tasks.classifiers.config import TRANSFORMERS
+from tasks.classifiers.encoders import Encoded, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset, make_pair

@@ -1,10 +1,10 @@
-"""`python -m tasks.parsing [VERB] --option value`; the default verb is evaluate, and each has `--help`."""
+"""`python -m tasks.parsing [SUBCOMMAND] --option value`; evaluate is the default, and each has `--help`."""
 
 import sys
 
-from tasks.parsing.commands import VERBS, main
+from tasks.parsing.commands import SUBCOMMANDS, main
 
-__all__ = ["VERBS", "main"]
+__all__ = ["SUBCOMMANDS", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

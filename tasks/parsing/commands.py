@@ -1,4 +1,4 @@
-"""The verbs of the parsing task and their options; score is in `score.py`."""
+"""The subcommands of the parsing task and their options; score is in `score.py`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tasks.parsing.score import SCORE
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import (
@@ -272,12 +272,12 @@ def _layers(layer: int | None, trained: Trained) -> list[int]:
     return layers if layer is None else [layer]
 
 
-VERBS = {
-    "evaluate": Verb(EvaluateConfig, _evaluate),
-    "parse": Verb(ParseConfig, _parse),
-    "trees": Verb(TreesConfig, _trees),
+SUBCOMMANDS = {
+    "evaluate": Subcommand(EvaluateConfig, _evaluate),
+    "parse": Subcommand(ParseConfig, _parse),
+    "trees": Subcommand(TreesConfig, _trees),
     "score": SCORE,
-    "trace": Verb(TraceConfig, _trace),
+    "trace": Subcommand(TraceConfig, _trace),
 }
 
-main = partial(run, "tasks.parsing", VERBS)
+main = partial(run, "tasks.parsing", SUBCOMMANDS)

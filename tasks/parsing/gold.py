@@ -1,4 +1,4 @@
-"""Sentences with true trees, of a treebank or generated, and the options of verbs that read a treebank."""
+"""Sentences with true trees, of a treebank or generated, and options of subcommands that read them."""
 
 from __future__ import annotations
 

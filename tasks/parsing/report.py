@@ -68,7 +68,7 @@ def results_text(results: dict[str, Any]) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
-        results: results of the verb evaluate or score.
+        results: results of the subcommand evaluate or score.
     Returns:
         Several lines.
     """
@@ -84,7 +84,7 @@ def write_page(path: Path, results: dict[str, Any], evaluation: Evaluation, fact
 
     Args:
         path: the file, in a directory that exists.
-        results: results of the verb evaluate.
+        results: results of the subcommand evaluate.
         evaluation: the trees.
         facts: command, commit, date and machine, by name.
     """

@@ -1,4 +1,4 @@
-"""The verb score: trees of any parser, from a file, against a treebank."""
+"""The subcommand score: trees of any parser, from a file, against a treebank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
 from tasks.reporting.tables import count_text
-from tasks.runs.command_line import Verb
+from tasks.runs.command_line import Subcommand
 from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
 from tasks.runs.text_files import read_text
@@ -145,4 +145,4 @@ def _parse_lines(path: Path, labels: bool | None) -> list[_TreeLine]:
     return tree_lines
 
 
-SCORE = Verb(ScoreConfig, _score)
+SCORE = Subcommand(ScoreConfig, _score)

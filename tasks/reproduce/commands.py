@@ -1,4 +1,4 @@
-"""The verbs: one for each table, and one that lists the tables."""
+"""The subcommands: one for each table, and one that lists the tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.reproduce.layout import Table
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Run
-from tasks.runs.command_line import Verb
+from tasks.runs.command_line import Subcommand
 from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
 
@@ -124,10 +124,10 @@ def _hours(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
-VERBS = {
-    "list": Verb(ListConfig, _list),
+SUBCOMMANDS = {
+    "list": Subcommand(ListConfig, _list),
     **{
-        name: Verb(
+        name: Subcommand(
             make_dataclass("TableConfig", [], bases=(ReproduceConfig,), namespace={"__doc__": table.title}),
             partial(run_table, name),
         )
@@ -135,4 +135,4 @@ VERBS = {
     },
 }
 
-main = partial(run_command_line, "tasks.reproduce", VERBS)
+main = partial(run_command_line, "tasks.reproduce", SUBCOMMANDS)

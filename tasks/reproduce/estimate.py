@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.classifiers.classification import Classification
+from tasks.classifiers.classification import ClassificationObjective
 from tasks.language_model.task import prepare
 from tasks.listops.task import LISTOPS
 from tasks.logic.task import LOGIC
 from tasks.reproduce.runs import Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
+from tasks.runs.interfaces import Experiment
 from tasks.runs.machine import synchronize
 from tasks.runs.progress import epoch_seconds
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
-from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 from tasks.sst.task import SST
 
@@ -125,9 +125,9 @@ def _measure(config: TrainingConfig, task: str) -> float | None:
         experiment = PREPARE[task](config)
     except UserError:
         return None
-    batches = experiment.task.training_batches(1, config.batch_size)
-    if isinstance(experiment.task, Classification):
-        lengths = experiment.task.train.sentence_lengths
+    batches = experiment.objective.training_batches(1, config.batch_size)
+    if isinstance(experiment.objective, ClassificationObjective):
+        lengths = experiment.objective.train.sentence_lengths
         sizes = [int(lengths[batch].sum()) for batch in batches]
     else:  # all batches of a language model take about the same time
         sizes = [1] * len(batches)

@@ -139,9 +139,9 @@ class Run:
     @cached_property
     def config(self) -> Any:
         """The configuration of the run, according to its options."""
-        verb = import_module(f"tasks.{self.training.task}.__main__").VERBS["train"]
+        subcommand = import_module(f"tasks.{self.training.task}.__main__").SUBCOMMANDS["train"]
         program = f"python -m tasks.{self.training.task}"
-        return parse_run(verb.config, verb.presets, list(self._training_words), program)
+        return parse_run(subcommand.config, subcommand.presets, list(self._training_words), program)
 
     @property
     def saved(self) -> Any:

@@ -154,7 +154,7 @@ def _how_to_make(path: Path) -> str:
     """The command that creates a missing checkpoint, if its path is that of a preset without options."""
     match path.parts:
         case (*_, "runs", "listops" | "logic" | "sst" | "language_model" as task, run, _):
-            presets = import_module(f"tasks.{task}.__main__").VERBS["train"].presets(None)
+            presets = import_module(f"tasks.{task}.__main__").SUBCOMMANDS["train"].presets(None)
             for name, config in presets.items():
                 if config.directory.name == run:
                     options = f"--preset {name} --run-dir {path.parent} --resume"

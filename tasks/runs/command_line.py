@@ -1,4 +1,4 @@
-"""The command line of the tasks: verbs, presets, groups of options and one-line error messages."""
+"""The command line of the tasks: subcommands, presets, groups of options and one-line error messages."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-class Verb(NamedTuple):
+class Subcommand(NamedTuple):
     """A subcommand of a task.
 
     Args:
-        config: dataclass of its options. Its docstring is the verb's description in `--help`, where the
+        config: dataclass of its options. Its docstring is the subcommand's description in `--help`, where the
             inherited options stand in one box per base class.
-        run: the function that runs the verb.
-        presets: only for a verb that trains: returns the presets by name, given the value of `--model`. The
-            first preset is the default. With `--resume` the saved configuration takes its place.
+        run: the function that runs the subcommand.
+        presets: only for subcommands that train: returns the presets by name, given the value of `--model`.
+            The first preset is the default. With `--resume` the saved configuration takes its place.
     """
 
     config: type[Any]
@@ -53,45 +53,28 @@ class Verb(NamedTuple):
     presets: Callable[[str | None], Mapping[str, Any]] | None = None
 
 
-def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = None) -> int:
-    """Run one verb of a task; the first verb is the default.
+def run(task: str, subcommands: Mapping[str, Subcommand], arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand of a task; the first subcommand is the default.
 
     Args:
         task: its package or module, "tasks.listops". Its docstring is for `--help`: one sentence about the
             task and, after an empty line, examples of commands.
-        verbs: verbs by name.
+        subcommands: subcommands by name.
         arguments: without the program; by default `sys.argv[1:]`.
     Returns:
         The exit status: 0 for success, 2 for bad input (reported in one line), 130 if interrupted, 141 if the
         reader of the output, such as `head`, has closed the pipe.
     """
     if arguments is None:
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if in_main_thread:
-            for number in set(stop_signals()) - {signal.SIGINT}:  # these act like Ctrl-C
-                signal.signal(number, interrupt)
-        if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8, printing must not fail
-            sys.stdout.reconfigure(errors="backslashreplace")
+        _prepare_process()
     words = list(sys.argv[1:] if arguments is None else arguments)
     program = f"python -m {task}"
     threads = torch.get_num_threads()
     token = given_command.set(None if arguments is None else f"{program} {shlex.join(words)}".rstrip())
     try:
-        has_verb = bool(words) and not words[0].startswith("-")
-        name = words.pop(0) if has_verb else next(iter(verbs))
-        if name not in verbs:
-            raise UserError(f"unknown verb {name!r}: expected one of {', '.join(verbs)}")
-        verb = verbs[name]
-        command = f"{program} {name}" if has_verb else program
-        description = _sentence(verb.config) if has_verb else _overview(task, verbs)
-        if verb.presets is None:
-            config = parse(verb.config, words, command, description=description)
-        else:
-            config = parse_run(verb.config, verb.presets, words, command, description)
+        subcommand, config = _parse_subcommand(task, subcommands, words, program)
         check_output_files(config)
-        verb.run(config)
+        subcommand.run(config)
         print(end="", flush=True)  # unlike sys.stdout.flush(), this also works if standard output is closed
     except (UserError, BackendError) as error:
         # All processes of a run raise the same error: report it once.
@@ -120,6 +103,34 @@ def run(task: str, verbs: Mapping[str, Verb], arguments: Sequence[str] | None = 
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
     return 0
+
+
+def _prepare_process() -> None:
+    """Set signal handlers and standard output of a process that is this command and nothing else."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see tasks/__init__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if in_main_thread:
+        for number in set(stop_signals()) - {signal.SIGINT}:  # these act like Ctrl-C
+            signal.signal(number, interrupt)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8, printing must not fail
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _parse_subcommand(
+    task: str, subcommands: Mapping[str, Subcommand], words: list[str], program: str
+) -> tuple[Subcommand, Any]:
+    """Select the subcommand that the words name, or else the first one, and parse its options."""
+    is_named = bool(words) and not words[0].startswith("-")
+    name = words.pop(0) if is_named else next(iter(subcommands))
+    if name not in subcommands:
+        raise UserError(f"unknown subcommand {name!r}: expected one of {', '.join(subcommands)}")
+    subcommand = subcommands[name]
+    command = f"{program} {name}" if is_named else program
+    description = _sentence(subcommand.config) if is_named else _overview(task, subcommands)
+    if subcommand.presets is None:
+        return subcommand, parse(subcommand.config, words, command, description=description)
+    return subcommand, parse_run(subcommand.config, subcommand.presets, words, command, description)
 
 
 def parse(
@@ -166,7 +177,7 @@ def parse_run(
 
     Args:
         cls: the task's configuration class.
-        presets_of: see `Verb.presets`.
+        presets_of: see `Subcommand.presets`.
         words: the arguments.
         program: the command, for `--help`.
         description: the same as for `parse`.
@@ -213,18 +224,18 @@ def option(words: Sequence[str], name: str) -> str | None:
     return value
 
 
-def _overview(task: str, verbs: Mapping[str, Verb]) -> str:
-    """The text above the options of the default verb: the task, examples, and a sentence for each verb."""
+def _overview(task: str, subcommands: Mapping[str, Subcommand]) -> str:
+    """The text above the options of the default subcommand: task, examples, and a sentence for each."""
     docstring = getattr(sys.modules.get(task, sys.modules["__main__"]), "__doc__", None) or ""
     sentence, _, examples = inspect.cleandoc(docstring).partition("\n\n")
-    width = max(map(len, verbs))
+    width = max(map(len, subcommands))
     lines = []
-    for i, (name, verb) in enumerate(verbs.items()):
-        text = _sentence(verb.config) + (" The default; its options follow." if i == 0 else "")
+    for i, (name, subcommand) in enumerate(subcommands.items()):
+        text = _sentence(subcommand.config) + (" The default; its options follow." if i == 0 else "")
         indent = " " * (width + 4)
         lines.append(textwrap.fill(text, 80, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent))
     example_lines = ["", "examples:", textwrap.indent(examples, "  ")] if examples else []
-    heading = f"verbs (`python -m {task} VERB --help` shows the options of a verb):"
+    heading = f"subcommands (`python -m {task} SUBCOMMAND --help` shows the options of a subcommand):"
     return "\n".join([textwrap.fill(sentence, 80), *example_lines, "", heading, *lines])
 
 

@@ -50,7 +50,7 @@ class RunConfig:
     """Distributed strategy of Lightning Fabric."""
     precision: Precision = "32-true"
     """Floating-point precision of training and validation, as in Lightning Fabric. The final test and the
-    other verbs compute in float32."""
+    other subcommands compute in float32."""
 
     def check(self) -> None:
         """Raise a UserError if an option is out of range; the message names the option."""

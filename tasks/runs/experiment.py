@@ -12,12 +12,12 @@ import torch
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.files import write_json
+from tasks.runs.interfaces import Experiment
 from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import changed_options, check_types, config_to_dict
-from tasks.runs.task import Experiment
 from tasks.runs.threads import use_threads
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
         text = run.results_text(experiment.results_text)
         if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)
-            trainer.update_best()
-            results = experiment.test(run, fabric.device)
+            trainer.update_best_metadata()
+            results = experiment.test_and_report(run, fabric.device)
             write_json(run.results, results)
             text = experiment.results_text(results)
         print(f"{text}\nreport: {run.report}")

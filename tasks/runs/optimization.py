@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from tasks.runs.config import AdamConfig
-from tasks.runs.task import Shard
+from tasks.runs.interfaces import Shard
 
 
 class WeightAverage:

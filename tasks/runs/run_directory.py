@@ -51,15 +51,15 @@ class RunDirectory:
         self.diverged = path / "diverged.json"
 
     def new_best(self, epoch: int) -> Path:
-        """The file for the weights of a new best epoch, until `settle_best` renames it to best.safetensors.
+        """The file for the weights of a new best epoch, until `commit_best` renames it to best.safetensors.
 
         Args:
             epoch: the epoch.
         """
         return self.path / f".best-{epoch}.safetensors"
 
-    def settle_best(self, epoch: int) -> None:
-        """Let best.safetensors be that of the checkpoint, last.safetensors.
+    def commit_best(self, epoch: int) -> None:
+        """Rename the weights of a new best epoch to best.safetensors, if the checkpoint includes that epoch.
 
         A run may have been killed after it wrote the weights of a new best epoch. If the checkpoint has that
         epoch, they replace best.safetensors; otherwise they are deleted, as the epoch will be repeated.

@@ -11,27 +11,27 @@ from typing import Any
 from torch import Tensor
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from tasks.runs.task import Scores, TrainingTask
+from tasks.runs.interfaces import Objective, Scores
 
 
 @contextmanager
 def tensorboard_logger(
-    directory: Path | None, task: TrainingTask, every: int, step: int
+    directory: Path | None, objective: Objective, every: int, step: int
 ) -> Iterator[TensorBoardLogger]:
     """Open a `TensorBoardLogger` for training, and close it afterwards.
 
     Args:
         directory: directory for the event files; None in every process but the main one, which logs nothing.
-        task: defines the metrics.
+        objective: defines the metrics.
         every: log every this many steps within an epoch.
         step: the step of the checkpoint that training resumes from; later points are dropped.
     """
     if directory is None:
-        yield TensorBoardLogger(None, task, every)
+        yield TensorBoardLogger(None, objective, every)
         return
     try:
         with _one_report_of_errors(), SummaryWriter(str(directory), purge_step=step + 1) as writer:
-            yield TensorBoardLogger(writer, task, every)
+            yield TensorBoardLogger(writer, objective, every)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # such as "No space left on device"
             error.filename = str(directory)
@@ -67,12 +67,12 @@ class TensorBoardLogger:
 
     Args:
         writer: writer of the event files; None to log nothing.
-        task: defines the metrics.
+        objective: defines the metrics.
         every: log every this many steps within an epoch.
     """
 
-    def __init__(self, writer: SummaryWriter | None, task: TrainingTask, every: int) -> None:
-        self._writer, self.task, self.every = writer, task, every
+    def __init__(self, writer: SummaryWriter | None, objective: Objective, every: int) -> None:
+        self._writer, self.objective, self.every = writer, objective, every
         self._sums: Tensor | None = None
         self._examples = 0
 
@@ -99,7 +99,7 @@ class TensorBoardLogger:
         if self._writer is None or self._sums is None or step % self.every:
             return
         means = ((sums - self._sums) / max(1, examples - self._examples)).tolist()
-        values = self.task.metrics(Scores(*means)) | {"learning_rate": learning_rate}
+        values = self.objective.metrics(Scores(*means)) | {"learning_rate": learning_rate}
         self._add("step", values, step)
         self.begin_epoch(sums, examples)
 

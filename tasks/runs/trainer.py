@@ -30,6 +30,7 @@ from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import Diverged, UserError
 from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
 from tasks.runs.files import write_json
+from tasks.runs.interfaces import Experiment, Objective, Scores
 from tasks.runs.machine import to_device
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
@@ -37,16 +38,15 @@ from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, config_to_dict
 from tasks.runs.stop_signals import StopSignals
-from tasks.runs.task import Experiment, Scores, TrainingTask
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
 
 
 @torch.no_grad()
-def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
+def score(objective: Objective, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
     """Compute the mean loss and accuracy of a model, which is left in evaluation mode.
 
     Args:
-        task: computes the losses of a batch.
+        objective: computes the losses of a batch.
         model: model on the device of `fabric`.
         batches: batches on the CPU; each process computes every `world_size`-th of them.
         fabric: already launched.
@@ -55,7 +55,7 @@ def score(task: TrainingTask, model: nn.Module, batches: Iterable[Any], fabric: 
     sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
     for i, batch in enumerate(batches):
         if i % fabric.world_size == fabric.global_rank:
-            loss, correct, _ = task.losses(model, to_device(batch, fabric.device))
+            loss, correct, _ = objective.losses(model, to_device(batch, fabric.device))
             count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
             sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
     loss_sum, correct_sum, examples = all_reduce(fabric, sums).tolist()
@@ -67,7 +67,7 @@ class Trainer:
 
     Args:
         config: configuration of the run; it is saved in config.json and best.safetensors.
-        experiment: task, model and optimization; the model is moved to the device of `fabric`.
+        experiment: objective, model and optimization; the model is moved to the device of `fabric`.
         fabric: already launched.
         run: the run directory, locked.
     """
@@ -75,14 +75,14 @@ class Trainer:
     def __init__(
         self, config: TrainingConfig, experiment: Experiment, fabric: Fabric, run: RunDirectory
     ) -> None:
-        self.config, self.task, self.fabric, self.run = config, experiment.task, fabric, run
+        self.config, self.objective, self.fabric, self.run = config, experiment.objective, fabric, run
         self.metadata = config_to_dict(config) | (experiment.metadata or {})
         self.unwrapped_model, self.optimization = experiment.model, experiment.optimization
         self.model, self.optimizer = fabric.setup(self.unwrapped_model, self.optimization.optimizer)
         self.progress = Progress()
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
-        self.fingerprint = self.task.fingerprint()
+        self.fingerprint = self.objective.fingerprint()
         self.digests = _digests(experiment.metadata or {}, leave_out=vars(config))
 
     def restore(self) -> None:
@@ -97,7 +97,7 @@ class Trainer:
         if not self.run.last.exists():
             self.run.check_resumable()
             if self.fabric.is_global_zero:
-                self.run.settle_best(epoch=0)
+                self.run.commit_best(epoch=0)
             return
         checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
         try:
@@ -111,7 +111,7 @@ class Trainer:
             raise UserError(f"{self.run.last}: not a checkpoint of this run ({error})") from None
         self.saved_step = self.progress.step
         if self.fabric.is_global_zero:
-            self.run.settle_best(self.progress.best_epoch)
+            self.run.commit_best(self.progress.best_epoch)
             self.run.write_metrics(self.progress.history)
 
     def _check_data(self, checkpoint: dict[str, Any]) -> None:
@@ -163,10 +163,10 @@ class Trainer:
             # more states.
             if len(states[rank]) == len(rng_state(self.device)):
                 set_rng_state(self.device, states[rank])
-            task_state = {
+            objective_state = {
                 name: value[rank].clone().to(self.device) for name, value in remainder["task"].items()
             }
-            self.task.load_state(task_state)
+            self.objective.load_state(objective_state)
 
     def fit(self) -> Progress:
         """Train to the end, starting from the state that `restore` left.
@@ -188,7 +188,9 @@ class Trainer:
         directory = self.run.tensorboard if is_main else None
         with (
             StopSignals(announce=is_main) as signals,
-            tensorboard_logger(directory, self.task, self.config.log_every, self.progress.step) as logger,
+            tensorboard_logger(
+                directory, self.objective, self.config.log_every, self.progress.step
+            ) as logger,
         ):
             while not self.progress.finished:
                 fraction, out_of_time = self._train_epoch(signals, logger)
@@ -197,7 +199,7 @@ class Trainer:
                     raise KeyboardInterrupt
         return self.progress
 
-    def update_best(self) -> None:
+    def update_best_metadata(self) -> None:
         """Save the options of this call with the best weights.
 
         In a resumed run they may differ from those saved earlier, for example in the number of slots in the
@@ -216,7 +218,7 @@ class Trainer:
             The fraction of the epoch's steps that were taken, and whether `max_minutes` have passed.
         """
         progress, config = self.progress, self.config
-        batches = self.task.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
+        batches = self.objective.training_batches(progress.epoch, config.batch_size * self.fabric.world_size)
         self.model.train()
         sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
         start_time, seconds_before = time.monotonic(), progress.seconds
@@ -248,14 +250,14 @@ class Trainer:
         """Take one training step.
 
         Args:
-            batch: one of `TrainingTask.training_batches`.
+            batch: one of `Objective.training_batches`.
         Returns:
             The total loss and the number of correct predictions of the whole batch, (2,), and its size.
         """
         world_size = self.fabric.world_size
-        shard = self.task.shard(batch, self.fabric.global_rank, world_size)
+        shard = self.objective.shard(batch, self.fabric.global_rank, world_size)
         self.optimization.begin_step(shard)
-        losses, correct, penalty = self.task.losses(self.model, to_device(shard.batch, self.device))
+        losses, correct, penalty = self.objective.losses(self.model, to_device(shard.batch, self.device))
         # DDP averages gradients over processes; with these factors, the result is the mean over the whole
         # batch.
         loss = losses.sum() * (shard.has_examples * world_size / shard.global_batch_size)
@@ -274,24 +276,26 @@ class Trainer:
 
     def _end_epoch(self, logger: TensorBoardLogger, fraction: float, out_of_time: bool) -> None:
         """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint."""
-        progress, config, task = self.progress, self.config, self.task
+        progress, config, objective = self.progress, self.config, self.objective
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
         evaluated = self.optimization.evaluated_model
         with self.fabric.autocast():
-            validation = score(task, evaluated, task.validation_batches(self.fabric.world_size), self.fabric)
+            validation = score(
+                objective, evaluated, objective.validation_batches(self.fabric.world_size), self.fabric
+            )
         self._check_loss(validation.loss)
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
             "fraction": round(fraction, 4),
-            **{f"train_{name}": value for name, value in task.metrics(train).items()},
-            **{f"validation_{name}": value for name, value in task.metrics(validation).items()},
+            **{f"train_{name}": value for name, value in objective.metrics(train).items()},
+            **{f"validation_{name}": value for name, value in objective.metrics(validation).items()},
             "learning_rate": self._learning_rate(),
             "seconds": round(progress.seconds, 1),
         }
         progress.history.append(row)
-        selection_score = task.selection_score(validation)
+        selection_score = objective.selection_score(validation)
         return_to_best = self.optimization.end_epoch(validation.loss, selection_score)
         improved = progress.best is None or selection_score > progress.best
         if improved:
@@ -301,7 +305,7 @@ class Trainer:
         progress.step_in_epoch = progress.examples = 0
         progress.loss_sum = progress.correct = 0.0
         # The checkpoint comes after all that it describes: a resumed run then repeats whatever a crash has
-        # left incomplete. Only then do new weights replace the best ones: see `settle_best`.
+        # left incomplete. Only then do new weights replace the best ones: see `commit_best`.
         if self.fabric.is_global_zero:
             if improved:
                 save_weights(self.run.new_best(progress.best_epoch), evaluated, self.metadata)
@@ -312,7 +316,7 @@ class Trainer:
             self._return_to_best(evaluated)
         self._save()
         if self.fabric.is_global_zero:
-            self.run.settle_best(progress.best_epoch)
+            self.run.commit_best(progress.best_epoch)
 
     def _return_to_best(self, evaluated: nn.Module) -> None:
         """Replace the weights, and their average if there is one, by those of the best epoch."""
@@ -327,7 +331,9 @@ class Trainer:
     def _save(self) -> None:
         """Save the complete training state to last.safetensors. All processes call this at the same step."""
         self._check_loss()
-        task_state = {name: gather(self.fabric, tensor) for name, tensor in self.task.state().items()}
+        objective_state = {
+            name: gather(self.fabric, tensor) for name, tensor in self.objective.state().items()
+        }
         state = {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -335,7 +341,7 @@ class Trainer:
             "precision": self.fabric.strategy.precision,
             "progress": asdict(self.progress),
             "random_states": gather(self.fabric, rng_state(self.device)),
-            "task": task_state,
+            "task": objective_state,
             "batches": self._batch_options(),
             "data": self.fingerprint,
             "digests": self.digests,
@@ -348,7 +354,7 @@ class Trainer:
         return {
             "devices": self.fabric.world_size,
             "seed": self.config.seed,
-            **{name: getattr(self.config, name) for name in self.task.batch_options},
+            **{name: getattr(self.config, name) for name in self.objective.batch_options},
         }
 
     def _learning_rate(self) -> float:
@@ -384,7 +390,7 @@ class Trainer:
         bar.update()
         if not bar.disable and self.progress.step % 10 == 0:
             so_far = Scores(*(sums / self.progress.examples).tolist())
-            metric_texts = [f"{name} {value:.3f}" for name, value in self.task.metrics(so_far).items()]
+            metric_texts = [f"{name} {value:.3f}" for name, value in self.objective.metrics(so_far).items()]
             bar.set_postfix_str(
                 ", ".join([*metric_texts, remaining_text(self.progress, self.config)]), refresh=False
             )

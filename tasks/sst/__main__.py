@@ -1,10 +1,10 @@
-"""`python -m tasks.sst [VERB] --option value`; the default verb is train, and each has `--help`."""
+"""`python -m tasks.sst [SUBCOMMAND] --option value`; train is the default, and each has `--help`."""
 
 import sys
 
-from tasks.sst.commands import VERBS, main
+from tasks.sst.commands import SUBCOMMANDS, main
 
-__all__ = ["VERBS", "main"]
+__all__ = ["SUBCOMMANDS", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

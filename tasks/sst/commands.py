@@ -1,4 +1,4 @@
-"""The verbs of the sentiment task and their options."""
+"""The subcommands of the sentiment task and their options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasks.classifiers import commands
 from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least, check_only_one, check_unused
 from tasks.sst.config import SentimentConfig
@@ -123,14 +123,14 @@ def _stats(config: StatsConfig) -> None:
     print(stats_text(treebank))
 
 
-VERBS = {
-    "train": Verb(SentimentConfig, SST.train, SST.presets),
-    "evaluate": Verb(EvaluateConfig, partial(run_evaluate, SST)),
-    "predict": Verb(PredictConfig, _predict),
-    "trace": Verb(TraceConfig, partial(run_trace, SST)),
-    "stats": Verb(StatsConfig, _stats),
-    "report": Verb(ReportConfig, partial(run_report, SST)),
-    "export": Verb(ExportConfig, partial(run_export, SST)),
+SUBCOMMANDS = {
+    "train": Subcommand(SentimentConfig, SST.train, SST.presets),
+    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, SST)),
+    "predict": Subcommand(PredictConfig, _predict),
+    "trace": Subcommand(TraceConfig, partial(run_trace, SST)),
+    "stats": Subcommand(StatsConfig, _stats),
+    "report": Subcommand(ReportConfig, partial(run_report, SST)),
+    "export": Subcommand(ExportConfig, partial(run_export, SST)),
 }
 
-main = partial(run, "tasks.sst", VERBS)
+main = partial(run, "tasks.sst", SUBCOMMANDS)

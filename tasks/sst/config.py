@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tasks.classifiers.encoders import DEMO as DEMO_MODEL
-from tasks.classifiers.encoders import ModelName
-from tasks.classifiers.seeds import ClassifierConfig
+from tasks.classifiers.config import DEMO as DEMO_MODEL
+from tasks.classifiers.config import ClassifierConfig, ModelName
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive
 

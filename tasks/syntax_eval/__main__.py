@@ -2,9 +2,9 @@
 
 import sys
 
-from tasks.syntax_eval.commands import VERBS, main
+from tasks.syntax_eval.commands import SUBCOMMANDS, main
 
-__all__ = ["VERBS", "main"]
+__all__ = ["SUBCOMMANDS", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The verbs of the syntactic evaluation and their options."""
+"""The subcommands of the syntactic evaluation and their options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasks.language_model.model import Trained, load_model
 from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.language_model.vocabulary import END, UNKNOWN
 from tasks.reporting.tables import count_text
-from tasks.runs.command_line import Verb, run
+from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file
@@ -287,6 +287,6 @@ def _tokenization_notes(tokenizers: Mapping[str, Tokenizer]) -> list[str]:
     return [f"For {', '.join(names)}, sentences are {description}." for description, names in models.items()]
 
 
-VERBS = {"evaluate": Verb(EvaluateConfig, _evaluate), "score": Verb(ScoreConfig, _score)}
+SUBCOMMANDS = {"evaluate": Subcommand(EvaluateConfig, _evaluate), "score": Subcommand(ScoreConfig, _score)}
 
-main = partial(run, "tasks.syntax_eval", VERBS)
+main = partial(run, "tasks.syntax_eval", SUBCOMMANDS)

@@ -68,7 +68,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     """Format the results as plain text.
 
     Args:
-        results: results of the verb evaluate.
+        results: results of the subcommand evaluate.
     Returns:
         Several lines.
     """
@@ -82,7 +82,7 @@ def write_page(path: Path, results: Mapping[str, Any], facts: Mapping[str, str])
 
     Args:
         path: the HTML file, in a directory that exists.
-        results: results of the verb evaluate.
+        results: results of the subcommand evaluate.
         facts: command, commit, date and machine, by name.
     """
     columns = _columns(results["lines"])

@@ -131,7 +131,7 @@ def test_the_command_of_a_card_is_that_of_the_run(small_runs, exported):
     assert found == ListOpsModel.from_pretrained(exported / "listops").config
 
 
-def test_other_verbs_take_a_directory(exported, capsys):
+def test_other_subcommands_take_a_directory(exported, capsys):
     assert MAIN["listops"](["parse", "[SM 7 8 ]", "--checkpoint", str(exported / "listops")]) == 0
     assert MAIN["language_model"](["evaluate", "--checkpoint", str(exported / "language_model")]) == 0
     assert "perplexity" in capsys.readouterr().out

@@ -480,7 +480,7 @@ def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
     assert "peak MiB" in capsys.readouterr().out
 
 
-def test_help_explains_both_verbs(capsys):
+def test_help_explains_both_subcommands(capsys):
     for words, option in ((["--help"], "--released-code"), (["scaling", "--help"], "--nesting")):
         with pytest.raises(SystemExit) as done:
             main(words)

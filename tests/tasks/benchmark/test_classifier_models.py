@@ -1,4 +1,4 @@
-"""The benchmark's verbs `logic` and `sst`."""
+"""The benchmark's subcommands `logic` and `sst`."""
 
 import json
 from typing import get_args
@@ -6,13 +6,15 @@ from typing import get_args
 import pytest
 
 from tasks.benchmark.__main__ import main
-from tasks.classifiers.encoders import ModelName
+from tasks.classifiers.config import ModelName
 
 
-@pytest.mark.parametrize(("verb", "unit"), [("logic", "pairs"), ("sst", "phrases")], ids=["logic", "sst"])
-def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, verb, unit):
+@pytest.mark.parametrize(
+    ("subcommand", "unit"), [("logic", "pairs"), ("sst", "phrases")], ids=["logic", "sst"]
+)
+def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, subcommand, unit):
     target = tmp_path / "speed.json"
-    assert main([verb, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
+    assert main([subcommand, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
     rows = json.loads(target.read_text())["contenders"]
     assert set(rows) == set(get_args(ModelName))
     for row in rows.values():

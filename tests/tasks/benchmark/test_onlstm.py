@@ -1,4 +1,4 @@
-"""The benchmark's verb `onlstm`, and the authors' module beside ours."""
+"""The benchmark's subcommand `onlstm`, and the authors' module beside ours."""
 
 import json
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
-from tasks.classifiers.classification import Classification
+from tasks.classifiers.classification import ClassificationObjective
 from tasks.classifiers.crvnn import CRvNN, right_neighbors
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
@@ -139,4 +139,4 @@ def test_training_is_given_the_mean_penalty():
     penalty = model(batch).penalty
     assert penalty[0] > 0
     assert penalty[1] == 0
-    assert_close(Classification(config, data, data).losses(model, batch).penalty, penalty[0] / 2)
+    assert_close(ClassificationObjective(config, data, data).losses(model, batch).penalty, penalty[0] / 2)

@@ -17,7 +17,7 @@ SMALL = replace(PRESETS["demo"], expressions=300, validation_size=40, model="mea
 
 
 def examples(config, epoch):
-    batches = LISTOPS.prepare(config).task.training_batches(epoch, 16)
+    batches = LISTOPS.prepare(config).objective.training_batches(epoch, 16)
     assert max(map(len, batches)) <= 16
     return sorted(np.concatenate(batches).tolist())
 
@@ -37,7 +37,7 @@ def test_without_a_curriculum_every_epoch_has_all_examples():
 
 def test_after_it_the_batches_are_those_of_a_run_without_it():
     with_it, without = (
-        LISTOPS.prepare(replace(SMALL, curriculum_epochs=epochs, curriculum_length=7)).task
+        LISTOPS.prepare(replace(SMALL, curriculum_epochs=epochs, curriculum_length=7)).objective
         for epochs in (1, 0)
     )
     pairs = zip(with_it.training_batches(2, 16), without.training_batches(2, 16), strict=True)

@@ -7,14 +7,8 @@ import torch
 from torch.nn.functional import elu
 
 from ordered_memory import modes
-from tasks.classifiers.encoders import (
-    EncoderConfig,
-    MeanOfTokens,
-    build_encoder,
-    build_head,
-    encode,
-    summary_size,
-)
+from tasks.classifiers.config import EncoderConfig
+from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
 
 CONFIG = EncoderConfig(slot_size=4, num_slots=5, chunk_size=2, layers=3, heads=2)
 SEQUENCES, LENGTHS = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(1)), torch.tensor([6, 1, 4])

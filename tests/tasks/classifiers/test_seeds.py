@@ -48,7 +48,7 @@ def test_the_option_is_not_called_unused_where_data_are_drawn(name):
 
 @pytest.mark.parametrize("name", ["logic", "sst"])
 def test_the_option_is_called_unused_for_official_data(name):
-    config = import_module(f"tasks.{name}.__main__").VERBS["train"].config
+    config = import_module(f"tasks.{name}.__main__").SUBCOMMANDS["train"].config
     assert "data_seed" in config(data_seed=5).unused
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tasks.listops.config import PRESETS
 from tasks.listops.task import LISTOPS
-from tasks.runs.task import Scores
+from tasks.runs.interfaces import Scores
 
 
 def tokens(batches):
@@ -18,7 +18,7 @@ def test_each_part_of_the_data_has_its_own_use():
         PRESETS["demo"], expressions=300, validation_size=40, model="mean", batch_size=32, curriculum_epochs=0
     )
     train, validation, test = LISTOPS.load_splits(config)
-    task = LISTOPS.prepare(config).task
+    task = LISTOPS.prepare(config).objective
     drawn = [task.shard(batch, 0, 1).batch for batch in task.training_batches(1, 32)]
     assert tokens(drawn) == tokens([train.batch(range(len(train)))])
     assert tokens(task.validation_batches(1)) == tokens([validation.batch(range(len(validation)))])
@@ -27,13 +27,13 @@ def test_each_part_of_the_data_has_its_own_use():
 
 def test_the_epoch_with_the_best_accuracy_is_the_best_one():
     config = replace(PRESETS["demo"], expressions=300, validation_size=40, model="mean")
-    task = LISTOPS.prepare(config).task
+    task = LISTOPS.prepare(config).objective
     assert task.selection_score(Scores(loss=2.0, accuracy=0.9)) > task.selection_score(Scores(1.0, 0.8))
 
 
 def test_processes_share_a_batch():
     config = replace(PRESETS["demo"], expressions=300, validation_size=40, model="mean")
-    task = LISTOPS.prepare(config).task
+    task = LISTOPS.prepare(config).objective
     for batch in (task.training_batches(1, 32)[0], np.array([5, 6])):
         parts = [task.shard(batch, rank, 3) for rank in range(3)]
         assert {part.global_batch_size for part in parts} == {len(batch)}

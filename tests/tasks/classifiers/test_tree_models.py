@@ -6,15 +6,18 @@ import torch
 
 from ordered_memory.baseline_trees import random_trees, right_branching
 from ordered_memory.trees import keep_leaves, spans
-from tasks.classifiers.encoders import EncoderConfig, build_encoder, encode
+from tasks.classifiers.config import EncoderConfig
+from tasks.classifiers.encoders import build_encoder, encode
 from tasks.classifiers.tree_batching import batch_trees, subtree_nodes, tree_nodes
-from tasks.classifiers.tree_models import TREE_MODELS
+from tasks.classifiers.tree_models import TreeCell, TreeLSTM, TreeRNN
 from tasks.runs.errors import UserError
 
 COUNTS = [1, 2, 3, 7, 20, 1, 12, 5]
 """Words of the sentences of a batch."""
 LONGEST = 25
 SIZE = 6
+
+TREE_MODELS = {"gold-tree-lstm": TreeLSTM, "gold-tree-rnn": TreeRNN, "gold-tree-cell": TreeCell}
 
 
 @pytest.fixture(scope="module")

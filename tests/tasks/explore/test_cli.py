@@ -29,7 +29,7 @@ def fails(capsys, *words):
         (["--port", "65536"], "--port must lie in 0..65535, got 65536"),
         (["--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
         (["--checkpoint", __file__], f"{__file__}: not a checkpoint of this project"),
-        (["show"], "unknown verb 'show': expected one of serve"),
+        (["show"], "unknown subcommand 'show': expected one of serve"),
     ],
 )
 def test_bad_options_are_one_line(capsys, words, message):

@@ -47,7 +47,7 @@ def client(models):
 
 
 def traced(main, tmp_path, *words):
-    """The traces that the verb `trace` writes."""
+    """The traces that the subcommand `trace` writes."""
     assert main(["trace", *words, "--json", str(tmp_path / "trace.json")]) == 0
     return json.loads((tmp_path / "trace.json").read_text())["traces"]
 
@@ -139,7 +139,7 @@ def test_the_note_names_words_that_the_model_does_not_have(client):
 
 
 @pytest.mark.parametrize(
-    ("model", "texts", "main", "verb"),
+    ("model", "texts", "main", "subcommand"),
     [
         ("ListOps", [""], listops, "parse"),
         ("ListOps", ["[MAX 2 q ]"], listops, "parse"),
@@ -159,9 +159,9 @@ def test_the_note_names_words_that_the_model_does_not_have(client):
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/read", "/lengthen"])
 def test_bad_input_is_refused_in_the_words_of_the_command_line(
-    client, capsys, path, model, texts, main, verb
+    client, capsys, path, model, texts, main, subcommand
 ):
-    assert main([verb, *texts]) == 2
+    assert main([subcommand, *texts]) == 2
     error = capsys.readouterr().err.partition(": error: ")[2].removesuffix("\n")
     assert refused(client.post(path, json={"model": model, "texts": texts})) == error
 

@@ -26,7 +26,7 @@ from tasks.language_model.report import results_text
 from tasks.language_model.samples import LONGEST, sample_sentences
 from tasks.language_model.task import (
     IGNORE_INDEX,
-    LanguageModeling,
+    LanguageModelingObjective,
     TextBatch,
     bptt_segments,
     perplexity,
@@ -35,7 +35,7 @@ from tasks.language_model.task import (
 )
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
-from tasks.runs.task import Scores, Shard
+from tasks.runs.interfaces import Scores, Shard
 from tests.outcome import outcome
 from tests.tasks.reporting.pages import embedded
 
@@ -225,7 +225,7 @@ def options(**changes):
 
 def test_every_word_is_a_target_once_and_follows_its_predecessor():
     text = torch.arange(1, 48)
-    task = LanguageModeling(options(bptt=5), text, text)
+    task = LanguageModelingObjective(options(bptt=5), text, text)
     batches = task.training_batches(1, 3)
     assert batches == task.training_batches(1, 3) != task.training_batches(2, 3)
     seen = []
@@ -242,7 +242,7 @@ def test_every_word_is_a_target_once_and_follows_its_predecessor():
 
 def test_two_processes_share_the_columns():
     text = torch.arange(100)
-    task = LanguageModeling(options(batch_size=2), text, text)
+    task = LanguageModelingObjective(options(batch_size=2), text, text)
     batch = task.training_batches(1, 4)[1]
     whole = task.shard(batch, 0, 1)
     parts = [task.shard(batch, rank, 2) for rank in range(2)]
@@ -253,7 +253,7 @@ def test_two_processes_share_the_columns():
 
 def test_lengths_vary_around_bptt():
     text = torch.zeros(60_000, dtype=torch.int64)
-    task = LanguageModeling(options(bptt=40), text, text)
+    task = LanguageModelingObjective(options(bptt=40), text, text)
     lengths = np.array([batch.stop - batch.start for batch in task.training_batches(1, 3)])
     assert 38 < lengths.mean() < 41
     assert 0.02 < (lengths < 28).mean() < 0.1
@@ -263,7 +263,7 @@ def test_short_stretches_have_five_words_or_more_and_another_seed_has_other_ones
     text = torch.zeros(3_000, dtype=torch.int64)
     cuts = []
     for seed in (1, 2):
-        batches = LanguageModeling(options(bptt=6, seed=seed), text, text).training_batches(1, 3)
+        batches = LanguageModelingObjective(options(bptt=6, seed=seed), text, text).training_batches(1, 3)
         cuts.append([batch.stop for batch in batches])
         assert min(batch.stop - batch.start for batch in batches[:-1]) == 5
     assert cuts[0] != cuts[1]
@@ -286,7 +286,7 @@ def test_perplexity_does_not_depend_on_the_length_of_stretches():
     model, text = build(ON_LSTM).double().eval(), torch.randint(11, (50,))
     tokens = torch.cat([torch.tensor([0]), text[:-1]]).unsqueeze(1)
     expected = cross_entropy(model(tokens).logits.squeeze(1), text)
-    task = LanguageModeling(options(), text, text)
+    task = LanguageModelingObjective(options(), text, text)
     for length in (1, 7, 100):
         losses = torch.cat([task.losses(model, part).loss for part in bptt_segments(text, 1, length)])
         torch.testing.assert_close(losses.mean(), expected)
@@ -303,7 +303,7 @@ def test_the_loss_of_each_word_is_that_after_all_words_before_in_its_column(colu
 
 def test_validation_of_two_processes_is_that_of_one():
     text = torch.arange(1, 30)
-    one, two = (list(LanguageModeling(options(), text, text).validation_batches(n)) for n in (1, 2))
+    one, two = (list(LanguageModelingObjective(options(), text, text).validation_batches(n)) for n in (1, 2))
     for number, whole in enumerate(one):
         parts = two[2 * number : 2 * number + 2]
         assert (torch.stack([part.targets for part in parts], 2).flatten(1) == whole.targets).all()
@@ -311,13 +311,13 @@ def test_validation_of_two_processes_is_that_of_one():
 
 
 def test_the_epoch_with_the_lowest_loss_is_the_best_one():
-    task = LanguageModeling(options(), torch.arange(9), torch.arange(9))
+    task = LanguageModelingObjective(options(), torch.arange(9), torch.arange(9))
     assert task.selection_score(Scores(1.0, 0.0)) > task.selection_score(Scores(2.0, 0.0))
 
 
 @pytest.mark.parametrize("processes", [1, 3, 7])
 def test_every_process_validates_as_many_columns(processes):
-    task = LanguageModeling(options(), torch.arange(1, 30), torch.arange(1, 30))
+    task = LanguageModelingObjective(options(), torch.arange(1, 30), torch.arange(1, 30))
     first, *others = list(task.validation_batches(processes))[:processes]
     assert first.tokens.numel() > 0
     assert all(part.tokens.shape == first.tokens.shape for part in others)
@@ -328,7 +328,7 @@ def test_the_penalty_is_that_of_awd_lstm():
     model = build(ON_LSTM, output_dropout=0.5)
     config = options(activation_regularization=2.0, temporal_regularization=0.5)
     text = torch.randint(11, (30,))
-    task = LanguageModeling(config, text, text)
+    task = LanguageModelingObjective(config, text, text)
     batch = TextBatch(text[:20].view(10, 2), text[1:21].view(10, 2), True)
     torch.manual_seed(1)
     out = model(batch.tokens)
@@ -342,7 +342,7 @@ def test_the_penalty_is_that_of_awd_lstm():
 
 def test_too_little_text():
     with pytest.raises(UserError, match="5 training tokens"):
-        LanguageModeling(options(), torch.arange(5), torch.arange(5)).training_batches(1, 3)
+        LanguageModelingObjective(options(), torch.arange(5), torch.arange(5)).training_batches(1, 3)
 
 
 # ---- the optimizer
@@ -567,7 +567,7 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     assert train(tmp_path / "whole", *options) == 0
     expected = outcome(tmp_path / "whole")
     steps = [row["step"] for row in expected[0]]
-    shard, calls = LanguageModeling.shard, 0
+    shard, calls = LanguageModelingObjective.shard, 0
 
     def interrupting(self, *arguments):
         nonlocal calls
@@ -577,7 +577,7 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
             os.kill(os.getpid(), signal.SIGTERM)
         return shard(self, *arguments)
 
-    monkeypatch.setattr(LanguageModeling, "shard", interrupting)
+    monkeypatch.setattr(LanguageModelingObjective, "shard", interrupting)
     assert train(tmp_path / "run", *options) == 130
     if model == "prpn":  # the state that is carried over has as many slots
         assert train(tmp_path / "run", *options, "--resume", "--num-slots", "9") == 2

@@ -14,7 +14,7 @@ from tasks.language_model.model import Trained, build_model
 from tasks.language_model.optimization import build_optimization
 from tasks.language_model.prpn import PRPN, ReadingLayer, memory_gates, structured_attention
 from tasks.language_model.reading import batched_distances, distances_of_sentences
-from tasks.language_model.task import LanguageModeling
+from tasks.language_model.task import LanguageModelingObjective
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.evaluation import decode
 from tests.tolerances import assert_close
@@ -225,7 +225,10 @@ def test_what_a_checkpoint_keeps_of_the_state_continues_the_text():
     config = LanguageModelConfig(model="prpn", embedding_size=6, hidden_size=8, num_layers=2, bptt=8)
     text = torch.randint(11, (60,))
     model = build_model(config, 11).eval()
-    task, resumed = LanguageModeling(config, text, text), LanguageModeling(config, text, text)
+    task, resumed = (
+        LanguageModelingObjective(config, text, text),
+        LanguageModelingObjective(config, text, text),
+    )
     first, second, *_ = (task.shard(batch, 0, 1).batch for batch in task.training_batches(1, 2))
     task.losses(model.train(), first)
     resumed.load_state(task.state())

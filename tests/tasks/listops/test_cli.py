@@ -1,4 +1,4 @@
-"""The command line of tasks.listops: every verb, and every kind of bad input as one line with status 2."""
+"""The command line of tasks.listops: subcommands, and every kind of bad input as one line with status 2."""
 
 import json
 import re
@@ -227,7 +227,7 @@ def test_every_hard_test_can_be_named():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fly"], "unknown verb 'fly': expected one of train, evaluate, parse, trace"),
+        (["fly"], "unknown subcommand 'fly': expected one of train, evaluate, parse, trace"),
         (["--preset", "huge"], "--preset must be one of paper, demo, got 'huge'"),
         (["--num-slots", "0"], "--num-slots must be at least 1, got 0"),
         (["--slot-size", "-3"], "--slot-size must be at least 1, got -3"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.classifiers.classification import compute_losses
-from tasks.classifiers.encoders import GOLD_TREE_MODELS, ModelName
+from tasks.classifiers.config import GOLD_TREE_MODELS, ModelName
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import parse

@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from tasks.classifiers.comparison import FinishedRun
-from tasks.classifiers.encoders import ModelName
+from tasks.classifiers.config import ModelName
 from tasks.logic.__main__ import main
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig, presets_of

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.classifiers.classification import compute_losses
-from tasks.classifiers.encoders import GOLD_TREE_MODELS, TRANSFORMERS, ModelName
+from tasks.classifiers.config import GOLD_TREE_MODELS, TRANSFORMERS, ModelName
 from tasks.classifiers.evaluation import Evaluation, evaluate, predict_example
 from tasks.classifiers.transformers import sinusoids
 from tasks.logic.config import PRESETS, LogicConfig

@@ -1,4 +1,4 @@
-"""The command line of tasks.parsing: both verbs, and every kind of bad input as one line with status 2."""
+"""The command line of tasks.parsing: subcommands, and every kind of bad input as one line with status 2."""
 
 import dataclasses
 import json
@@ -238,7 +238,7 @@ def test_parse_one_layer_one_decoding_one_word(directory, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fly"], "unknown verb 'fly': expected one of evaluate, parse, trees, score, trace"),
+        (["fly"], "unknown subcommand 'fly': expected one of evaluate, parse, trees, score, trace"),
         (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
         (["--checkpoint", "lstm.safetensors"], "lstm.safetensors: an LSTM has no distances"),
         (["--checkpoint", "trees.mrg"], "trees.mrg: not a checkpoint of this project"),

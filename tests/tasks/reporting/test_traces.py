@@ -1,4 +1,4 @@
-"""The verb `trace`: what it prints and writes, the same for every task."""
+"""The subcommand `trace`: what it prints and writes, the same for every task."""
 
 import json
 

@@ -48,13 +48,13 @@ TINY_TABLE = Table(
 
 @contextmanager
 def commands_here():
-    """Commands run in this process, and are counted by their verbs."""
+    """Commands run in this process, and are counted by their subcommands."""
     counts = {"train": 0, "evaluate": 0}
 
     def command(self, words, log):
-        module, verb, *rest = words
-        counts[verb] += 1
-        return import_module(f"{module}.__main__").main([verb, *rest])
+        module, subcommand, *rest = words
+        counts[subcommand] += 1
+        return import_module(f"{module}.__main__").main([subcommand, *rest])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Workers, "_command", command)
@@ -379,19 +379,19 @@ def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task):
     clock, timed = [0.0], []
 
     def train_batch(self, batch):
-        timed.append(int(self.task.train.sentence_lengths[batch].sum()))
+        timed.append(int(self.objective.train.sentence_lengths[batch].sum()))
         clock[0] += timed[-1] / 1e6
 
     monkeypatch.setattr(Trainer, "train_batch", train_batch)
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    verb = import_module(f"tasks.{task}.__main__").VERBS["train"]
-    config = replace(verb.presets(None)["paper"], **SMALL_DATA[task])
+    subcommand = import_module(f"tasks.{task}.__main__").SUBCOMMANDS["train"]
+    config = replace(subcommand.presets(None)["paper"], **SMALL_DATA[task])
     assert _measure(config, task) == pytest.approx(1e-6)
     _, *timed = timed  # the first step is not timed
     every = [int(batch) for batch in sorted(timed)]
     assert len(every) == 5
     assert every[0] < every[2] < every[4]
-    data = PREPARE[task](config).task
+    data = PREPARE[task](config).objective
     sizes = sorted(int(data.train.sentence_lengths[batch].sum()) for batch in data.training_batches(1, 128))
     assert sizes.index(every[2]) == len(sizes) // 2
 

@@ -21,8 +21,8 @@ def options_are_valid(run):
     """The options of a run and of its evaluations make valid configurations of their tasks."""
     run.config.check()
     for named, (task, options) in run.evaluations:
-        verb = importlib.import_module(f"tasks.{task}.__main__").VERBS["evaluate"]
-        config = parse(verb.config, [*options, "--json", str(run.results_of(named))], task)
+        subcommand = importlib.import_module(f"tasks.{task}.__main__").SUBCOMMANDS["evaluate"]
+        config = parse(subcommand.config, [*options, "--json", str(run.results_of(named))], task)
         assert config.json == run.results_of(named)
 
 
@@ -106,7 +106,7 @@ def test_a_way_that_ends_early_finds_nothing():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["om-table-2"], "unknown verb 'om-table-2'"),
+        (["om-table-2"], "unknown subcommand 'om-table-2'"),
         (["om-table-1", "--preset", "small"], "--preset must be one of paper, demo, got small"),
         (["om-table-1", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["om-table-1", "--only", "rl-spinn"], "--only must name models of lstm, onlstm, "),

@@ -1,4 +1,4 @@
-"""Help, verbs and groups of options."""
+"""Help, subcommands and groups of options."""
 
 import dataclasses
 import io
@@ -18,7 +18,7 @@ from torch import distributed
 
 import tasks.__main__
 from tasks.listops.config import PRESETS, ListOpsConfig
-from tasks.runs.command_line import EXIT_INTERRUPTED, Verb, parse, run
+from tasks.runs.command_line import EXIT_INTERRUPTED, Subcommand, parse, run
 from tasks.runs.processes import is_lost_process
 
 ROOT = Path(__file__).parents[3]
@@ -55,15 +55,15 @@ def test_a_task_needs_its_dot(word, hint, capsys):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_help_of_a_task_lists_its_verbs_and_documents_every_option(name, capsys):
-    verbs = import_module(f"tasks.{name}.__main__").VERBS
+def test_the_help_of_a_task_lists_its_subcommands_and_documents_every_option(name, capsys):
+    subcommands = import_module(f"tasks.{name}.__main__").SUBCOMMANDS
     overview = help_of(capsys, name)
-    for verb in verbs:
-        assert re.search(rf"^  {verb} +[A-Z]", overview, re.MULTILINE), verb
+    for subcommand in subcommands:
+        assert re.search(rf"^  {subcommand} +[A-Z]", overview, re.MULTILINE), subcommand
     assert "The default; its options follow." in " ".join(overview.split())
     assert f"examples:\n  python -m tasks.{name}" in overview
-    for verb, (config, *_) in verbs.items():
-        text = help_of(capsys, name, verb)
+    for subcommand, (config, *_) in subcommands.items():
+        text = help_of(capsys, name, subcommand)
         assert config.__doc__.split()[0] in text
         # No option without a text.
         assert not re.search(r"^\W? {1,2}--\S+(?: \S+)? +\(default", text, re.MULTILINE)
@@ -104,26 +104,26 @@ def test_a_task_outside_of_the_package_has_help(capsys):
     space = {"__name__": "notebook"}
     exec(source, space)  # as in a notebook: no file has its source
     for config in (Config, space["Typed"]):
-        verbs = {"train": Verb(config, lambda config: None)}
+        subcommands = {"train": Subcommand(config, lambda config: None)}
         with pytest.raises(SystemExit) as exit_:
-            run("mytask", verbs, ["--help"])
+            run("mytask", subcommands, ["--help"])
         assert exit_.value.code == 0
         assert "--size" in capsys.readouterr().out
-        assert run("mytask", verbs, []) == 0
+        assert run("mytask", subcommands, []) == 0
 
 
 def test_threads_are_those_of_one_command(monkeypatch):
     before = torch.get_num_threads()
-    verbs = {"set": Verb(Nothing, lambda config: torch.set_num_threads(before + 1))}
-    assert run("tasks", verbs, []) == 0
+    subcommands = {"set": Subcommand(Nothing, lambda config: torch.set_num_threads(before + 1))}
+    assert run("tasks", subcommands, []) == 0
     assert torch.get_num_threads() == before
 
 
 def test_a_command_runs_in_a_thread(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["mytask"])
     found = []
-    verbs = {"list": Verb(dataclasses.make_dataclass("Config", []), lambda config: None)}
-    thread = threading.Thread(target=lambda: found.append(run("tasks.listops", verbs)))
+    subcommands = {"list": Subcommand(dataclasses.make_dataclass("Config", []), lambda config: None)}
+    thread = threading.Thread(target=lambda: found.append(run("tasks.listops", subcommands)))
     thread.start()
     thread.join()
     assert found == [0]
@@ -142,25 +142,27 @@ def handlers_come_back():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_other_signals_end_a_command_as_ctrl_c_does(monkeypatch, number):
     monkeypatch.setattr("sys.argv", ["task"])
-    verbs = {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), number))}
-    assert run("tasks", verbs) == EXIT_INTERRUPTED
+    subcommands = {"wait": Subcommand(Nothing, lambda config: os.kill(os.getpid(), number))}
+    assert run("tasks", subcommands) == EXIT_INTERRUPTED
 
 
 @pytest.mark.usefixtures("handlers_come_back")
 def test_nohup_keeps_a_command_going(monkeypatch):
     monkeypatch.setattr("sys.argv", ["task"])
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert run("tasks", {"wait": Verb(Nothing, lambda config: os.kill(os.getpid(), signal.SIGHUP))}) == 0
+    assert (
+        run("tasks", {"wait": Subcommand(Nothing, lambda config: os.kill(os.getpid(), signal.SIGHUP))}) == 0
+    )
 
 
 @pytest.mark.usefixtures("handlers_come_back")
 def test_output_that_is_not_utf_8_or_closed_ends_no_command(monkeypatch):
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    verbs = {"tell": Verb(Nothing, lambda config: print("├ 0–6"))}
+    subcommands = {"tell": Subcommand(Nothing, lambda config: print("├ 0–6"))}
     monkeypatch.setattr("sys.argv", ["task"])
     for stdout in (terminal, None):
         monkeypatch.setattr("sys.stdout", stdout)
-        assert run("tasks", verbs) == 0
+        assert run("tasks", subcommands) == 0
     assert terminal.buffer.getvalue() == b"\\u251c 0\\u20136\n"
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tasks.classifiers.classification import Classification
-from tasks.classifiers.curriculum import CurriculumConfig
+from tasks.classifiers.classification import ClassificationObjective
+from tasks.classifiers.config import CurriculumConfig
 from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import Progress, epoch_seconds, epoch_text, finished_text, remaining_text
@@ -118,7 +118,7 @@ def test_an_interrupt_during_the_last_validation_stops_before_the_test(tmp_path,
 
 
 def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monkeypatch, capfd):
-    batch = Classification.training_batch
+    batch = ClassificationObjective.training_batch
     calls = 0
 
     def interrupting(self, indices):
@@ -130,7 +130,7 @@ def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monke
 
     words = ["train", "--run-dir", str(tmp_path / "a run"), *TINY]
     with monkeypatch.context() as patch:
-        patch.setattr(Classification, "training_batch", interrupting)
+        patch.setattr(ClassificationObjective, "training_batch", interrupting)
         assert main(words) == 130
     notice, saved, command = capfd.readouterr().err.strip().splitlines()
     assert notice == "stopping after this step and saving a checkpoint; interrupt again to stop at once"
@@ -157,7 +157,7 @@ def test_a_second_interrupt_stops_at_once_and_names_the_checkpoint_that_there_is
             os.kill(os.getpid(), signal.SIGINT)
         return self.train.batch(indices)
 
-    monkeypatch.setattr(Classification, "training_batch", interrupting)
+    monkeypatch.setattr(ClassificationObjective, "training_batch", interrupting)
     assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 130
     error = capfd.readouterr().err
     if calls_before:

@@ -14,9 +14,9 @@ from torch.nn.functional import cross_entropy
 from tasks.runs.checkpoints import read_checkpoint
 from tasks.runs.config import AdamConfig
 from tasks.runs.fabric import SafetensorsIO, build_fabric
+from tasks.runs.interfaces import Experiment, Losses, Shard
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.task import Experiment, Losses, Shard
 from tasks.runs.trainer import Trainer, score
 
 CONFIG = AdamConfig(
@@ -178,7 +178,7 @@ def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
     rows, weights = by_hand(CONFIG)
     assert [row.pop("seconds") for row in progress.history] == [3, 6, 9, 12, 15]  # a second for each step
     assert json.loads(json.dumps(progress.history)) == [pytest.approx(row, rel=1e-5) for row in rows]
-    assert [list(scores) for scores in trainer.task.selected_by] == [
+    assert [list(scores) for scores in trainer.objective.selected_by] == [
         pytest.approx([row["validation_loss"], row["validation_accuracy"]], rel=1e-5) for row in rows
     ]
     assert trainer.optimization.losses == pytest.approx([row["validation_loss"] for row in rows], rel=1e-5)
@@ -197,7 +197,7 @@ def test_without_an_average_the_weights_themselves_are_evaluated_and_saved(tmp_p
 
 def test_validation_has_the_precision_of_training(tmp_path):
     trainer, _ = train(tmp_path / "run", replace(CONFIG, precision="bf16-mixed", epochs=1))
-    assert trainer.task.precisions == {torch.bfloat16}
+    assert trainer.objective.precisions == {torch.bfloat16}
 
 
 class OneOf:
@@ -234,9 +234,9 @@ def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.runs.trainer.all_reduce", lambda _, sums: summed.append(sums) or sums)
     trainer, summed = trainer_of(tmp_path / "run", CONFIG, build()), []
     batches = [tuple(tensor[i:] for tensor in VALIDATION) for i in range(4)]
-    whole = score(trainer.task, trainer.model, batches, OneOf(trainer.fabric, 0, 1))
+    whole = score(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, 0, 1))
     for rank in range(3):
-        score(trainer.task, trainer.model, batches, OneOf(trainer.fabric, rank, 3))
+        score(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, rank, 3))
     loss, right, count = sum(summed[1:]).tolist()
     assert count == 5 + 4 + 3 + 2
     assert (loss / count, right / count) == pytest.approx(whole)

@@ -20,7 +20,7 @@ from lightning_fabric.plugins import MixedPrecision
 from safetensors.torch import load_file
 
 import tasks.runs.files
-from tasks.classifiers.classification import Classification
+from tasks.classifiers.classification import ClassificationObjective
 from tasks.classifiers.seeds import train_seeds
 from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
@@ -32,8 +32,8 @@ from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
 from tasks.runs.fabric import SafetensorsIO, build_fabric
+from tasks.runs.interfaces import Scores
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.task import Scores
 from tasks.runs.trainer import Trainer
 from tests.outcome import outcome
 
@@ -115,7 +115,7 @@ def test_weights_of_an_epoch_that_the_checkpoint_lacks_are_not_the_best(tmp_path
     assert train(tmp_path / "one", "--epochs", "1") == 0
     first = read_checkpoint(tmp_path / "one" / "best.safetensors")[0]
     scores = iter((1.0, 2.0, 0.5))  # of the first epoch, of the second one, and of its repetition
-    monkeypatch.setattr(Classification, "selection_score", lambda self, validation: next(scores))
+    monkeypatch.setattr(ClassificationObjective, "selection_score", lambda self, validation: next(scores))
     save, directory = Trainer._save, tmp_path / "run"
 
     def dying_save(self):
@@ -135,7 +135,7 @@ def test_weights_of_an_epoch_that_the_checkpoint_lacks_are_not_the_best(tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrupted, number):
-    batch = Classification.training_batch
+    batch = ClassificationObjective.training_batch
     calls = 0
 
     def interrupting(self, indices):
@@ -145,7 +145,7 @@ def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrup
             os.kill(os.getpid(), number)
         return batch(self, indices)
 
-    monkeypatch.setattr(Classification, "training_batch", interrupting)
+    monkeypatch.setattr(ClassificationObjective, "training_batch", interrupting)
     assert train(tmp_path / "run") == 130
     assert not (tmp_path / "run" / "results.json").exists()
     assert train(tmp_path / "run", "--resume") == 0
@@ -199,7 +199,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_says_so(tmp_path, monkeypatch
 def test_a_finished_run_is_not_trained_or_tested_again(tmp_path, monkeypatch):
     assert train(tmp_path / "run") == 0
     before = outcome(tmp_path / "run")
-    monkeypatch.setattr(Classification, "training_batch", None)
+    monkeypatch.setattr(ClassificationObjective, "training_batch", None)
     monkeypatch.setattr("tasks.classifiers.task.evaluate", None)
     assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume"]) == 0
     assert outcome(tmp_path / "run") == before
@@ -213,7 +213,9 @@ def test_more_epochs_continue_a_finished_run(tmp_path, uninterrupted):
 
 def test_evaluate_has_the_results_of_the_final_test_after_options_have_changed(tmp_path, monkeypatch):
     assert train(tmp_path / "run", "--epochs", "1") == 0
-    monkeypatch.setattr(Classification, "selection_score", lambda self, validation: 0.0)  # epoch 1 stays best
+    monkeypatch.setattr(
+        ClassificationObjective, "selection_score", lambda self, validation: 0.0
+    )  # epoch 1 stays best
     assert train(tmp_path / "run", "--resume", "--test-num-slots", "2") == 0
     best = tmp_path / "run" / "best.safetensors"
     assert main(["evaluate", "--checkpoint", str(best), "--json", str(tmp_path / "again.json")]) == 0
@@ -235,9 +237,11 @@ def test_other_words_of_the_same_lengths_are_other_data(tmp_path, monkeypatch, c
         assert train(tmp_path / "run", "--resume") == 2
     assert "this run was started with other training or validation data" in capsys.readouterr().err
     # Version 0.2.0 looked at labels and lengths alone; its runs can be resumed.
-    fingerprint = Classification.fingerprint
+    fingerprint = ClassificationObjective.fingerprint
     with monkeypatch.context() as patch:
-        patch.setattr(Classification, "fingerprint", lambda self: fingerprint(self).partition("-")[0])
+        patch.setattr(
+            ClassificationObjective, "fingerprint", lambda self: fingerprint(self).partition("-")[0]
+        )
         assert train(tmp_path / "old", "--epochs", "1") == 0
     assert train(tmp_path / "old", "--resume") == 0
     assert outcome(tmp_path / "old") == uninterrupted
@@ -345,7 +349,7 @@ def test_a_lower_learning_rate_starts_from_the_best_weights_where_asked(tmp_path
         end_epoch(self, *arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Classification, "selection_score", selection_score)
+    monkeypatch.setattr(ClassificationObjective, "selection_score", selection_score)
     options = ["--epochs", "5", "--patience", "0", "--restore-best", "--average-decay", decay]
     expected = iter(scores)
     assert train(tmp_path / "whole", *options) == 0
@@ -447,7 +451,7 @@ def test_seeds_refuse_a_directory_that_holds_a_run_before_they_train(tmp_path, c
 
 
 def test_a_loss_that_is_not_finite_ends_training_before_the_weights_are_saved(tmp_path, monkeypatch, capsys):
-    losses, calls = Classification.losses, 0
+    losses, calls = ClassificationObjective.losses, 0
 
     def losses_of(self, model, batch):
         nonlocal calls
@@ -455,7 +459,7 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_weights_are_saved(tm
         result = losses(self, model, batch)
         return result._replace(loss=result.loss * float("nan")) if calls == 3 else result
 
-    monkeypatch.setattr(Classification, "losses", losses_of)
+    monkeypatch.setattr(ClassificationObjective, "losses", losses_of)
     assert train(tmp_path / "run", "--epochs", "1", "--save-every", "2", "--curriculum-epochs", "0") == 2
     assert "the loss is not finite at step 4: " in capsys.readouterr().err
     saved = load_file(tmp_path / "run" / "last.safetensors")  # of step 2
@@ -463,14 +467,14 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_weights_are_saved(tm
 
 
 def test_a_seed_that_diverges_is_named_and_the_others_have_a_mean(tmp_path, monkeypatch, capsys):
-    losses = Classification.losses
+    losses = ClassificationObjective.losses
     wild = {2}
 
     def losses_of(self, model, batch):
         result = losses(self, model, batch)
         return result._replace(loss=result.loss * float("nan")) if self.config.seed in wild else result
 
-    monkeypatch.setattr(Classification, "losses", losses_of)
+    monkeypatch.setattr(ClassificationObjective, "losses", losses_of)
     options = ["--seeds", "3", "--epochs", "1"]
     assert train(tmp_path, *options) == 0
     captured = capsys.readouterr()
@@ -525,14 +529,14 @@ def test_a_run_is_kept_that_was_trained_while_another_one_loaded_its_data(tmp_pa
 
 
 def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):
-    batch = Classification.training_batch
+    batch = ClassificationObjective.training_batch
 
     def interrupting(self, indices):
         os.kill(os.getpid(), signal.SIGTERM)
         return batch(self, indices)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Classification, "training_batch", interrupting)
+        patch.setattr(ClassificationObjective, "training_batch", interrupting)
         assert train(tmp_path / "run") == 130
     assert train(tmp_path / "run", "--resume", "--batch-size", "16") == 2
     assert "--batch-size 16: must stay 32 until the end of the epoch" in capsys.readouterr().err

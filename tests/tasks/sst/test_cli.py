@@ -1,4 +1,4 @@
-"""Sentiment from the command line: every verb and model, without any download."""
+"""Sentiment from the command line: every subcommand and model, without any download."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.classifiers.classification import Classification
+from tasks.classifiers.classification import ClassificationObjective
 from tasks.runs.checkpoints import read_metadata, save_tensors
 from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
@@ -63,7 +63,7 @@ def test_a_finished_run_resumes_to_its_results(run, capsys):
 def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
     options = ["--average-decay", "0.9", "--epochs", "2", "--phrases", "distinct", "--save-every", "2"]
     assert train(tmp_path / "whole", *options) == 0
-    training_batch, calls = Classification.training_batch, 0
+    training_batch, calls = ClassificationObjective.training_batch, 0
 
     def interrupting(self, indices):
         nonlocal calls
@@ -72,7 +72,7 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
         return training_batch(self, indices)
 
-    monkeypatch.setattr(Classification, "training_batch", interrupting)
+    monkeypatch.setattr(ClassificationObjective, "training_batch", interrupting)
     assert train(tmp_path / "parts", *options) == 130
     assert main(["train", "--run-dir", str(tmp_path / "parts"), "--resume"]) == 0
     assert results_of(tmp_path / "parts") == results_of(tmp_path / "whole")
@@ -132,7 +132,10 @@ def test_seeds_write_what_they_print(tmp_path, capsys):
     for name, row in summary["results"].items():
         each = " ".join(f"{value:.4f}" for value in row["values"].values())
         assert f"{name}  {row['mean']:.4f} ± " in out
-        assert f"({each})" in out
+        assert row["n"] == len(row["values"])
+        missing = "" if row["n"] == 2 else f", n {row['n']}"
+        assert f"({each}{missing})" in out
+    assert any(row["n"] == 1 for row in summary["results"].values())  # the drawn data of a seed lack a group
     results = [json.loads((tmp_path / f"seed-{seed}" / "results.json").read_text()) for seed in (3, 4)]
     first, second = (of_run["accuracy"] for of_run in results)
     accuracy = summary["results"]["accuracy"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.classifiers.classification import compute_losses
-from tasks.classifiers.encoders import BIDIRECTIONAL, ModelName
+from tasks.classifiers.config import BIDIRECTIONAL, ModelName
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData, unlabeled_phrases

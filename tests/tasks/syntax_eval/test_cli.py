@@ -140,7 +140,7 @@ def test_score(checkpoints, capsys):
         (["--checkpoint", "a", "b", "a"], "--checkpoint names a more than once"),
         (["--checkpoint", "nowhere.safetensors"], "nowhere.safetensors: no such checkpoint"),
         (["score"], "give one or more sentences, each in quotes"),
-        (["guess"], "unknown verb 'guess'"),
+        (["guess"], "unknown subcommand 'guess'"),
     ],
 )
 def test_bad_options_are_told_in_one_line(arguments, message, capsys):

@@ -15,12 +15,12 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
     write_lines(tmp_path / "b.jsonl", pair("the author laughs", "the author laugh"), "", intrusive)
     blimp = {"sentence_good": "They laugh.", "sentence_bad": "They laughs.", "UID": "agreement"}
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
-        file.write(json.dumps(blimp | {"linguistics_term": "verbs"}) + "\n")
+        file.write(json.dumps(blimp | {"linguistics_term": "subcommands"}) + "\n")
         file.write(json.dumps({"good": "x", "bad": "y"}))
     (tmp_path / "notes.txt").write_text("not read")
     (tmp_path / "b.jsonl.xz").write_text("a copy of b.jsonl, not read")
     assert read_pairs(tmp_path) == [
-        MinimalPair("agreement", "They laugh.", "They laughs.", None, "verbs"),
+        MinimalPair("agreement", "They laugh.", "They laughs.", None, "subcommands"),
         MinimalPair("a", "x", "y"),
         MinimalPair("simple_agrmt", "the author laughs", "the author laugh"),
         MinimalPair("npi", "no author laughs", "the author laughs", "an author laughs"),

@@ -1,4 +1,4 @@
-"""The interface between the training loop and a task: batches, losses, metrics, optimizer."""
+"""The interfaces between the training loop and a task: objective, optimization, experiment."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Losses(NamedTuple):
 
 
 def digest(*arrays: NDArray[np.int64]) -> str:
-    """Compute a SHA-256 digest of arrays, for `TrainingTask.fingerprint`.
+    """Compute a SHA-256 digest of arrays, for `Objective.fingerprint`.
 
     Args:
         arrays: their order and shapes matter, too.
@@ -68,8 +68,8 @@ def digest(*arrays: NDArray[np.int64]) -> str:
     return sha256.hexdigest()
 
 
-class TrainingTask(Protocol):
-    """What the training loop needs from a task: batches, losses and metrics."""
+class Objective(Protocol):
+    """What a model is trained for: batches, losses and metrics."""
 
     batch_options: tuple[str, ...]
     """Options that must not change within an epoch: with the seed, they determine which examples each batch
@@ -173,7 +173,7 @@ class Optimization(Protocol):
 
         Args:
             loss: validation loss, in nats.
-            selection_score: see `TrainingTask.selection_score`.
+            selection_score: see `Objective.selection_score`.
         Returns:
             Whether training should go on from the weights of the best epoch.
         """
@@ -194,23 +194,23 @@ class Optimization(Protocol):
 
 
 class Experiment(NamedTuple):
-    """A task, its model and its optimizer, ready to train.
+    """An objective, a model and its optimizer, ready to train.
 
     Args:
-        task: provides batches and losses.
+        objective: provides batches and losses.
         model: model with its initial weights, on the CPU.
         optimization: optimizer and scheduler of the model.
         description: model and data in one line.
-        test: called once, in the main process, after training: evaluates the best weights on the test data,
-            on the given device, writes the report and returns the results as JSON values.
+        test_and_report: called once, in the main process, after training: evaluates the best weights on the
+            test data, on the given device, writes the report and returns the results as JSON values.
         results_text: formats the results for the terminal.
         metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
 
-    task: TrainingTask
+    objective: Objective
     model: nn.Module
     optimization: Optimization
     description: str
-    test: Callable[[RunDirectory, torch.device], dict[str, Any]]
+    test_and_report: Callable[[RunDirectory, torch.device], dict[str, Any]]
     results_text: Callable[[dict[str, Any]], str]
     metadata: dict[str, Any] | None = None
