@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,9 +23,9 @@ from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.task import ClassifierTask
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.hub import ExportConfig
-from tasks.sst.embedding import WordEmbedding
 
 CLASSES = ("negative", "positive")
 
@@ -85,7 +85,7 @@ class TextModel(Classifier):
 
     usage = 'print(model.answer("neither bad nor dull"))'
     config_class = TextConfig
-    metadata_key = "words"
+    saved_arguments = ("words",)
     classes = CLASSES
 
     def __init__(self, config: TextConfig, words: list[str]) -> None:
@@ -94,10 +94,6 @@ class TextModel(Classifier):
         self.input_dropout = torch.nn.Dropout(config.input_dropout)
         self.encoder = build_encoder(config, config.embedding_size)
         self.head = build_head(config, summary_size(config, config.embedding_size), len(CLASSES))
-
-    @classmethod
-    def build(cls, config: TextConfig, description: list[str]) -> Self:
-        return cls(config, description)
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"words": self.embedding.vocabulary}
@@ -124,7 +120,7 @@ def load(config: TextConfig) -> Splits[Texts]:
     return Splits(*(read(config.data_dir / name) for name in names))
 
 
-def build(config: TextConfig, splits: Splits[LabeledData]) -> TextModel:
+def build_model(config: TextConfig, splits: Splits[LabeledData]) -> TextModel:
     """Build a model; its vocabulary is the words of the training data."""
     texts = cast(Texts, splits.train).words
     return TextModel(config, sorted({word.lower() for text in texts for word in text}))
@@ -139,7 +135,7 @@ TASK = ClassifierTask(
     load_splits=load,
     load_test=lambda config: read(config.data_dir / "test.tsv"),
     read_file=lambda config, path: read(path),
-    build_initial_model=build,
+    build_initial_model=build_model,
 )
 SUBCOMMANDS = {
     "train": Subcommand(TextConfig, TASK.train, TASK.presets),

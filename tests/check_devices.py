@@ -113,6 +113,7 @@ def check_classifier(model: nn.Module, data) -> None:
 
 def classifiers() -> dict[str, Callable[[], None]]:
     from tasks.classifiers.config import ModelName
+    from tasks.classifiers.word_embedding import WordEmbedding
     from tasks.listops.config import ListOpsConfig
     from tasks.listops.data import Dataset as Expressions
     from tasks.listops.model import ListOpsModel
@@ -121,7 +122,6 @@ def classifiers() -> dict[str, Callable[[], None]]:
     from tasks.logic.model import LogicModel
     from tasks.sst.config import SentimentConfig
     from tasks.sst.dataset import PhraseData
-    from tasks.sst.embedding import WordEmbedding
     from tasks.sst.grammar import generate
     from tasks.sst.model import SentimentModel
     from tasks.sst.treebank import sentences

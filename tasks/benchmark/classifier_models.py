@@ -17,6 +17,7 @@ from tasks.benchmark.workloads import spread_batches
 from tasks.classifiers.classification import LabeledData, Prediction, compute_losses
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.config import EncoderConfig, ModelName
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import Dataset
 from tasks.logic.generator import generate
@@ -29,7 +30,6 @@ from tasks.runs.optimization import PlateauAdam
 from tasks.runs.options import check_at_least
 from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.dataset import PhraseData
-from tasks.sst.embedding import WordEmbedding
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import phrases, read_directory

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -115,7 +116,7 @@ class Sentence(NamedTuple):
         return [self.tokens[position] for position in self.positions]
 
 
-class LabeledData(Protocol):
+class LabeledData(ABC):
     """A data set of n examples with k sentences each. Data sets derive from this class."""
 
     labels: Indices
@@ -126,9 +127,11 @@ class LabeledData(Protocol):
     """Whether labels are known; a sentence that a user typed, for instance, has a dummy label."""
 
     @property
+    @abstractmethod
     def sentence_lengths(self) -> Indices:
         """Number of tokens of each sentence, (n, k) int64."""
 
+    @abstractmethod
     def batch(self, indices: ArrayLike) -> Any:
         """Collate examples to padded tensors.
 
@@ -139,6 +142,7 @@ class LabeledData(Protocol):
             first sentences of all examples, then the second ones.
         """
 
+    @abstractmethod
     def sentences(self, index: int) -> tuple[Sentence, ...]:
         """Return the k sentences of an example.
 

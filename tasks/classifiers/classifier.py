@@ -47,8 +47,8 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
 
     config_class: type[EncoderConfig]
     """The class of its training configuration."""
-    metadata_key: str | None = None
-    """Key in `metadata` of what `build` needs besides the configuration; None if it needs nothing else."""
+    saved_arguments: tuple[str, ...] = ()
+    """Names of the arguments of `build`, besides the configuration, that `metadata` contains."""
     classes: tuple[str, ...]
     """Names of the classes, in the order of the labels."""
 
@@ -57,16 +57,16 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         self.config: Any = config
 
     @classmethod
-    def build(cls, config: Any, description: Any) -> Self:
+    def build(cls, config: Any, **saved: Any) -> Self:
         """Build the model of a checkpoint; its weights are loaded later.
 
         Args:
             config: the training configuration.
-            description: the value of `metadata_key`; None without one.
+            **saved: `saved_arguments`, from the checkpoint. By default they are arguments of the constructor.
         Raises:
             UserError: the encoder does not accept an option.
         """
-        return cls(config)
+        return cls(config, **saved)
 
     def forward(self, batch: Any, num_slots: int | None = None) -> Prediction:
         """Compute the logits of a batch.
@@ -159,18 +159,17 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         path = find_checkpoint(pretrained_model_name_or_path, **options)
         metadata = read_metadata(path)
-        key, description = cls.metadata_key, None
-        if key is not None:
+        for key in cls.saved_arguments:
             if key not in metadata:
                 raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
-            description = metadata.pop(key)
+        arguments = {key: metadata.pop(key) for key in cls.saved_arguments}
         names = metadata.pop(CLASS_NAMES, None)  # checkpoints of 0.2.0 have none
         saved = read_config(cls.config_class, metadata, path)
         config = config or saved
         check_architecture(saved, config, path)
         if occupancy_threshold is not None:
             config = replace(config, occupancy_threshold=occupancy_threshold)
-        model = cls.build(config, description)
+        model = cls.build(config, **arguments)
         if names is not None and names != list(model.classes):
             raise UserError(
                 f"{path}: trained with the classes {reprlib.repr(names)}, not {reprlib.repr(model.classes)}"
@@ -206,7 +205,10 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         return Answer(best, probabilities, prediction.trees)
 
     def metadata(self) -> dict[str, Any]:
-        """The content of config.json in an exported directory."""
+        """The content of config.json in an exported directory: JSON values.
+
+        Models with `saved_arguments` add these.
+        """
         return config_to_dict(self.config) | {CLASS_NAMES: list(self.classes)}
 
     def _save_pretrained(self, save_directory: Path) -> None:

@@ -229,9 +229,11 @@ class ClassifierTask(Generic[Config]):
 
     def _sanity_check(self, model: Classifier, data: LabeledData) -> None:
         """Predict one test example, so that an error in what is needed after training shows before it."""
-        key = model.metadata_key
-        if key is not None and key not in model.metadata():
-            raise ValueError(f"{type(model).__name__}.metadata() must have the key {key!r}, its metadata_key")
+        for key in model.saved_arguments:
+            if key not in model.metadata():
+                raise ValueError(
+                    f"{type(model).__name__}.metadata() must have the key {key!r} of its saved_arguments"
+                )
         predict_example(model, data, 0, model.config.test_num_slots)
         data.sentences(0)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ordered_memory.devices import copy_to
 from tasks.runs.errors import UserError
+from tasks.runs.treebank_escapes import undo_escapes
 from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
 
 
@@ -179,43 +180,6 @@ class ContextualEmbedding(nn.Module):
             result = self.encoder(pieces.ids.long(), attention_mask=mask.long(), output_hidden_states=True)
         states = result.hidden_states[-1].masked_fill(~mask.unsqueeze(-1), 0.0)
         return _mean_of_words(states, pieces.words), states.sum(1) / lengths
-
-
-_ESCAPES = {
-    "-LRB-": "(",
-    "-RRB-": ")",
-    "-LSB-": "[",
-    "-RSB-": "]",
-    "-LCB-": "{",
-    "-RCB-": "}",
-    "``": '"',
-    "''": '"',
-}
-_BRACKETS = {plain: escaped for escaped, plain in _ESCAPES.items() if plain != '"'}
-
-
-def undo_escapes(word: str) -> str:
-    """Replace the escapes of the Penn Treebank in a word by plain text.
-
-    Args:
-        word: word in upper or lower case.
-    Example:
-        >>> [undo_escapes(word) for word in ("-LRB-", "''", "and\\\\/or", "n't")]
-        ['(', '"', 'and/or', "n't"]
-    """
-    return _ESCAPES.get(word.upper(), word).replace("\\/", "/").replace("\\*", "*")
-
-
-def escape(word: str) -> str:
-    """Spell a word as the Penn Treebank does; quotation marks, which may open or close, stay as they are.
-
-    Args:
-        word: a word of plain text.
-    Example:
-        >>> [escape(word) for word in ("(", "and/or", "*", "n't")]
-        ['-LRB-', 'and\\\\/or', '\\\\*', "n't"]
-    """
-    return _BRACKETS.get(word, word).replace("/", "\\/").replace("*", "\\*")
 
 
 def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:

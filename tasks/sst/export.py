@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.saved_config import config_to_dict
-from tasks.sst.embedding import EMBEDDING, SHARED, WORDS, WordEmbedding
+from tasks.sst.embedding import EMBEDDING, SHARED, WORDS
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED
 

@@ -14,6 +14,7 @@ from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, iterate_batches
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
@@ -22,7 +23,7 @@ from tasks.runs.treebank_words import split_as_treebank
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases
-from tasks.sst.embedding import EMBEDDING, Embedding, WordEmbedding, describe, restore, treebank_vectors
+from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore, treebank_vectors
 from tasks.sst.vectors import SHOWN_WORDS, coverage_text
 
 CLASSES = {
@@ -45,7 +46,7 @@ class SentimentModel(Classifier):
 
     usage = 'print(model.answer("neither bad nor dull"))'
     config_class = SentimentConfig
-    metadata_key = EMBEDDING
+    saved_arguments = (EMBEDDING,)
 
     def __init__(self, config: SentimentConfig, embedding: Embedding) -> None:
         super().__init__(config)
@@ -66,8 +67,8 @@ class SentimentModel(Classifier):
         return unlabeled_phrases(words, None, [(0, len(words) - 1)])
 
     @classmethod
-    def build(cls, config: SentimentConfig, description: Any) -> Self:
-        return cls(config, restore(config, description))
+    def build(cls, config: SentimentConfig, **saved: Any) -> Self:
+        return cls(config, restore(config, saved[EMBEDDING]))
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Self:

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Evaluation, Groups, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import PhraseData
 from tasks.sst.download import fetch
-from tasks.sst.embedding import WORDS, WordEmbedding, treebank_vectors
+from tasks.sst.embedding import WORDS, treebank_vectors
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import LabeledTree, Treebank, phrases, read_directory, read_trees, sentences

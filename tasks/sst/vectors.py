@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.classifiers.downloads import cache_directory
+from tasks.classifiers.word_embedding import draw_vectors
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 from tasks.runs.progress import progress_bar
@@ -100,22 +101,6 @@ def load_vectors(
     return vectors
 
 
-def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int) -> NDArray[np.float32]:
-    """Draw normally distributed vectors; each depends only on its word, the seed and the scale.
-
-    Args:
-        words: n words.
-        scale: standard deviation of each dimension, (E,).
-        seed: seed of the random vectors, at least 0.
-    Returns:
-        (n, E).
-    """
-    vectors = np.zeros((len(words), len(scale)), dtype=np.float32)
-    for row, word in enumerate(words):
-        vectors[row] = scale * _generator(seed, word).standard_normal(len(scale))
-    return vectors
-
-
 def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) -> str:
     """Format how many words have vectors, and which words have none.
 
@@ -145,11 +130,6 @@ def _row_indices(words: Sequence[str], lookup: set[str]) -> dict[str, int]:
         if word in lookup:
             rows.setdefault(word, row)
     return rows
-
-
-def _generator(seed: int, word: str) -> np.random.Generator:
-    digest = hashlib.sha256(word.encode(errors="surrogatepass")).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest, "little")])
 
 
 def _load_installed() -> _Table:

@@ -8,6 +8,7 @@ from ordered_memory.tree_recovery import shift_reduce
 from ordered_memory.trees import keep_leaves, spans
 from tasks.classifiers.evaluation import predict_example
 from tasks.classifiers.traces import example_traces
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.model import ListOpsModel
@@ -17,7 +18,6 @@ from tasks.logic.model import LogicModel
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
-from tasks.sst.embedding import WordEmbedding
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import sentences

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from tasks.runs.errors import UserError
-from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer, undo_escapes
+from tasks.runs.treebank_escapes import undo_escapes
+from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer
 from tasks.sst.encoder_files import find_encoder
 from tests.tolerances import assert_close
 

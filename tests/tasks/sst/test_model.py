@@ -8,10 +8,11 @@ import torch
 
 from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.config import BIDIRECTIONAL, ModelName
+from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData, unlabeled_phrases
-from tasks.sst.embedding import WordEmbedding, describe, restore
+from tasks.sst.embedding import describe, restore
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import phrases
