@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from ordered_memory.draw import tree_text
-from ordered_memory.trees import Tree, spans
+from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, check_data
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
@@ -233,7 +234,12 @@ def _warn_of_unused(config: CheckpointConfig, model: Classifier, *names: str) ->
     warn_of_unused(config, type(config), {name: unused[name] for name in names if name in unused})
 
 
-def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePrediction) -> None:
+def show_trees(
+    config: ReadConfig,
+    data: LabeledData,
+    prediction: ExamplePrediction,
+    labels: Mapping[Span, str] | None = None,
+) -> None:
     """Print the induced trees of an example, and the true trees if they are known and differ.
 
     It also writes the heat maps.
@@ -242,13 +248,14 @@ def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePredict
         config: the options.
         data: a data set with one example.
         prediction: prediction for this example.
+        labels: text at the nodes of the induced tree, for an example of one sentence.
     """
     if prediction.trees is None:
         print("this model induces no trees")
         return
     for sentence_index, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
         name = f"the tree of the {sentence.name}" if sentence.name else "the tree"
-        print(f"\n{_drawing(tree, sentence.words)}")
+        print(f"\n{_drawing(tree, sentence.words, labels)}")
         if sentence.tree is not None:
             same = set(spans(tree)) == set(spans(sentence.tree))
             print(f"{name} is the true one" if same else f"{name} is not the true one, which is")
@@ -261,7 +268,7 @@ def show_trees(config: ReadConfig, data: LabeledData, prediction: ExamplePredict
             print(f"heat map: {path}")
 
 
-def _drawing(tree: Tree, words: list[str]) -> str:
+def _drawing(tree: Tree, words: list[str], labels: Mapping[Span, str] | None = None) -> str:
     if len(words) > LONGEST_DRAWN:
         return f"a tree of {len(words):,} words: not drawn, since it has more than {LONGEST_DRAWN}"
-    return tree_text(tree, words)
+    return tree_text(tree, words, labels)

@@ -28,7 +28,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
 
     A run that diverges has no results: it is named beside those of the others.
 
-    The file stands beside the run directories and is named after the first one and the last seed, such as
+    The file is next to the run directories and is named after the first one and the last seed, such as
     seed-1-to-3.json.
 
     Args:

@@ -11,12 +11,11 @@ from typing import Annotated, Literal
 import tyro
 from torch import Tensor
 
-from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace
+from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
 from tasks.classifiers.comparison import ReportConfig, run_report
-from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
+from tasks.reporting.drawing import LONGEST_DRAWN
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.hub import ExportConfig
 from tasks.runs.options import check_at_least, check_only_one, check_unused
@@ -82,24 +81,17 @@ class StatsConfig:
 def _predict(config: PredictConfig) -> None:
     data, prediction, model = print_answer(SST, config)
     [sentence] = data.sentences(0)
-    words = sentence.words
     for name, probability in zip(model.classes, prediction.probabilities.tolist(), strict=True):
         print(f"  {name:<16}  {probability:.4f}")
-    if prediction.trees is None:
-        print("this model induces no tree")
-        return
-    if len(words) > LONGEST_DRAWN:
-        print(f"the tree has {len(words):,} words: not drawn, since it has more than {LONGEST_DRAWN}")
-    else:
+    labels = None
+    if prediction.trees is not None and len(sentence.words) <= LONGEST_DRAWN:
         assert isinstance(model, SentimentModel)
         signs = [name.split()[0] for name in model.classes]
         num_slots = config.num_slots or model.config.test_num_slots
-        probabilities = model.node_probabilities(sentence, prediction.trees[0], num_slots)
-        print(f"\n{tree_text(prediction.trees[0], words, _signs(probabilities, signs))}")
+        labels = _signs(model.node_probabilities(sentence, prediction.trees[0], num_slots), signs)
+    show_trees(config, data, prediction, labels)
+    if labels is not None:
         print(f"\n{' '.join(signs)}: from {_sentiment(model.classes[0])} to {_sentiment(model.classes[-1])}")
-    if config.heat_map is not None and prediction.attention is not None:
-        save_attention(config.heat_map, prediction.attention[0], words)
-        print(f"heat map: {config.heat_map}")
 
 
 def _signs(probabilities: Mapping[Span, Tensor], signs: Sequence[str]) -> dict[Span, str]:
