@@ -33,6 +33,7 @@ from ordered_memory.checks import (
     check_device,
     check_dtype,
     check_fixed,
+    check_flags,
     check_fraction,
     check_lengths,
     check_name,
@@ -231,6 +232,8 @@ class ONLSTM(nn.Module):
         check_fixed(self, name, value, FIXED)
         if name in ("dropout", "weight_dropout"):
             check_fraction(**{name: value})
+        elif name == "batch_first":
+            check_flags(batch_first=value)
         super().__setattr__(name, value)
 
     def __prepare_scriptable__(self) -> NoReturn:

@@ -102,7 +102,7 @@ class OrderedMemory(nn.Module):
         bidirectional: also read each sequence from its end to its start.
         batch_first: input and output are (B, T, ·) instead of (T, B, ·).
         occupancy_threshold: an occupancy below this counts as 0, in [0, 1]. A larger threshold leaves fewer
-            slots to compute.
+            slots to compute. Close to 1, rounding decides which slots count.
         recompute_every: number of steps per gradient checkpoint. The forward pass stores the state once every
             `recompute_every` steps, and the backward pass runs the steps in between again. This saves memory
             and costs time. Memory use is lowest near √T. None stores every step. From the same seed, another
@@ -237,6 +237,8 @@ class OrderedMemory(nn.Module):
                 f"the module, set layer.directions[i].{name}"
             )
         check_fixed(self, name, value, ("input_size", "slot_size", "bidirectional"))
+        if name == "batch_first":
+            check_flags(batch_first=value)
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

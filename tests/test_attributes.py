@@ -72,3 +72,11 @@ def test_what_may_not_be_changed_is_refused_and_stays(make, name, value):
         setattr(layer, name, value)
     assert getattr(layer, name) == before
     assert getattr(copy.deepcopy(layer), name) == before
+
+
+@pytest.mark.parametrize("make", [MEMORY, LSTM])
+def test_the_layout_is_a_bool_when_it_is_set_later_too(make):
+    layer = make()
+    with pytest.raises(TypeError, match="batch_first must be True or False, got 'yes'"):
+        layer.batch_first = "yes"
+    assert layer.batch_first is False
