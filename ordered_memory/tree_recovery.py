@@ -18,10 +18,10 @@ from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
 from ordered_memory.trees import Span, Tree, fold, leaves, reduce_topmost
 
-Variant = Literal["prpn", "unbiased"]
+GreedyDecoding = Literal["prpn", "unbiased"]
 Decoding = Literal["prpn", "unbiased", "cky"]
 ReadingDirection = Literal["forward", "backward"]
-VARIANTS: tuple[Variant, ...] = get_args(Variant)
+GREEDY_DECODINGS: tuple[GreedyDecoding, ...] = get_args(GreedyDecoding)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
 DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
 
@@ -252,7 +252,7 @@ def check_direction(direction: str) -> None:
     check_name("direction", direction, DIRECTIONS)
 
 
-def greedy(distances: Sequence[float] | Tensor, decoding: Variant) -> Tree:
+def greedy(distances: Sequence[float] | Tensor, decoding: GreedyDecoding) -> Tree:
     """Split the sentence top-down at its largest distance, then each part in the same way.
 
     ON-LSTM, §5.2: `prpn` is the paper's ((x_<i), (x_i, (x_>i))) with i = argmax d. It is biased towards
@@ -272,14 +272,14 @@ def greedy(distances: Sequence[float] | Tensor, decoding: Variant) -> Tree:
         ((0, (1, 2)), ((0, 1), 2))
     """
     d = np.array([float(distance) for distance in _to_numbers(distances, "distances")])
-    check_name("decoding", decoding, VARIANTS)
+    check_name("decoding", decoding, GREEDY_DECODINGS)
     if not d.size or np.isnan(d).any():
         raise ValueError(
             f"expected distances to be one number for each token, got {reprlib.repr(d.tolist())}"
         )
     split = _split_prpn if decoding == "prpn" else _split_unbiased
     subtrees: list[Tree] = []
-    pending: list[Span | None] = [(0, d.size)]
+    pending: list[tuple[int, int] | None] = [(0, d.size)]  # first token, and one after the last
     while pending:
         span = pending.pop()
         if span is None:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 Tree = int | tuple["Tree", ...]
 """A leaf position, or a tuple of trees."""
 Span = tuple[int, int]
+"""The first and the last leaf of a constituent, both inclusive."""
 Value = TypeVar("Value")
 
 LONGEST_PATH = 8
+"""An error message shows at most this many steps of the path to a bad node."""
 
 
 # ---- structure

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, Convention, baselines, span_f1
-from ordered_memory.tree_recovery import DECODINGS, VARIANTS, Decoding, from_distances, to_distances
+from ordered_memory.tree_recovery import DECODINGS, GREEDY_DECODINGS, Decoding, from_distances, to_distances
 from ordered_memory.trees import Tree, depth, spans
 from tasks.parsing.treebank import TreebankSentence
 
@@ -123,8 +123,8 @@ def evaluate(
             source = TreeSource(f"layer {layer}, {decoding}", layer, decoding)
             trees[source] = decode(layer_distances, decoding, temperature)
     true_distances = [to_distances(sentence.tree) for sentence in sentences]
-    for variant in VARIANTS:
-        trees[TreeSource(f"true tree, {variant}", None, "true tree")] = decode(true_distances, variant)
+    for decoding in GREEDY_DECODINGS:
+        trees[TreeSource(f"true tree, {decoding}", None, "true tree")] = decode(true_distances, decoding)
     return Evaluation(sentences, trees | baseline_trees(sentences), distances, labels)
 
 

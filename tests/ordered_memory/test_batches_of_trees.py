@@ -138,7 +138,7 @@ def test_every_decoding_refuses_distances_that_are_nan_and_a_temperature_that_is
 
 def test_infinite_distances_are_for_greedy_parsing_alone():
     d = torch.tensor([[1.0, math.inf, 2.0, -math.inf]])
-    for decoding in recovery.VARIANTS:
+    for decoding in recovery.GREEDY_DECODINGS:
         assert recovery.from_distances(d, decoding=decoding, batch_first=True) == [
             recovery.greedy(d[0], decoding)
         ]
