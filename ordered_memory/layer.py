@@ -28,7 +28,6 @@ from ordered_memory.checks import (
 from ordered_memory.devices import copy_to
 from ordered_memory.direction import Direction
 from ordered_memory.modes import is_jit_tracing, writable
-from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -221,7 +220,11 @@ class OrderedMemory(nn.Module):
             if lengths is not None:
                 raise ValueError("lengths must be None for an input without a batch axis")
             return self._forward_unbatched(x, state, num_slots)
-        return self._forward_padded(x, state, lengths, num_slots)
+        inputs = x.transpose(0, 1) if self.batch_first else x
+        output, state, attention = self._run(inputs, state, lengths, num_slots)
+        if self.batch_first:
+            output, attention = output.transpose(0, 1), attention.transpose(-3, -2)
+        return OrderedMemoryOutput(output, state, attention)
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, OrderedMemory)
@@ -246,14 +249,46 @@ class OrderedMemory(nn.Module):
         for i, direction in enumerate(self.directions):  # 0.2.0 pickled them without this attribute
             direction.__dict__.setdefault("reverse", i == 1)
 
-    def _forward_padded(
+    def _forward_packed(
+        self, x: PackedSequence, state: OrderedMemoryState | None, num_slots: int
+    ) -> OrderedMemoryOutput:
+        if x.data.dim() != 2:
+            raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
+        _check_batch_sizes(x)
+        position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
+        shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
+        padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, position, x.data).view(shape)
+        if x.unsorted_indices is not None:
+            padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
+        output, state, attention = self._run(padded, state, lengths, num_slots)
+        if x.sorted_indices is not None:
+            output = output.index_select(1, x.sorted_indices)
+        packed = output.flatten(0, 1).index_select(0, position)
+        sequence = PackedSequence(packed, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        return OrderedMemoryOutput(
+            sequence, state, attention.transpose(-3, -2) if self.batch_first else attention
+        )
+
+    def _forward_unbatched(
+        self, x: Tensor, state: OrderedMemoryState | None, num_slots: int
+    ) -> OrderedMemoryOutput:
+        batch_axis = 1 if self.bidirectional else 0  # of the state
+        if state is not None:
+            leading = (2,) if self.bidirectional else ()
+            check_state(OrderedMemoryState(*state), leading, num_slots, self.slot_size, x)
+            state = OrderedMemoryState(*(tensor.unsqueeze(batch_axis) for tensor in state))
+        output, state, attention = self._run(x.unsqueeze(1), state, None, num_slots)
+        state = OrderedMemoryState(*(tensor.squeeze(batch_axis) for tensor in state))
+        return OrderedMemoryOutput(output.squeeze(1), state, attention.squeeze(-2))
+
+    def _run(
         self,
-        x: Tensor,
+        inputs: Tensor,
         state: OrderedMemoryState | None,
         lengths: Tensor | Sequence[int] | None,
         num_slots: int,
-    ) -> OrderedMemoryOutput:
-        inputs = x.transpose(0, 1) if self.batch_first else x
+    ) -> tuple[Tensor, OrderedMemoryState, Tensor]:
+        """Read (T, B, input_size) in all directions: output (T, B, ·), state, and attention (…, T, B, N)."""
         self._check_inputs(inputs)
         checked_lengths = (
             check_lengths(lengths, inputs, hint="0 is allowed with a state")
@@ -265,59 +300,14 @@ class OrderedMemory(nn.Module):
             direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)
             for direction, direction_state in zip(self.directions, states, strict=True)
         ]
-        return self._assemble(results)
-
-    def _assemble(self, results: list[RecurrenceOutput]) -> OrderedMemoryOutput:
-        """Combine the results of all directions, in the caller's layout."""
         output = torch.cat([result.output for result in results], dim=-1)
-        if self.bidirectional:
-            pairs = zip(*(result.state for result in results), strict=True)
-            state = OrderedMemoryState(*(torch.stack(pair) for pair in pairs))
-            attention = torch.stack([result.attention for result in results])
-        else:
-            state = OrderedMemoryState(*(writable(tensor) for tensor in results[0].state))
-            attention = writable(results[0].attention)
-        if self.batch_first:
-            output, attention = output.transpose(0, 1), attention.transpose(-3, -2)
-        return OrderedMemoryOutput(output, state, attention)
-
-    def _forward_packed(
-        self, x: PackedSequence, state: OrderedMemoryState | None, num_slots: int
-    ) -> OrderedMemoryOutput:
-        if x.data.dim() != 2:
-            raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
-        _check_batch_sizes(x)
-        time_axis = 1 if self.batch_first else 0
-        position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
-        shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
-        padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, position, x.data).view(shape)
-        if x.unsorted_indices is not None:
-            padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
-        result = self._forward_padded(padded.transpose(0, time_axis), state, lengths, num_slots)
-        assert isinstance(result.output, Tensor)
-        output = result.output.transpose(0, time_axis)
-        if x.sorted_indices is not None:
-            output = output.index_select(1, x.sorted_indices)
-        packed = output.flatten(0, 1).index_select(0, position)
-        sequence = PackedSequence(packed, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
-        return OrderedMemoryOutput(sequence, result.state, result.attention)
-
-    def _forward_unbatched(
-        self, x: Tensor, state: OrderedMemoryState | None, num_slots: int
-    ) -> OrderedMemoryOutput:
-        state_batch_axis = 1 if self.bidirectional else 0
-        if state is not None:
-            leading = (2,) if self.bidirectional else ()
-            check_state(OrderedMemoryState(*state), leading, num_slots, self.slot_size, x)
-            state = OrderedMemoryState(*(tensor.unsqueeze(state_batch_axis) for tensor in state))
-        batch_axis = 0 if self.batch_first else 1
-        result = self._forward_padded(x.unsqueeze(batch_axis), state, None, num_slots)
-        assert isinstance(result.output, Tensor)
-        return OrderedMemoryOutput(
-            result.output.squeeze(batch_axis),
-            OrderedMemoryState(*(tensor.squeeze(state_batch_axis) for tensor in result.state)),
-            result.attention.squeeze(state_batch_axis + batch_axis),
-        )
+        if not self.bidirectional:
+            [result] = results
+            final_state = OrderedMemoryState(*(writable(tensor) for tensor in result.state))
+            return output, final_state, writable(result.attention)
+        pairs = zip(*(result.state for result in results), strict=True)
+        final_state = OrderedMemoryState(*(torch.stack(pair) for pair in pairs))
+        return output, final_state, torch.stack([result.attention for result in results])
 
     def _check_inputs(self, inputs: Tensor) -> None:
         steps, _, features = inputs.shape

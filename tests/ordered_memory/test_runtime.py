@@ -160,7 +160,7 @@ def test_the_compiler_may_have_arguments(source, monkeypatch, compiler):
         ("/", "there is no C compiler"),
         ("false", "false failed with status 1"),
         ("true", "No such file"),
-        ("gcc 'unbalanced", "CC is no command: No closing quotation"),
+        ("gcc 'unbalanced", "CC is not a command: No closing quotation"),
         ("sh -c 'for last; do :; done; echo text > $last' sh", "XDG_CACHE_HOME"),
     ],
 )
