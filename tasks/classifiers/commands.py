@@ -42,7 +42,7 @@ class CheckpointConfig(CommandConfig):
 
 @dataclass
 class EvaluateConfig(CheckpointConfig, PredictionsConfig):
-    """Test data and evaluation."""
+    """Evaluate a trained model on test data."""
 
     file: Path | None = None
     """Evaluate on this file, in the format of the files of --data-dir; it may be compressed (.gz, .bz2,

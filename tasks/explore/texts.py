@@ -12,7 +12,7 @@ from tasks.listops import expressions
 from tasks.listops.expressions import CLOSE, OPERATORS
 from tasks.listops.generator import Limits, generate
 from tasks.logic import formulas
-from tasks.logic.formulas import AND, EVERYWHERE, OR
+from tasks.logic.formulas import AND, OR, TAUTOLOGY
 from tasks.logic.generator import generate as generate_pairs
 from tasks.logic.model import LogicModel
 from tasks.runs.errors import UserError
@@ -95,7 +95,7 @@ def _join_formulas(rng: random.Random, texts: Texts) -> Texts:
             f"( {text} ( {rng.choice((AND, OR))} {other} ) )"
             for text, other in zip(typed, random_formulas, strict=True)
         )
-        if not {0, EVERYWHERE} & {formulas.parse(formulas.tokenize(text)).table for text in (left, right)}:
+        if not {0, TAUTOLOGY} & {formulas.parse(formulas.tokenize(text)).table for text in (left, right)}:
             break
     return left, right
 

@@ -40,7 +40,7 @@ MAX_OPERATIONS = 12
 """The last file holds the pairs with this many operations or more."""
 TRAIN_OPERATIONS = 6
 """Maximum number of operations in training and validation data."""
-HOLD_OUT = 10
+VALIDATION_EVERY = 10
 """One in this many pairs is held out for validation."""
 
 SIDES = ("left formula", "right formula")
@@ -205,8 +205,8 @@ def split(
     """
     pattern = PATTERNS[name]
     kept = [pair for group in train[: TRAIN_OPERATIONS + 1] for pair in group if not matches(pair, pattern)]
-    held_out = kept[HOLD_OUT - 1 :: HOLD_OUT]
-    for_training = [pair for position, pair in enumerate(kept, start=1) if position % HOLD_OUT]
+    held_out = kept[VALIDATION_EVERY - 1 :: VALIDATION_EVERY]
+    for_training = [pair for position, pair in enumerate(kept, start=1) if position % VALIDATION_EVERY]
     test_groups = [list(group) for group in tests]
     if pattern is None:
         return PairSplits(for_training, held_out, test_groups, None)

@@ -35,7 +35,7 @@ RELATION_NAMES = {
 }
 
 WORLDS = 1 << len(VARIABLES)
-EVERYWHERE = (1 << WORLDS) - 1
+TAUTOLOGY = (1 << WORLDS) - 1
 """The truth table of a tautology. Bit w of a truth table is the value in world w; bit i of w is variable
 i."""
 
@@ -108,7 +108,7 @@ def decode(ids: Iterable[int]) -> list[str]:
     return [TOKENS[number - 1] for number in ids]
 
 
-def without_idle_brackets(tokens: Sequence[str]) -> list[str]:
+def without_redundant_parentheses(tokens: Sequence[str]) -> list[str]:
     """Remove parentheses around what is already a formula; the training data have no such parentheses.
 
     Args:
@@ -116,7 +116,7 @@ def without_idle_brackets(tokens: Sequence[str]) -> list[str]:
     Returns:
         The remaining tokens; all tokens if parentheses do not match, which `parse` reports.
     Example:
-        >>> " ".join(without_idle_brackets(tokenize("((not((c))))")))
+        >>> " ".join(without_redundant_parentheses(tokenize("((not((c))))")))
         '( not c )'
     """
     idle: set[int] = set()
@@ -155,7 +155,7 @@ def parse(tokens: Sequence[str]) -> Formula:
         FormulaError: the parentheses do not match, or the formula is malformed; the message names the token.
     Example:
         >>> formula = parse(tokenize("( a ( or ( not a ) ) )"))
-        >>> formula.tree, formula.operations, formula.table == EVERYWHERE
+        >>> formula.tree, formula.operations, formula.table == TAUTOLOGY
         ((0, (1, (2, 3))), 2, True)
     """
     open_groups: list[list[str | int | Formula | _Partial]] = [[]]
@@ -191,7 +191,7 @@ def _join(group: list[str | int | Formula | _Partial], number: int) -> Formula |
     """Combine what stands between two parentheses, of which the second is token `number`."""
     match group:
         case ["not", int(leaf), Formula() as inner]:
-            return Formula(EVERYWHERE ^ inner.table, (leaf, inner.tree), inner.operations + 1)
+            return Formula(TAUTOLOGY ^ inner.table, (leaf, inner.tree), inner.operations + 1)
         case [("and" | "or") as operator, int(leaf), Formula() as right]:
             return _Partial(str(operator), right._replace(tree=(leaf, right.tree)))
         case [Formula() as left, _Partial() as partial]:
@@ -221,7 +221,7 @@ def relation(left: int, right: int) -> str:
         '<'
     """
     both, only_left = bool(left & right), bool(left & ~right)
-    only_right, neither = bool(right & ~left), bool(EVERYWHERE & ~(left | right))
+    only_right, neither = bool(right & ~left), bool(TAUTOLOGY & ~(left | right))
     return _RELATION_OF.get((both, only_left, only_right, neither), "#")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tasks.logic.data import MAX_OPERATIONS, FormulaPair
-from tasks.logic.formulas import AND, CLOSE, EVERYWHERE, IDS, NOT, OPEN, OR, RELATIONS, TABLES, relation
+from tasks.logic.formulas import AND, CLOSE, IDS, NOT, OPEN, OR, RELATIONS, TABLES, TAUTOLOGY, relation
 from tasks.runs.errors import UserError
 
 OFFICIAL_COUNT = 500_000
@@ -120,7 +120,7 @@ def _pairs(rng: random.Random, budget: int) -> Iterator[FormulaPair]:
     while True:
         variables = rng.sample(_VARIABLES, VARIABLES_IN_A_PAIR)
         left, right = _formula(rng, variables, budget), _formula(rng, variables, budget)
-        if left.table in (0, EVERYWHERE) or right.table in (0, EVERYWHERE):
+        if left.table in (0, TAUTOLOGY) or right.table in (0, TAUTOLOGY):
             continue
         label = RELATIONS.index(relation(left.table, right.table))
         yield FormulaPair(left.tokens, right.tokens, label, max(left.operations, right.operations))
@@ -142,7 +142,7 @@ def _formula(rng: random.Random, variables: list[RandomFormula], budget: int) ->
     if rng.randrange(3):
         return formula
     return RandomFormula(
-        _OPEN + _NOT + formula.tokens + _CLOSE, EVERYWHERE ^ formula.table, formula.operations + 1
+        _OPEN + _NOT + formula.tokens + _CLOSE, TAUTOLOGY ^ formula.table, formula.operations + 1
     )
 
 

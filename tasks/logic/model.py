@@ -20,7 +20,7 @@ from tasks.logic.formulas import (
     RELATIONS,
     TOKENS,
     tokenize,
-    without_idle_brackets,
+    without_redundant_parentheses,
 )
 
 PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
@@ -63,7 +63,7 @@ class LogicModel(Classifier):
     @staticmethod
     def read_text(*texts: str) -> Dataset:
         Classifier.check_texts(texts, 2, "formulas")
-        left, right = (" ".join(without_idle_brackets(tokenize(text))) for text in texts)
+        left, right = (" ".join(without_redundant_parentheses(tokenize(text))) for text in texts)
         return Dataset([make_pair(left, right)], trees=True)
 
     def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:

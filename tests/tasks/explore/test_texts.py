@@ -7,7 +7,7 @@ import pytest
 from tasks.explore.texts import LANGUAGES, LONGEST_RANDOM
 from tasks.listops import expressions
 from tasks.logic import formulas
-from tasks.logic.formulas import EVERYWHERE
+from tasks.logic.formulas import TAUTOLOGY
 from tasks.runs.errors import UserError
 
 LISTOPS, LOGIC = LANGUAGES["listops"], LANGUAGES["logic"]
@@ -46,7 +46,7 @@ def test_longer_formulas_have_the_typed_ones_in_them_and_say_something():
         for text, before in zip(longer, texts, strict=True):
             parsed = formulas.parse(formulas.tokenize(text))
             assert text.startswith(f"( {before} ( ")
-            assert parsed.table not in (0, EVERYWHERE)
+            assert parsed.table not in (0, TAUTOLOGY)
         texts = longer
 
 

@@ -19,7 +19,7 @@ from tasks.logic.data import (
     split,
     write_directory,
 )
-from tasks.logic.formulas import EVERYWHERE, RELATIONS, TABLES, decode, parse, relation
+from tasks.logic.formulas import RELATIONS, TABLES, TAUTOLOGY, decode, parse, relation
 from tasks.logic.generator import generate, longer
 from tasks.runs.errors import UserError
 from tests.served import served
@@ -43,7 +43,7 @@ def test_generated_pairs_are_what_they_are_said_to_be(groups):
         assert all(min(pair.operations, 12) == number for pair in [*learnt, *tested])
     for pair in pairs:
         formulas = [parse(decode(clause)) for clause in (pair.left, pair.right)]
-        assert all(formula.table not in (0, EVERYWHERE) for formula in formulas)
+        assert all(formula.table not in (0, TAUTOLOGY) for formula in formulas)
         assert relation(formulas[0].table, formulas[1].table) == RELATIONS[pair.label]
         assert pair.operations == max(formula.operations for formula in formulas)
         assert len(set(decode(pair.left + pair.right)) & set(TABLES)) <= 4

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ordered_memory.trees import leaves
 from tasks.logic.formulas import (
-    EVERYWHERE,
     RELATIONS,
     TABLES,
+    TAUTOLOGY,
     VARIABLES,
     FormulaError,
     decode,
@@ -19,7 +19,7 @@ from tasks.logic.formulas import (
     parse,
     relation,
     tokenize,
-    without_idle_brackets,
+    without_redundant_parentheses,
 )
 
 
@@ -93,14 +93,14 @@ def with_idle_brackets(formula, draw):
 @given(FORMULAS, st.data())
 def test_brackets_that_say_nothing_are_left_out(formula, data):
     plain = tokenize(to_text(formula))
-    assert without_idle_brackets(tokenize(with_idle_brackets(formula, data.draw))) == plain
-    assert without_idle_brackets(plain) == plain
+    assert without_redundant_parentheses(tokenize(with_idle_brackets(formula, data.draw))) == plain
+    assert without_redundant_parentheses(plain) == plain
 
 
 @pytest.mark.parametrize("text", ["( ( a )", "( a ) )", "( a ( ( and b ) ) )", "( )", "( ( ) )", ""])
 def test_what_is_no_formula_stays_none(text):
     with pytest.raises(FormulaError):
-        parse(without_idle_brackets(tokenize(text)))
+        parse(without_redundant_parentheses(tokenize(text)))
 
 
 def by_sets(left, right):
@@ -120,7 +120,7 @@ def by_sets(left, right):
 @given(FORMULAS, FORMULAS)
 def test_relations_are_those_of_the_sets_of_worlds(left, right):
     tables = [parse(tokenize(to_text(formula))).table for formula in (left, right)]
-    if any(table in (0, EVERYWHERE) for table in tables):
+    if any(table in (0, TAUTOLOGY) for table in tables):
         assert relation(*tables) == "#"
     else:
         assert relation(*tables) == by_sets(*tables)
@@ -128,7 +128,7 @@ def test_relations_are_those_of_the_sets_of_worlds(left, right):
 
 def test_every_relation_occurs_and_turning_a_pair_round_turns_it():
     a, b, c = TABLES["a"], TABLES["b"], TABLES["c"]
-    some = [a, b, a & b, a | b, EVERYWHERE ^ a, EVERYWHERE ^ b, EVERYWHERE ^ (a & b), a & b & c]
+    some = [a, b, a & b, a | b, TAUTOLOGY ^ a, TAUTOLOGY ^ b, TAUTOLOGY ^ (a & b), a & b & c]
     found = {relation(x, y) for x, y in itertools.product(some, some)}
     assert found == set(RELATIONS)
     turned = {"<": ">", ">": "<"}
