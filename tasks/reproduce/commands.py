@@ -14,15 +14,15 @@ from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Job, Workers, submit
-from tasks.reproduce.layout import Table
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Run
+from tasks.reproduce.table import TableSpec
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
 
-TABLES: dict[str, Table] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
+TABLES: dict[str, TableSpec] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
 """All tables, by their names on the command line."""
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.reproduce.layout import Evaluation, Row, Table, Training, trainings_of
 from tasks.reproduce.runs import Run
+from tasks.reproduce.table import EvaluationSpec, RowSpec, TableSpec, TrainingSpec, trainings_of
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive, check_unused, flag
@@ -96,7 +96,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     directory: Path = Path("runs", "reproduce")
     """Directory for the tables and the runs, which tables share."""
 
-    def check(self, table: Table) -> None:
+    def check(self, table: TableSpec) -> None:
         """Raise a UserError if an option is out of range; the message names the option.
 
         Args:
@@ -131,7 +131,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
             return self.threads
         return max(1, count_cores() // self.jobs)
 
-    def select(self, table: Table) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    def select(self, table: TableSpec) -> tuple[tuple[str, ...], tuple[RowSpec, ...]]:
         """Select the columns and rows of a table.
 
         Args:
@@ -140,7 +140,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
         return table.select(self.preset, models=self.only, columns=self.columns)
 
 
-def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
+def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
     """List the runs that a table needs, seed by seed.
 
     Args:
@@ -174,7 +174,7 @@ def runs_of(table: Table, config: ReproduceConfig) -> list[Run]:
     return runs
 
 
-def _data_options(training: Training, config: ReproduceConfig) -> tuple[str, ...]:
+def _data_options(training: TrainingSpec, config: ReproduceConfig) -> tuple[str, ...]:
     """Options for the data of a run."""
     if config.preset == "demo":
         return DEMO_OPTIONS[training.task]
@@ -190,16 +190,16 @@ def _data_options(training: Training, config: ReproduceConfig) -> tuple[str, ...
             return _option("--data-dir", _required(config, "text_data"))
 
 
-def _with_data_options(evaluation: Evaluation, config: ReproduceConfig) -> Evaluation:
+def _with_data_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> EvaluationSpec:
     """The evaluation with options for its data."""
     task, options = evaluation
     if config.preset == "demo":
-        return Evaluation(task, (*options, *DEMO_EVALUATIONS.get(task, ())))
+        return EvaluationSpec(task, (*options, *DEMO_EVALUATIONS.get(task, ())))
     names = {"parsing": "treebank", "syntax_eval": "pairs"}
     if task not in names:
         return evaluation
     path = _required(config, names[task])
-    return Evaluation(task, (*options, *_option(flag(names[task]), path)))
+    return EvaluationSpec(task, (*options, *_option(flag(names[task]), path)))
 
 
 def _required(config: ReproduceConfig, name: str) -> Path:

@@ -8,14 +8,13 @@ from tasks.language_model.grammar import generate_pairs
 from tasks.logic import published as logic
 from tasks.parsing import published as parsing
 from tasks.reporting.summary import Published
-from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
-from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS
-from tasks.syntax_eval.paper_table import Row as Construction
+from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
+from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS, Row
 
 PRESETS = ("paper", "small", "demo")
 MODELS = {"onlstm": "ON-LSTM", "lstm": "LSTM"}
 """In the order of the published results on minimal pairs."""
-LANGUAGE_MODELS = {model: Training("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
+LANGUAGE_MODELS = {model: TrainingSpec("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
 
 PERPLEXITY = {
     "onlstm": {"validation": Published(58.29, 0.1), "test": Published(56.17, 0.12)},
@@ -25,11 +24,11 @@ PERPLEXITY = {
 """The results of the LSTM are AWD-LSTM's, which has the same sizes as the ON-LSTM."""
 
 
-def _perplexity_row(model: str) -> Row:
+def _perplexity_row(model: str) -> RowSpec:
     cells = {
         split: Cell(LANGUAGE_MODELS[model], (f"{split}_perplexity",)) for split in ("validation", "test")
     }
-    return Row(MODELS.get(model, "PRPN"), model, cells, PERPLEXITY[model])
+    return RowSpec(MODELS.get(model, "PRPN"), model, cells, PERPLEXITY[model])
 
 
 ALL, SHORT = "all", "at most 10 words"
@@ -37,26 +36,26 @@ PARSING_LABELS = ("ADJP", "NP", "PP", "INTJ")
 """The labels whose recall the paper's table has."""
 
 
-def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> Row:
+def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> RowSpec:
     """The row of a layer or baseline; `source` is its name in the results, if it is not `name`."""
     groups = {ALL: "all", SHORT: "short"}
     cells = {
         column: Cell(
             LANGUAGE_MODELS[model],
             ("rows", {"name": source or name}, group, "f1_sentence"),
-            Evaluation("parsing"),
+            EvaluationSpec("parsing"),
         )
         for column, group in groups.items()
     }
     for label in PARSING_LABELS:
         result = ("rows", {"name": source or name}, "all", "label_recall", label)
-        cells[label] = Cell(LANGUAGE_MODELS[model], result, Evaluation("parsing"))
+        cells[label] = Cell(LANGUAGE_MODELS[model], result, EvaluationSpec("parsing"))
     published = parsing.PUBLISHED[model].get(source or name, {})
     of_columns = {column: published[group] for column, group in groups.items() if group in published}
-    return Row(name, model, cells, of_columns)
+    return RowSpec(name, model, cells, of_columns)
 
 
-def _column(row: Construction) -> str:
+def _column(row: Row) -> str:
     """A unique name for a row; rows of different sections may have the same name."""
     return f"{row.section.split('-')[0]}: {row.group}: {row.name}"
 
@@ -65,13 +64,13 @@ GENERATED = tuple(dict.fromkeys(pair.construction for pair in generate_pairs(1, 
 """Constructions of the generated pairs, for the `demo` preset."""
 
 
-def _pairs_row(index: int, model: str) -> Row:
+def _pairs_row(index: int, model: str) -> RowSpec:
     """The row of a language model; `index` is the index of its published results."""
     lines = {
         _column(row): {"section": row.section, "group": row.group, "name": row.name} for row in PAPER_ROWS
     } | {name: {"section": OTHER, "name": name} for name in GENERATED}
     cells = {
-        column: Cell(LANGUAGE_MODELS[model], ("lines", line, "accuracy", 0), Evaluation("syntax_eval"))
+        column: Cell(LANGUAGE_MODELS[model], ("lines", line, "accuracy", 0), EvaluationSpec("syntax_eval"))
         for column, line in lines.items()
     }
     published = {
@@ -79,7 +78,7 @@ def _pairs_row(index: int, model: str) -> Row:
         for row in PAPER_ROWS
         if row.published is not None
     }
-    return Row(MODELS[model], model, cells, published)
+    return RowSpec(MODELS[model], model, cells, published)
 
 
 OPERATIONS = tuple(str(count) for count in range(13))
@@ -93,15 +92,15 @@ LOGIC_OPTIONS: dict[str, tuple[str, ...]] = {
 """The LSTM gets the sizes and optimizer of the ON-LSTM paper, which the preset of ON-LSTM already has."""
 
 
-def _operations_row(model: str) -> Row:
-    training = Training("logic", ("--model", model, *LOGIC_OPTIONS[model]))
+def _operations_row(model: str) -> RowSpec:
+    training = TrainingSpec("logic", ("--model", model, *LOGIC_OPTIONS[model]))
     cells = {count: Cell(training, ("accuracy_by", "operations", count, 0)) for count in OPERATIONS}
     published = {name: value for name, value in logic.PUBLISHED[model].items() if name in OPERATIONS}
-    return Row(MODELS[model], model, cells, published)
+    return RowSpec(MODELS[model], model, cells, published)
 
 
-TABLES: dict[str, Table] = {
-    "on-table-1": Table(
+TABLES: dict[str, TableSpec] = {
+    "on-table-1": TableSpec(
         title="Table 1 of ON-LSTM: perplexity on Penn Treebank text",
         columns=("validation", "test"),
         presets=PRESETS,
@@ -110,7 +109,7 @@ TABLES: dict[str, Table] = {
         rows=tuple(map(_perplexity_row, PERPLEXITY)),
         notes=("Published results of the LSTM are AWD-LSTM's. Our models read the text from start to end.",),
     ),
-    "on-table-2": Table(
+    "on-table-2": TableSpec(
         title="Table 2 of ON-LSTM: F1 of the trees of its language model",
         columns=(ALL, SHORT, *PARSING_LABELS),
         presets=PRESETS,
@@ -131,7 +130,7 @@ TABLES: dict[str, Table] = {
             "WSJ10, ours on the treebank of --treebank or, for --preset demo, on generated sentences.",
         ),
     ),
-    "on-table-3": Table(
+    "on-table-3": TableSpec(
         title="Table 3 of ON-LSTM: accuracy on minimal pairs",
         columns=tuple(map(_column, PAPER_ROWS)),
         demo_columns=GENERATED,
@@ -143,7 +142,7 @@ TABLES: dict[str, Table] = {
             "that a model does not know are skipped.",
         ),
     ),
-    "on-figure-3": Table(
+    "on-figure-3": TableSpec(
         title="ON-LSTM in logic: accuracy by operations",
         columns=OPERATIONS,
         rows=tuple(map(_operations_row, MODELS)),

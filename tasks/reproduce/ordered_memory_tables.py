@@ -6,7 +6,7 @@ from ordered_memory.span_f1 import CORPUS_LEVEL
 from tasks.logic import published as logic
 from tasks.logic.task import LEFT_OUT
 from tasks.reporting.summary import Published
-from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
+from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
 
 F1_NOTE = f"F1: of the induced trees, {CORPUS_LEVEL}."
 TREE_F1 = ("span_f1", str(CORPUS_LEVEL), "model")
@@ -39,16 +39,16 @@ OF_THE_PAPER = tuple(name for name in NAMES if name not in ("bilstm", "mean"))
 """The models of the tables of logic and ListOps."""
 
 
-def _training(task: str, model: str, *options: str) -> Training:
+def _training(task: str, model: str, *options: str) -> TrainingSpec:
     """The training run of a model of `NAMES`."""
-    return Training(task, (*MODEL_OPTIONS.get(model, ("--model", model)), *options))
+    return TrainingSpec(task, (*MODEL_OPTIONS.get(model, ("--model", model)), *options))
 
 
-def _row(model: str, cells: dict[str, Cell], published: dict[str, Published] | None = None) -> Row:
-    return Row(NAMES[model], model, cells, published or {})
+def _row(model: str, cells: dict[str, Cell], published: dict[str, Published] | None = None) -> RowSpec:
+    return RowSpec(NAMES[model], model, cells, published or {})
 
 
-def _logic_row(model: str) -> Row:
+def _logic_row(model: str) -> RowSpec:
     full = _training("logic", model)
     cells = {count: Cell(full, ("accuracy_by", "operations", count, 0)) for count in logic.LONGER}
     for split in logic.SPLITS:
@@ -59,9 +59,9 @@ def _logic_row(model: str) -> Row:
     return _row(model, cells, logic.PUBLISHED.get(model, {}))
 
 
-def _literature(name: str, **published: Published) -> Row:
+def _literature(name: str, **published: Published) -> RowSpec:
     """A model that is not part of this project."""
-    return Row(f"{name} (literature)", name.lower().replace(" ", "-"), {}, published)
+    return RowSpec(f"{name} (literature)", name.lower().replace(" ", "-"), {}, published)
 
 
 LISTOPS_PUBLISHED = {
@@ -74,7 +74,7 @@ LISTOPS_PUBLISHED = {
 }
 
 
-def _listops_row(model: str) -> Row:
+def _listops_row(model: str) -> RowSpec:
     training = _training("listops", model)
     cells = {"accuracy": Cell(training, ("accuracy",))}
     if model in INDUCING:
@@ -82,14 +82,14 @@ def _listops_row(model: str) -> Row:
     return _row(model, cells, LISTOPS_PUBLISHED.get(model))
 
 
-def _hard_row(model: str, tests: tuple[str, ...], published: dict[str, Published] | None = None) -> Row:
+def _hard_row(model: str, tests: tuple[str, ...], published: dict[str, Published] | None = None) -> RowSpec:
     """The row of a model on harder tests; `standard` is the final test of its run."""
     training = _training("listops", model)
     cells = {
         test: Cell(
             training,
             ("accuracy",),
-            None if test == "standard" else Evaluation("listops", ("--test", test)),
+            None if test == "standard" else EvaluationSpec("listops", ("--test", test)),
         )
         for test in tests
     }
@@ -101,7 +101,7 @@ ARGUMENTS = ("standard", "10-args", "15-args", "lra")
 SIZES = ("1000", "5000", "10000", "20000", "40000")
 
 
-def _sentiment_row(model: str, sst2: Published | None = None, sst5: Published | None = None) -> Row:
+def _sentiment_row(model: str, sst2: Published | None = None, sst5: Published | None = None) -> RowSpec:
     cells = {
         f"SST-{classes}": Cell(_training("sst", model, "--classes", classes), ("accuracy",))
         for classes in ("2", "5")
@@ -116,8 +116,8 @@ def _sizes(model: str) -> dict[str, Cell]:
     } | {"all": Cell(_training("listops", model), ("accuracy",))}
 
 
-TABLES: dict[str, Table] = {
-    "om-table-1": Table(
+TABLES: dict[str, TableSpec] = {
+    "om-table-1": TableSpec(
         title="Table 1 of Ordered Memory: accuracy in logic by operations, and on the splits A, B and C",
         columns=(*logic.LONGER, *logic.SPLITS, logic.F1),
         demo_columns=(*logic.LONGER, logic.F1),
@@ -128,7 +128,7 @@ TABLES: dict[str, Table] = {
             F1_NOTE,
         ),
     ),
-    "om-table-3a": Table(
+    "om-table-3a": TableSpec(
         title="Table 3a of Ordered Memory: accuracy in ListOps, and F1 of the trees",
         columns=("accuracy", "F1"),
         digits=2,
@@ -139,7 +139,7 @@ TABLES: dict[str, Table] = {
         ),
         notes=(F1_NOTE,),
     ),
-    "om-figure-3b": Table(
+    "om-figure-3b": TableSpec(
         title="Figure 3b of Ordered Memory: accuracy in ListOps by the number of training expressions",
         columns=(*SIZES, "all"),
         demo_columns=("1000", "5000", "all"),
@@ -148,7 +148,7 @@ TABLES: dict[str, Table] = {
         axis="training expressions",
         notes=("Sizes count expressions that are short enough to be trained on.",),
     ),
-    "om-table-3": Table(
+    "om-table-3": TableSpec(
         title="Sentiment in Ordered Memory: accuracy on SST-2 and SST-5",
         columns=("SST-2", "SST-5"),
         presets=("paper", "small", "demo"),
@@ -165,7 +165,7 @@ TABLES: dict[str, Table] = {
             "Tree-LSTMs fine-tune. Without a test.txt, ours are on dev.txt, which also selected the epoch.",
         ),
     ),
-    "listops-lengths": Table(
+    "listops-lengths": TableSpec(
         title="ListOps, accuracy by tokens after training on at most 100",
         columns=LENGTHS,
         demo_columns=("standard", "200-300", "500-600", "900-1000"),
@@ -189,7 +189,7 @@ TABLES: dict[str, Table] = {
             " that later papers report for Ordered Memory on tests from the same distribution.",
         ),
     ),
-    "listops-arguments": Table(
+    "listops-arguments": TableSpec(
         title="ListOps, accuracy by arguments of an operator after training on at most 5",
         columns=ARGUMENTS,
         digits=2,

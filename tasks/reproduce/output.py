@@ -7,25 +7,26 @@ from pathlib import Path
 
 from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.tables import markdown_table, mean_text, number, text_table
-from tasks.reproduce.layout import Table
 from tasks.reproduce.results import ModelResults, Results, Summary
+from tasks.reproduce.table import TableSpec
 from tasks.runs.files import write_atomically, write_json
 
-Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+TableFormatter = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+"""Formats a header and rows of cells: `text_table` or `markdown_table` of tasks.reporting.tables."""
 
 
-def text(results: Results, layout: Layout = text_table) -> str:
+def text(results: Results, format_table: TableFormatter = text_table) -> str:
     """Format the table with its notes.
 
     Args:
         results: results of the table.
-        layout: formats a header and rows: `tables.text_table` or `tables.markdown_table`.
+        format_table: `text_table` for the terminal, `markdown_table` for a Markdown file.
     """
     header = ["", *results.columns]
     rows = [row for line in results.lines for row in _rows(line, results)]
     if results.table.models_side_by_side:
         header, *rows = (list(column) for column in zip(header, *rows, strict=True))
-    return "\n".join([results.table.title, "", layout(header, rows), "", *results.notes()])
+    return "\n".join([results.table.title, "", format_table(header, rows), "", *results.notes()])
 
 
 def write(results: Results, directory: Path) -> list[Path]:
@@ -66,7 +67,7 @@ def _rows(line: ModelResults, results: Results) -> list[list[str]]:
     return rows
 
 
-def _mean(cell: Summary, table: Table) -> str:
+def _mean(cell: Summary, table: TableSpec) -> str:
     """Format mean and standard deviation: 98.1 ± 0.3 (n 5)."""
     if cell.mean is None:
         return "–"
@@ -78,7 +79,7 @@ def _mean(cell: Summary, table: Table) -> str:
     return f"{mean} (n {len(cell.values)})"
 
 
-def _number(value: float | None, table: Table) -> str:
+def _number(value: float | None, table: TableSpec) -> str:
     return number(value, table.digits, whole=100 if table.percent else None)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tasks.reporting.summary import Published, mean_and_deviation
 from tasks.reproduce.config import ReproduceConfig
-from tasks.reproduce.layout import Cell, Key, Table, find
 from tasks.reproduce.runs import Run
+from tasks.reproduce.table import Cell, Key, TableSpec, find
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
 from tasks.runs.options import flag
@@ -68,7 +68,7 @@ class Results:
     """
 
     name: str
-    table: Table
+    table: TableSpec
     preset: str
     columns: tuple[str, ...]
     lines: list[ModelResults]
@@ -115,7 +115,7 @@ class Results:
         return notes
 
 
-def collect(name: str, table: Table, config: ReproduceConfig, runs: Sequence[Run]) -> Results:
+def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence[Run]) -> Results:
     """Collect the results of all finished runs.
 
     Args:

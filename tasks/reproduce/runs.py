@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tasks.reproduce.layout import Evaluation, Training
+from tasks.reproduce.table import EvaluationSpec, TrainingSpec
 from tasks.runs.command_line import parse_run
 from tasks.runs.config import LIMITS
 from tasks.runs.errors import UserError
@@ -50,12 +50,12 @@ class Run:
         evaluations: pairs of an evaluation of the table and the same evaluation with options for its data.
     """
 
-    training: Training
+    training: TrainingSpec
     seed: int
     root: Path
     preset: str
     options: tuple[str, ...]
-    evaluations: tuple[tuple[Evaluation, Evaluation], ...]
+    evaluations: tuple[tuple[EvaluationSpec, EvaluationSpec], ...]
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Run:
         """The run's directory."""
         return RunDirectory(self.root / self.name)
 
-    def results_of(self, evaluation: Evaluation | None) -> Path:
+    def results_of(self, evaluation: EvaluationSpec | None) -> Path:
         """The file with the results of an evaluation, or of the final test.
 
         Args:
@@ -168,7 +168,7 @@ class Run:
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
 
-    def is_evaluated(self, evaluation: Evaluation) -> bool:
+    def is_evaluated(self, evaluation: EvaluationSpec) -> bool:
         """Whether there are results that are not older than the best weights.
 
         Args:

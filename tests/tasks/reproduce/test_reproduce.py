@@ -18,28 +18,28 @@ from tasks.reproduce.commands import TABLES, _time_of_all, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
 from tasks.reproduce.execution import Workers
-from tasks.reproduce.layout import Cell, Evaluation, Row, Table, Training
 from tasks.reproduce.results import Summary, collect
+from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tests.hostile_files import TINY
 
 OPTIONS = (*TINY["listops"].replace("--epochs 1", "--epochs 2").split(), "--threads", "1")
-HARD = Evaluation("listops", ("--test", "10-args", "--size", "3"))
+HARD = EvaluationSpec("listops", ("--test", "10-args", "--size", "3"))
 
 
 def row(model, *options):
-    training = Training("listops", (*OPTIONS, "--model", model, *options))
+    training = TrainingSpec("listops", (*OPTIONS, "--model", model, *options))
     cells = {"100": Cell(training, ("accuracy",)), "200": Cell(training, ("accuracy",), HARD)}
-    return Row(model.upper(), model, cells, {"100": Published(99, 0.5)})
+    return RowSpec(model.upper(), model, cells, {"100": Published(99, 0.5)})
 
 
-TINY_TABLE = Table(
+TINY_TABLE = TableSpec(
     title="Tiny",
     columns=("100", "200"),
     rows=(
         row("lstm"),
-        Row("Other (literature)", "other", {}, {"200": Published(1.5)}),
+        RowSpec("Other (literature)", "other", {}, {"200": Published(1.5)}),
     ),
     digits=3,
     axis="tokens",
@@ -210,7 +210,7 @@ def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, command
 
 
 def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
-    table = Table("Wild", ("100", "200"), (row("lstm", "--learning-rate", "1e30"),))
+    table = TableSpec("Wild", ("100", "200"), (row("lstm", "--learning-rate", "1e30"),))
     monkeypatch.setitem(TABLES, "tiny", table)
     for _ in range(2):
         results = asked(tmp_path)

@@ -8,8 +8,8 @@ import pytest
 from tasks.reproduce.__main__ import main
 from tasks.reproduce.commands import TABLES
 from tasks.reproduce.config import ReproduceConfig, runs_of
-from tasks.reproduce.layout import find
 from tasks.reproduce.results import collect
+from tasks.reproduce.table import find
 from tasks.runs.command_line import parse
 from tasks.runs.files import read_json
 from tests.hostile_files import MAIN

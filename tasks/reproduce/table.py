@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tasks.reporting.summary import Published
 
 
-class Training(NamedTuple):
+class TrainingSpec(NamedTuple):
     """A training run, without its seed, preset and data.
 
     Args:
@@ -21,7 +21,7 @@ class Training(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-class Evaluation(NamedTuple):
+class EvaluationSpec(NamedTuple):
     """An evaluation of a trained model, in addition to the final test of its run.
 
     Args:
@@ -47,13 +47,13 @@ class Cell(NamedTuple):
         evaluation: the evaluation that has the results; None for the final test of the run, in results.json.
     """
 
-    training: Training
+    training: TrainingSpec
     keys: tuple[Key, ...]
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationSpec | None = None
 
 
 @dataclass(frozen=True)
-class Row:
+class RowSpec:
     """A row of a table: a model.
 
     Args:
@@ -70,7 +70,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSpec:
     """A table of a paper.
 
     Args:
@@ -88,7 +88,7 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[RowSpec, ...]
     notes: tuple[str, ...] = ()
     demo_columns: tuple[str, ...] | None = None
     presets: tuple[str, ...] = ("paper", "demo")
@@ -107,7 +107,7 @@ class Table:
 
     def select(
         self, preset: str, *, models: tuple[str, ...] = (), columns: tuple[str, ...] = ()
-    ) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    ) -> tuple[tuple[str, ...], tuple[RowSpec, ...]]:
         """Select columns and rows; both keep the order of the table.
 
         Args:
@@ -121,7 +121,9 @@ class Table:
         )
 
 
-def trainings_of(columns: tuple[str, ...], rows: tuple[Row, ...]) -> dict[Training, tuple[Evaluation, ...]]:
+def trainings_of(
+    columns: tuple[str, ...], rows: tuple[RowSpec, ...]
+) -> dict[TrainingSpec, tuple[EvaluationSpec, ...]]:
     """List the training runs that a table needs, and the evaluations of each.
 
     Args:
@@ -129,7 +131,7 @@ def trainings_of(columns: tuple[str, ...], rows: tuple[Row, ...]) -> dict[Traini
     Returns:
         Both in the order of the table.
     """
-    evaluations_by_training: dict[Training, dict[Evaluation, None]] = {}
+    evaluations_by_training: dict[TrainingSpec, dict[EvaluationSpec, None]] = {}
     for row in rows:
         for column in columns:
             cell = row.cells.get(column)
