@@ -16,7 +16,7 @@ from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Job, Workers, submit
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import collect
-from tasks.reproduce.runs import Run
+from tasks.reproduce.runs import Kind, Run
 from tasks.reproduce.table import TableSpec
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_line import run as run_command_line
@@ -59,7 +59,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     print(f"\n{text(results)}\n")
     print("\n".join(f"written: {path}" for path in write(results, config.directory)))
     # A run that has diverged counts as a result, not as a failure.
-    failed = [run.name for run in runs if run.name in failed and run.state().kind != "diverged"]
+    failed = [run.name for run in runs if run.name in failed and run.state().kind != Kind.DIVERGED]
     if failed:
         raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
 

@@ -164,7 +164,7 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
             config.directory,
             config.preset,
             (*_data_options(training, config), *common_options),
-            tuple((evaluation, _with_data_options(evaluation, config)) for evaluation in evaluations),
+            {evaluation: _evaluation_options(evaluation, config) for evaluation in evaluations},
         )
         for seed in range(1, config.seeds + 1)
         for training, evaluations in needed.items()
@@ -175,7 +175,7 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
 
 
 def _data_options(training: TrainingSpec, config: ReproduceConfig) -> tuple[str, ...]:
-    """Options for the data of a run."""
+    """The options for the data of a training run."""
     if config.preset == "demo":
         return DEMO_OPTIONS[training.task]
     match training.task:
@@ -190,16 +190,16 @@ def _data_options(training: TrainingSpec, config: ReproduceConfig) -> tuple[str,
             return _option("--data-dir", _required(config, "text_data"))
 
 
-def _with_data_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> EvaluationSpec:
-    """The evaluation with options for its data."""
+def _evaluation_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> tuple[str, ...]:
+    """All options of an evaluation: those that the table gives it, and those for its data."""
     task, options = evaluation
     if config.preset == "demo":
-        return EvaluationSpec(task, (*options, *DEMO_EVALUATIONS.get(task, ())))
+        return (*options, *DEMO_EVALUATIONS.get(task, ()))
     names = {"parsing": "treebank", "syntax_eval": "pairs"}
     if task not in names:
-        return evaluation
+        return options
     path = _required(config, names[task])
-    return EvaluationSpec(task, (*options, *_option(flag(names[task]), path)))
+    return (*options, *_option(flag(names[task]), path))
 
 
 def _required(config: ReproduceConfig, name: str) -> Path:

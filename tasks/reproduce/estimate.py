@@ -83,7 +83,7 @@ class Estimator:
             Seconds, 0 if training is finished; None if the data cannot be loaded.
         """
         state, config = run.state(), run.config
-        if state.kind not in ("missing", "unfinished"):
+        if not state.needs_training:
             return 0.0
         spent = 0.0
         if state.epochs:

@@ -17,8 +17,6 @@ from tasks.runs.files import read_json
 from tasks.runs.options import flag
 from tasks.runs.saved_config import changed_options
 
-TESTED = ("trained", "finished")
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -108,7 +106,7 @@ class Results:
         notes.extend(_option_notes(self.runs))
         for run in self.runs:
             state = run.state()
-            if state.kind not in TESTED:
+            if not state.is_tested:
                 notes.append(f"Not included: {run.name}, {state.text}.")
             elif state.epochs < run.config.epochs and self.preset != "demo":
                 notes.append(f"Ended early: {run.name}, {state.text}.")
@@ -139,7 +137,7 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:
     """A note for each limit of time, precision (but float32) and other path that runs were trained with."""
-    tested = [run for run in runs if run.state().kind in TESTED]
+    tested = [run for run in runs if run.state().is_tested]
     runs_by_condition: dict[str, list[str]] = {}
     for run in tested:
         saved = run.saved
@@ -159,7 +157,7 @@ def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
     """The values of a cell, by run."""
     values = {}
     for run in runs:
-        if run.training != cell.training or run.state().kind not in TESTED:
+        if run.training != cell.training or not run.state().is_tested:
             continue
         if cell.evaluation is None or run.is_evaluated(cell.evaluation):
             value = _find_in(run.results_of(cell.evaluation), cell.keys)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tasks.reproduce.table import EvaluationSpec, TrainingSpec
 from tasks.runs.command_line import parse_run
@@ -19,22 +20,44 @@ from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import changed_options, config_from_dict
 
-Kind = Literal["missing", "unfinished", "diverged", "trained", "finished"]
+
+class Kind(StrEnum):
+    """What is left to do for a run. The values are written into the JSON file of a table."""
+
+    MISSING = "missing"
+    """All of it: there is no checkpoint to continue from."""
+    TRAINING_LEFT = "unfinished"
+    """The rest of the training, the final test and the evaluations."""
+    EVALUATIONS_LEFT = "trained"
+    """One or more evaluations; training and the final test are done."""
+    FINISHED = "finished"
+    """Nothing."""
+    DIVERGED = "diverged"
+    """Nothing, as the same training would diverge again; there are no results."""
 
 
 class State(NamedTuple):
     """The state of a run.
 
     Args:
-        kind: a `trained` run lacks an evaluation, a `finished` run does not; a `diverged` run is not
-            continued.
-        epochs: number of epochs that it was trained.
-        text: describes the state.
+        kind: what is left to do.
+        epochs: number of epochs that the run has been trained.
+        text: describes the state in a table.
     """
 
     kind: Kind
     epochs: int
     text: str
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether the run has to be trained, from the start or from its last checkpoint."""
+        return self.kind in (Kind.MISSING, Kind.TRAINING_LEFT)
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether training and the final test are done; evaluations may be left."""
+        return self.kind in (Kind.EVALUATIONS_LEFT, Kind.FINISHED)
 
 
 @dataclass(frozen=True)
@@ -47,7 +70,8 @@ class Run:
         root: directory that contains the directories of all runs.
         preset: preset of the task.
         options: further options, for data, precision and training time.
-        evaluations: pairs of an evaluation of the table and the same evaluation with options for its data.
+        evaluations: for each evaluation that the table needs, all options of its command: those that the
+            table gives it, and those for its data.
     """
 
     training: TrainingSpec
@@ -55,7 +79,7 @@ class Run:
     root: Path
     preset: str
     options: tuple[str, ...]
-    evaluations: tuple[tuple[EvaluationSpec, EvaluationSpec], ...]
+    evaluations: Mapping[EvaluationSpec, tuple[str, ...]] = field(hash=False)
 
     @property
     def name(self) -> str:
@@ -76,8 +100,7 @@ class Run:
         """
         if evaluation is None:
             return self.files.results
-        task, options = dict(self.evaluations)[evaluation]
-        words = re.sub(r"[^\w.]+", "-", "-".join([task, *options]))
+        words = re.sub(r"[^\w.]+", "-", "-".join([evaluation.task, *self.evaluations[evaluation]]))
         return self.files.path / f"{words[-150:]}.json"
 
     def commands(self, threads: int | None) -> Iterator[tuple[str, ...]]:
@@ -91,36 +114,42 @@ class Run:
             The arguments of `python -m`.
         """
         thread_options = () if threads is None else ("--threads", str(threads))
-        kind = self.state().kind
-        if kind == "diverged":
+        state = self.state()
+        if state.kind == Kind.DIVERGED:
             return
-        if kind in ("missing", "unfinished"):
+        if state.needs_training:
             yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *thread_options)
-        for evaluation, (task, options) in self.evaluations:
+        for evaluation, options in self.evaluations.items():
             if not self.is_evaluated(evaluation):
-                checkpoint = ("--checkpoint", str(self.files.best))
-                target = ("--json", str(self.results_of(evaluation)))
-                yield (f"tasks.{task}", "evaluate", *options, *checkpoint, *target, *thread_options)
+                files = ("--checkpoint", str(self.files.best), "--json", str(self.results_of(evaluation)))
+                yield (f"tasks.{evaluation.task}", "evaluate", *options, *files, *thread_options)
 
     def state(self) -> State:
         """The state of the run, according to the files in its directory."""
         files = self.files
         epochs = len(files.read_metrics()) if files.metrics.exists() else 0
         if files.diverged.exists():
-            return State("diverged", epochs, _diverged_text(files.diverged))
+            return State(Kind.DIVERGED, epochs, _diverged_text(files.diverged))
         if not files.results.exists() or self._has_more_time(epochs):
             if not files.last.exists():
-                return State("missing", 0, "missing")
-            return State("unfinished", epochs, f"unfinished after {epochs} of {self.saved.epochs} epochs")
+                return State(Kind.MISSING, 0, "missing")
+            text = f"unfinished after {epochs} of {self.saved.epochs} epochs"
+            return State(Kind.TRAINING_LEFT, epochs, text)
         epochs_text = f"after {epochs} of {self.config.epochs} epochs"
-        num_missing = sum(not self.is_evaluated(evaluation) for evaluation, _ in self.evaluations)
+        num_missing = sum(not self.is_evaluated(evaluation) for evaluation in self.evaluations)
         if num_missing:
-            return State(
-                "trained",
-                epochs,
-                f"trained {epochs_text}, {num_missing} of {len(self.evaluations)} tests left",
-            )
-        return State("finished", epochs, f"finished {epochs_text}")
+            text = f"trained {epochs_text}, {num_missing} of {len(self.evaluations)} tests left"
+            return State(Kind.EVALUATIONS_LEFT, epochs, text)
+        return State(Kind.FINISHED, epochs, f"finished {epochs_text}")
+
+    def is_evaluated(self, evaluation: EvaluationSpec) -> bool:
+        """Whether an evaluation has results, and these are not older than the best weights.
+
+        Args:
+            evaluation: an evaluation of the table.
+        """
+        results, best = self.results_of(evaluation), self.files.best
+        return results.exists() and best.exists() and results.stat().st_mtime >= best.stat().st_mtime
 
     def check(self) -> None:
         """Check that the options are valid and agree with the run in the directory, if there is one.
@@ -167,15 +196,6 @@ class Run:
         """Whether a time limit stopped the run after some epochs, and the limit of the table is higher."""
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
-
-    def is_evaluated(self, evaluation: EvaluationSpec) -> bool:
-        """Whether there are results that are not older than the best weights.
-
-        Args:
-            evaluation: an evaluation of the table.
-        """
-        results, best = self.results_of(evaluation), self.files.best
-        return results.exists() and best.exists() and results.stat().st_mtime >= best.stat().st_mtime
 
 
 def _diverged_text(path: Path) -> str:

@@ -150,8 +150,10 @@ def test_asked_again_a_table_does_only_what_is_missing(again, finished, commands
     found = asked(again, seeds=2)
     assert found["rows"] == finished[1]["rows"]
     assert commands == {"train": 0, "evaluate": 0}
-    run = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))[1]
-    run.results_of(HARD).unlink()
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    runs[1].results_of(HARD).unlink()
+    states = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).as_json()["runs"]
+    assert [state["kind"] for state in json.loads(json.dumps(states))] == ["finished", "trained"]
     run_table("tiny", ReproduceConfig(directory=again, seeds=2, dry_run=True))
     assert "trained after 2 of 2 epochs, 1 of 1 tests left" in capsys.readouterr().out
     assert asked(again, seeds=2)["rows"] == finished[1]["rows"]
@@ -172,7 +174,8 @@ def test_an_interrupted_run_is_shown_as_such_and_goes_on_to_the_same_numbers(
         patch.setattr(Trainer, "train_batch", stopping)
         cut = asked(tmp_path)
     assert numbers(cut)["LSTM"] == {"100": {}, "200": {}}
-    assert [run["text"] for run in cut["runs"]] == ["unfinished after 1 of 2 epochs"]
+    (run,) = cut["runs"]
+    assert (run["kind"], run["text"]) == ("unfinished", "unfinished after 1 of 2 epochs")
     assert "Not included: listops/" in capsys.readouterr().out
     whole = numbers(finished[1])["LSTM"]
     assert numbers(asked(tmp_path))["LSTM"] == {column: {"1": of["1"]} for column, of in whole.items()}

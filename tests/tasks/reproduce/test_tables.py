@@ -9,6 +9,7 @@ from tasks.reproduce.__main__ import main
 from tasks.reproduce.commands import TABLES
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.results import collect
+from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import find
 from tasks.runs.command_line import parse
 from tasks.runs.files import read_json
@@ -20,10 +21,11 @@ DATA = {"text_data": Path("text"), "treebank": Path("wsj.zip"), "pairs": Path("p
 def options_are_valid(run):
     """The options of a run and of its evaluations make valid configurations of their tasks."""
     run.config.check()
-    for named, (task, options) in run.evaluations:
-        subcommand = importlib.import_module(f"tasks.{task}.__main__").SUBCOMMANDS["evaluate"]
-        config = parse(subcommand.config, [*options, "--json", str(run.results_of(named))], task)
-        assert config.json == run.results_of(named)
+    for evaluation, options in run.evaluations.items():
+        target = run.results_of(evaluation)
+        subcommand = importlib.import_module(f"tasks.{evaluation.task}.__main__").SUBCOMMANDS["evaluate"]
+        config = parse(subcommand.config, [*options, "--json", str(target)], evaluation.task)
+        assert config.json == target
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -34,7 +36,7 @@ def test_every_run_of_a_table_has_valid_options(name, tmp_path, capsys):
         assert len({run.name for run in runs}) == len(runs)
         for run in runs:
             options_are_valid(run)
-            assert {state.kind for state in (run.state(),)} == {"missing"}
+            assert run.state().kind == Kind.MISSING
     assert not capsys.readouterr().err, "an option has no effect"
 
 
