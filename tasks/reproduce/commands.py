@@ -67,7 +67,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
 def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
     """Run what is missing; return the names of the runs that failed."""
     deadline = None if config.budget is None else time.monotonic() + 3600 * config.budget
-    is_local, threads = config.executor == "here", config.threads_of_a_run
+    is_local, threads = config.executor == "local", config.threads_of_a_run
     jobs = []
     for run in runs:
         commands = tuple(run.commands(threads))

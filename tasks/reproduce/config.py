@@ -60,8 +60,8 @@ class ExecutorConfig:
     precision: Precision = "32-true"
     """Floating-point precision of training, as in Lightning Fabric; the table says so. Runs that are trained
     already stay as they are."""
-    executor: Literal["here", "slurm"] = "here"
-    """`here` runs on this machine; `slurm` submits one Slurm job per run with submitit (pip install
+    executor: Literal["local", "slurm"] = "local"
+    """`local` runs on this machine; `slurm` submits one Slurm job per run with submitit (pip install
     '.[cluster]')."""
     partition: str | None = None
     """Slurm partition."""
@@ -103,7 +103,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
             table: the table to reproduce.
         """
         check_at_least(1, self, "seeds", "jobs", "threads")
-        if self.executor == "here":
+        if self.executor == "local":
             check_threads(self.threads)
             unused = dict.fromkeys(("partition", "time", "gpus"), "without --executor slurm")
         else:
@@ -127,7 +127,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     @property
     def threads_of_a_run(self) -> int | None:
         """CPU threads per run; None for PyTorch's default."""
-        if self.threads is not None or self.jobs == 1 or self.executor != "here":
+        if self.threads is not None or self.jobs == 1 or self.executor != "local":
             return self.threads
         return max(1, count_cores() // self.jobs)
 

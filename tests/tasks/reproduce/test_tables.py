@@ -125,6 +125,7 @@ def test_a_way_that_ends_early_finds_nothing():
         (["om-table-1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["om-table-1", "--threads", "9999"], "--threads must be at most"),
         (["om-table-1", "--partition", "big"], "--partition big has no effect without --executor slurm"),
+        (["om-table-1", "--executor", "local", "--gpus", "1"], "--gpus 1 has no effect without --executor"),
         (["on-table-1"], "--text-data must be given for this table"),
         (["on-table-2", "--text-data", "x"], "--treebank must be given for this table"),
     ],
@@ -135,6 +136,13 @@ def test_bad_options_are_told_in_one_line(words, message, capsys, tmp_path):
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_former_name_of_the_local_executor_is_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["om-table-1", "--executor", "here", "--dry-run"])
+    assert stopped.value.code == 2
+    assert "invalid choice 'here'" in capsys.readouterr().err
 
 
 def test_without_a_table_all_are_listed(capsys):
