@@ -182,7 +182,7 @@ def _summary(values: dict[Run, float], published: Published | None) -> Summary:
     if not values:
         return Summary({}, published=published)
     mean, deviation = mean_and_deviation(list(values.values()))
-    best = values[max(values, key=Run.validation)]
+    best = values[max(values, key=Run.best_validation_score)]
     return Summary({run.seed: value for run, value in values.items()}, mean, deviation, best, published)
 
 

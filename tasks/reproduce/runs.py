@@ -177,15 +177,19 @@ class Run:
         """The saved configuration of the run in the directory."""
         return config_from_dict(type(self.config), read_json(self.files.config), self.files.config)
 
-    def validation(self) -> float:
-        """The best validation score of the run; higher is better."""
+    def best_validation_score(self) -> float:
+        """The score of the best epoch on the validation data; higher is better.
+
+        Raises:
+            UserError: metrics.jsonl is missing, empty or damaged.
+        """
         rows = self.files.read_metrics()
         if not rows:
             raise UserError(f"{self.files.metrics}: has no epochs, but the run is finished")
-        name, sign = (
-            ("validation_accuracy", 1) if "validation_accuracy" in rows[0] else ("validation_loss", -1)
+        return max(
+            _selection_score(row, f"{self.files.metrics}, line {number}")
+            for number, row in enumerate(rows, start=1)
         )
-        return max(sign * float(row[name]) for row in self.files.read_metrics(name))
 
     @property
     def _training_words(self) -> tuple[str, ...]:
@@ -196,6 +200,23 @@ class Run:
         """Whether a time limit stopped the run after some epochs, and the limit of the table is higher."""
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
+
+
+def _selection_score(row: Mapping[str, Any], where: str) -> float:
+    """The score by which the trainer selected the best epoch, from a row of metrics.jsonl.
+
+    Older versions did not write `selection_score`: it was the accuracy or, without one, the negative loss.
+    """
+    if "selection_score" in row:
+        name, sign = "selection_score", 1
+    elif "validation_accuracy" in row:
+        name, sign = "validation_accuracy", 1
+    else:
+        name, sign = "validation_loss", -1
+    value: Any = row.get(name)
+    if not is_finite_number(value):
+        raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
+    return sign * float(value)
 
 
 def _diverged_text(path: Path) -> str:

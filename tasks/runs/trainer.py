@@ -285,17 +285,18 @@ class Trainer:
                 objective, evaluated, objective.validation_batches(self.fabric.world_size), self.fabric
             )
         self._check_loss(validation.loss)
+        selection_score = objective.selection_score(validation)
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
             "fraction": round(fraction, 4),
             **{f"train_{name}": value for name, value in objective.metrics(train).items()},
             **{f"validation_{name}": value for name, value in objective.metrics(validation).items()},
+            "selection_score": selection_score,
             "learning_rate": self._learning_rate(),
             "seconds": round(progress.seconds, 1),
         }
         progress.history.append(row)
-        selection_score = objective.selection_score(validation)
         return_to_best = self.optimization.end_epoch(validation.loss, selection_score)
         improved = progress.best is None or selection_score > progress.best
         if improved:

@@ -132,7 +132,12 @@ def test_a_table_without_runs_has_its_unit_and_the_published_numbers(percent, un
 
 @pytest.mark.parametrize(
     ("measure", "epochs"),
-    [("validation_accuracy", [(0.9, 0.1), (0.5, 0.6)]), ("validation_loss", [(0.2, 0.6), (3.0, 0.5)])],
+    [
+        ("selection_score", [(-0.2, -0.6), (-3.0, -0.5)]),
+        # Older versions did not write it.
+        ("validation_accuracy", [(0.9, 0.1), (0.5, 0.6)]),
+        ("validation_loss", [(0.2, 0.6), (3.0, 0.5)]),
+    ],
 )
 def test_the_best_seed_is_that_of_the_best_epoch_in_validation(again, commands, measure, epochs):
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
@@ -265,6 +270,7 @@ def test_the_plan_of_a_cluster_counts_no_runs_at_a_time(again, monkeypatch, caps
         ("metrics.jsonl", "", "has no epochs"),
         ("metrics.jsonl", '{"epoch": 1}\n', "line 1: expected validation_loss to be a number, got None"),
         ("metrics.jsonl", '{"validation_accuracy": NaN}\n', "expected validation_accuracy to be a number"),
+        ("metrics.jsonl", '{"selection_score": "a"}\n', "line 1: expected selection_score to be a number"),
         ("results.json", "3", "expected the results of a run, with a number at ['accuracy']"),
         ("results.json", '{"accuracy": {}}', "expected the results of a run"),
         ("results.json", '{"accuracy": NaN}', "expected the results of a run"),

@@ -141,6 +141,7 @@ def by_hand(config):
                 "train_accuracy": sum(right) / 10,
                 "validation_loss": float(cross_entropy(logits, VALIDATION[1])),
                 "validation_accuracy": float((logits.argmax(-1) == VALIDATION[1]).double().mean()),
+                "selection_score": SELECTION[epoch - 1],
                 "fraction": 1.0,
                 "learning_rate": rate,
             }
