@@ -37,7 +37,7 @@ def _list(config: ListConfig) -> None:
 
 
 def run_table(name: str, config: ReproduceConfig) -> None:
-    """Run what is missing for a table and write the table; with `dry_run`, only list its runs.
+    """Train and evaluate what a table lacks, and write the table; with `dry_run`, only list its runs.
 
     Args:
         name: name of the table.
@@ -65,7 +65,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
 
 
 def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
-    """Run what is missing; return the names of the runs that failed."""
+    """Execute the remaining commands of all runs; return the names of the runs that failed."""
     deadline = None if config.budget is None else time.monotonic() + 3600 * config.budget
     is_local, threads = config.executor == "local", config.threads_of_a_run
     jobs = []
@@ -86,6 +86,7 @@ def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
         "cpus_per_task": config.threads or 1,
         "slurm_partition": config.partition,
     }
+    # For an option that is not given, submitit or the cluster has a default.
     given_parameters = {name: value for name, value in parameters.items() if value}
     return submit(jobs, config.directory / "jobs", deadline=deadline, **given_parameters)
 
@@ -95,7 +96,8 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     estimator = Estimator(config.threads_of_a_run)
     seconds_left = [estimator.seconds_left(run) for run in runs]
     rows = [
-        [run.name, run.state().text, _hours(seconds)] for run, seconds in zip(runs, seconds_left, strict=True)
+        [run.name, run.state().text, _duration_text(seconds)]
+        for run, seconds in zip(runs, seconds_left, strict=True)
     ]
     known_seconds = [seconds for seconds in seconds_left if seconds is not None]
     if config.executor == "slurm":
@@ -104,21 +106,22 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         where = ", one after another" if config.jobs == 1 else f", {config.jobs} at a time"
     total = count_text(len(runs), "run")
     if known_seconds:
-        total += f", about {_hours(_time_of_all(known_seconds, config.jobs))} of training left{where}"
+        total += f", about {_duration_text(_time_of_all(known_seconds, config.jobs))} of training left{where}"
     if len(known_seconds) < len(runs):
         total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
     return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 
 def _time_of_all(seconds: Sequence[float], jobs: int) -> float:
-    """The time until all runs have ended, if each starts, in order, when one of `jobs` workers is free."""
+    """The time that all runs take on `jobs` workers, each of which starts the next run when it is free."""
     busy_until = [0.0] * jobs
     for duration in seconds:
         heapq.heapreplace(busy_until, busy_until[0] + duration)
     return max(busy_until)
 
 
-def _hours(seconds: float | None) -> str:
+def _duration_text(seconds: float | None) -> str:
+    """Format a time in hours or minutes; None is unknown."""
     if seconds is None:
         return "unknown"
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

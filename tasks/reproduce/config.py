@@ -21,12 +21,12 @@ DEMO_OPTIONS: dict[str, tuple[str, ...]] = {
     "sst": ("--generated", "2000"),
     "language_model": ("--sentences", "10000"),
 }
-"""Options of training in tables of the `demo` preset, by task."""
+"""Options of training that the `demo` preset adds, by task: they generate little data."""
 DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
     "listops": ("--size", "100"),
     "syntax_eval": ("--count", "50"),
 }
-"""Options of evaluations in tables of the `demo` preset, by task."""
+"""Options of evaluations that the `demo` preset adds, by task: they make the tests small."""
 
 
 @dataclass
@@ -58,8 +58,8 @@ class ExecutorConfig:
     threads: int | None = None
     """CPU threads per run; by default, with several --jobs, the cores are divided equally."""
     precision: Precision = "32-true"
-    """Floating-point precision of training, as in Lightning Fabric; the table says so. Runs that are trained
-    already stay as they are."""
+    """Floating-point precision of training, as in Lightning Fabric. Runs that are already trained are not
+    trained again. A note below the table names the runs that were not trained in 32-true."""
     executor: Literal["local", "slurm"] = "local"
     """`local` runs on this machine; `slurm` submits one Slurm job per run with submitit (pip install
     '.[cluster]')."""
@@ -80,7 +80,7 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     only: tuple[str, ...] = ()
     """Only the rows of these models."""
     columns: tuple[str, ...] = ()
-    """Only these columns, and the runs that they need."""
+    """Only these columns, and only the runs that they need."""
     preset: Literal["paper", "small", "demo"] = "paper"
     """Preset of all runs: `paper` has the configurations of the papers, `small` (sentiment and language
     models) smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
@@ -94,10 +94,10 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     """Only list the runs, their states and their remaining times, estimated from a few training steps of each
     configuration."""
     directory: Path = Path("runs", "reproduce")
-    """Directory for the tables and the runs, which tables share."""
+    """Directory for the tables and their runs. A run that several tables need is trained only once."""
 
     def check(self, table: TableSpec) -> None:
-        """Raise a UserError if an option is out of range; the message names the option.
+        """Raise a UserError if an option is invalid or has no effect; the message names the option.
 
         Args:
             table: the table to reproduce.
@@ -126,28 +126,30 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
 
     @property
     def threads_of_a_run(self) -> int | None:
-        """CPU threads per run; None for PyTorch's default."""
+        """CPU threads of each run; None for PyTorch's default."""
         if self.threads is not None or self.jobs == 1 or self.executor != "local":
             return self.threads
         return max(1, count_cores() // self.jobs)
 
     def select(self, table: TableSpec) -> tuple[tuple[str, ...], tuple[RowSpec, ...]]:
-        """Select the columns and rows of a table.
+        """Select the columns and rows of `--columns` and `--only`; by default all that the preset can fill.
 
         Args:
             table: the table to reproduce.
+        Returns:
+            The columns and the rows, both in the order of the table.
         """
         return table.select(self.preset, models=self.only, columns=self.columns)
 
 
 def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
-    """List the runs that a table needs, seed by seed.
+    """List the runs that a table needs: all of the first seed, then all of the next one.
 
     Args:
         table: the table to reproduce.
         config: the options.
     Raises:
-        UserError: a bad option, missing data, or a directory holds another run.
+        UserError: a bad option, missing data, or the directory of a run holds one with other options.
     """
     config.check(table)
     needed = trainings_of(*config.select(table))
@@ -203,6 +205,7 @@ def _evaluation_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> 
 
 
 def _required(config: ReproduceConfig, name: str) -> Path:
+    """The value of an option without which the table cannot be made; raise a UserError if it is None."""
     path: Path | None = getattr(config, name)
     if path is None:
         raise UserError(f"{flag(name)} must be given for this table, unless --preset is demo")

@@ -1,4 +1,4 @@
-"""Estimate the training time of a run, from its previous epochs or from a few training steps."""
+"""Estimate the remaining training time of a run, from the epochs it has had or from a few timed steps."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from tasks.runs.saved_config import config_to_dict
 from tasks.runs.threads import use_threads
 from tasks.sst.task import SST
 
-STEPS, ENOUGH_SECONDS = 5, 8
-"""Number of timed steps, after an untimed one; timing stops earlier after `ENOUGH_SECONDS`."""
+NUM_TIMED_STEPS = 5
+"""Number of timed training steps; one that is not timed comes before them."""
+ENOUGH_SECONDS = 8
+"""No further step is timed once the timed ones have taken this long."""
 SMALL_DATA: dict[str, dict[str, Any]] = {
     "listops": {"data_dir": None, "expressions": 3_000, "validation_size": 100, "train_size": None},
     "logic": {"data_dir": None, "generated": 3_000, "split": "full"},
 }
-"""Options that generate little data of the same kind, which is enough for timing."""
+"""Options of tasks that are timed on little generated data instead of the standard data."""
 TRAINING_TOKENS: dict[tuple[str, str | None], int] = {
     ("listops", None): 1_679_016,
     ("logic", "full"): 3_281_475,
@@ -41,16 +43,16 @@ TRAINING_TOKENS: dict[tuple[str, str | None], int] = {
     ("logic", "B"): 1_993_663,
     ("logic", "C"): 1_075_569,
 }
-"""Number of training tokens of the standard data, for tasks that are timed on SMALL_DATA."""
+"""Number of training tokens of the standard data by task and `--split`, for the tasks in SMALL_DATA."""
 TRAINING_EXPRESSIONS = 76_001
-"""Number of training expressions of ListOps, of which `--train-size` takes a part."""
+"""Number of training expressions of ListOps without `--train-size`."""
 PREPARE: dict[str, Callable[[Any], Experiment]] = {
     "listops": LISTOPS.prepare,
     "logic": LOGIC.prepare,
     "sst": SST.prepare,
     "language_model": prepare,
 }
-"""Load the data and build the model of a run, by task."""
+"""Functions that load the data and build the model of a run, by task."""
 
 
 class Estimator:
@@ -66,7 +68,10 @@ class Estimator:
 
     @functools.cached_property
     def _can_time(self) -> bool:
-        """Whether the number of threads could be set. The first access prints what takes some time."""
+        """Whether steps can be timed here, with the threads of a run; they may be too many for this machine.
+
+        The first access sets the number of threads, and prints that timing takes a while.
+        """
         print("timing a few training steps of each configuration", file=sys.stderr, flush=True)
         try:
             use_threads(self.threads)
@@ -102,7 +107,11 @@ class Estimator:
         return remaining if minutes is None else min(remaining, max(0.0, 60.0 * minutes - spent))
 
     def _epoch_seconds(self, run: Run) -> float | None:
-        """Seconds per epoch; training steps are timed once for all sizes and splits of the data."""
+        """Seconds per epoch from timed steps; None if these cannot be timed.
+
+        Runs that differ only in the seed, or in the size or split of data that SMALL_DATA replaces, share
+        one measurement.
+        """
         task, config = run.training.task, run.config
         small = SMALL_DATA.get(task)
         measured = dataclasses.replace(
@@ -120,7 +129,7 @@ class Estimator:
 
 
 def _measure(config: TrainingConfig, task: str) -> float | None:
-    """Seconds per token or, if the task has no SMALL_DATA, per epoch."""
+    """Seconds per token or, if the task has no SMALL_DATA, per epoch; None if the data cannot be loaded."""
     try:
         experiment = PREPARE[task](config)
     except UserError:
@@ -136,15 +145,16 @@ def _measure(config: TrainingConfig, task: str) -> float | None:
 
 
 def _spread(sizes: Sequence[int]) -> list[int]:
-    """The indices of `STEPS` batches, evenly spaced over their sizes: the middle one first."""
+    """The indices of `NUM_TIMED_STEPS` batches whose sizes are spread evenly; the middle one comes first."""
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
-    places = [int((2 * i + 1) / (2 * STEPS) * len(order)) for i in (2, 0, 4, 1, 3)]
+    places = [int((2 * i + 1) / (2 * NUM_TIMED_STEPS) * len(order)) for i in (2, 0, 4, 1, 3)]
     return [order[place] for place in places]
 
 
 def _seconds_per_token(
     config: TrainingConfig, experiment: Experiment, batches: Sequence[Any], sizes: Sequence[int]
 ) -> float:
+    """Train on a few of the batches; `sizes` are the numbers of tokens in each batch."""
     from tasks.runs.fabric import build_fabric  # importing Lightning Fabric takes long
     from tasks.runs.trainer import Trainer
 

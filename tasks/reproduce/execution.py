@@ -24,6 +24,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.stop_signals import TerminalClosed
 
 CHECKOUT = Path(tasks.__file__).parents[1]
+"""The directory of the package `tasks`, which commands import from any working directory."""
 MAX_REQUEUES = 1_000
 """How many times a job of a cluster is requeued at its time limit; by default, submitit stops after three."""
 
@@ -62,7 +63,8 @@ class Workers:
 
     Args:
         max_jobs: number of jobs to execute at the same time.
-        deadline: a time of `time.monotonic`; None for none.
+        deadline: time at which running commands are told to save and end, and after which no others start,
+            as a value of `time.monotonic()`; None for no deadline.
     """
 
     def __init__(self, max_jobs: int, deadline: float | None = None) -> None:
@@ -110,6 +112,7 @@ class Workers:
         return 0
 
     def _command(self, words: Sequence[str], log: Any) -> int:
+        """Execute `python -m` with these arguments; return its exit status, or 130 if it was stopped."""
         path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
         with self._lock:
             if self._stopped or self._seconds_left() == 0:
@@ -153,13 +156,13 @@ def submit(
     poll: float = 10.0,
     **parameters: Any,
 ) -> list[str]:
-    """Submit the jobs to a cluster, with submitit, and wait for all.
+    """Submit the jobs to a cluster, with submitit, and wait until all have ended.
 
     Args:
         jobs: without logs; submitit writes them.
         folder: folder for submitit's files; on a cluster, it must be on a shared file system.
         cluster: `slurm`, or `local` for processes on this machine.
-        deadline: a time of `time.monotonic` at which jobs are canceled; None for none.
+        deadline: time at which jobs are canceled, as a value of `time.monotonic()`; None for no deadline.
         poll: seconds between checks of the jobs.
         parameters: parameters of `submitit.AutoExecutor.update_parameters`.
     Returns:

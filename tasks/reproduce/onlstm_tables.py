@@ -13,15 +13,19 @@ from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS, Row
 
 PRESETS = ("paper", "small", "demo")
 MODELS = {"onlstm": "ON-LSTM", "lstm": "LSTM"}
-"""In the order of the published results on minimal pairs."""
+"""Names of models in the tables, by `--model`. Published results on minimal pairs have the same order."""
 LANGUAGE_MODELS = {model: TrainingSpec("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
+"""Training runs by `--model`; tables 1, 2 and 3 share them."""
 
 PERPLEXITY = {
     "onlstm": {"validation": Published(58.29, 0.1), "test": Published(56.17, 0.12)},
     "lstm": {"validation": Published(60.0), "test": Published(57.3)},
     "prpn": {"test": Published(62.0)},
 }
-"""The results of the LSTM are AWD-LSTM's, which has the same sizes as the ON-LSTM."""
+"""Published perplexities, by `--model` and column.
+
+Those of the LSTM are AWD-LSTM's, which has the same sizes as the ON-LSTM.
+"""
 
 
 def _perplexity_row(model: str) -> RowSpec:
@@ -32,12 +36,19 @@ def _perplexity_row(model: str) -> RowSpec:
 
 
 ALL, SHORT = "all", "at most 10 words"
+"""The columns of F1, on all sentences and on short ones."""
 PARSING_LABELS = ("ADJP", "NP", "PP", "INTJ")
-"""The labels whose recall the paper's table has."""
+"""The labels of constituents whose recall is in Table 2 of the paper; each is a column."""
 
 
 def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> RowSpec:
-    """The row of a layer or baseline; `source` is its name in the results, if it is not `name`."""
+    """The row of a layer or baseline.
+
+    Args:
+        name: name shown in the table.
+        source: its name in the results of tasks.parsing; `name` if empty.
+        model: the language model, by `--model`.
+    """
     groups = {ALL: "all", SHORT: "short"}
     cells = {
         column: Cell(
@@ -51,21 +62,27 @@ def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> RowSpec:
         result = ("rows", {"name": source or name}, "all", "label_recall", label)
         cells[label] = Cell(LANGUAGE_MODELS[model], result, EvaluationSpec("parsing"))
     published = parsing.PUBLISHED[model].get(source or name, {})
-    of_columns = {column: published[group] for column, group in groups.items() if group in published}
-    return RowSpec(name, model, cells, of_columns)
+    published_by_column = {column: published[group] for column, group in groups.items() if group in published}
+    return RowSpec(name, model, cells, published_by_column)
 
 
 def _column(row: Row) -> str:
-    """A unique name for a row; rows of different sections may have the same name."""
+    """The column for a row of Table 3 of the paper; rows of different sections may have the same name."""
     return f"{row.section.split('-')[0]}: {row.group}: {row.name}"
 
 
 GENERATED = tuple(dict.fromkeys(pair.construction for pair in generate_pairs(1, seed=1)))
-"""Constructions of the generated pairs, for the `demo` preset."""
+"""The columns of the `demo` preset: the constructions of its generated minimal pairs."""
 
 
 def _pairs_row(index: int, model: str) -> RowSpec:
-    """The row of a language model; `index` is the index of its published results."""
+    """The row of a language model on minimal pairs.
+
+    Args:
+        index: the index of its published results in `tasks.syntax_eval.paper_table.Row.published`.
+        model: the language model, by `--model`.
+    """
+    # Which of the "lines" in the results of tasks.syntax_eval has the accuracy of a column.
     lines = {
         _column(row): {"section": row.section, "group": row.group, "name": row.name} for row in PAPER_ROWS
     } | {name: {"section": OTHER, "name": name} for name in GENERATED}
@@ -82,6 +99,7 @@ def _pairs_row(index: int, model: str) -> RowSpec:
 
 
 OPERATIONS = tuple(str(count) for count in range(13))
+"""The numbers of operations that test pairs have; each is a column."""
 LOGIC_OPTIONS: dict[str, tuple[str, ...]] = {
     "onlstm": (),
     "lstm": (
@@ -89,7 +107,10 @@ LOGIC_OPTIONS: dict[str, tuple[str, ...]] = {
         *("--input-dropout", "0.2", "--output-dropout", "0.2", "--adam-betas", "0.9", "0.999"),
     ),
 }
-"""The LSTM gets the sizes and optimizer of the ON-LSTM paper, which the preset of ON-LSTM already has."""
+"""Options of training in logic, by `--model`.
+
+They give the LSTM the sizes and optimizer of the ON-LSTM paper; the preset of ON-LSTM already has these.
+"""
 
 
 def _operations_row(model: str) -> RowSpec:
@@ -153,4 +174,4 @@ TABLES: dict[str, TableSpec] = {
         ),
     ),
 }
-"""By name on the command line."""
+"""The tables by their names on the command line."""

@@ -10,8 +10,9 @@ from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, Trai
 
 F1_NOTE = f"F1: of the induced trees, {CORPUS_LEVEL}."
 TREE_F1 = ("span_f1", str(CORPUS_LEVEL), "model")
+"""Where the F1 of induced trees is found in results.json."""
 INDUCING = ("ordered-memory", "ordered-memory-tree-rnn-cell", "gumbel-tree-lstm")
-"""Models that induce trees, so that their results have F1."""
+"""The models whose rows have the F1 of induced trees."""
 
 NAMES = {
     "lstm": "LSTM",
@@ -29,18 +30,18 @@ NAMES = {
     "gold-tree-rnn": "TreeRNN, true trees",
     "mean": "Mean of the vectors",
 }
-"""By name for `--only`: the value of `--model`, or a name of MODEL_OPTIONS."""
+"""Names of models in the tables, by the names for `--only`: values of `--model` or keys of MODEL_OPTIONS."""
 MODEL_OPTIONS = {
     "bilstm": ("--model", "lstm", "--bidirectional"),
     "ordered-memory-tree-rnn-cell": ("--model", "ordered-memory", "--cell", "tree-rnn"),
 }
-"""Models that are more than a value of `--model`."""
-OF_THE_PAPER = tuple(name for name in NAMES if name not in ("bilstm", "mean"))
+"""Options of the models that `--model` alone does not select, by their names for `--only`."""
+LOGIC_AND_LISTOPS_MODELS = tuple(name for name in NAMES if name not in ("bilstm", "mean"))
 """The models of the tables of logic and ListOps."""
 
 
 def _training(task: str, model: str, *options: str) -> TrainingSpec:
-    """The training run of a model of `NAMES`."""
+    """The training run of a model; `model` is a key of NAMES."""
     return TrainingSpec(task, (*MODEL_OPTIONS.get(model, ("--model", model)), *options))
 
 
@@ -60,7 +61,7 @@ def _logic_row(model: str) -> RowSpec:
 
 
 def _literature(name: str, **published: Published) -> RowSpec:
-    """A model that is not part of this project."""
+    """The row of a model that is not part of this project: it has only published results."""
     return RowSpec(f"{name} (literature)", name.lower().replace(" ", "-"), {}, published)
 
 
@@ -72,6 +73,7 @@ LISTOPS_PUBLISHED = {
     "ordered-memory": {"accuracy": Published(99.97, 0.014), "F1": Published(100)},
     "ordered-memory-tree-rnn-cell": {"accuracy": Published(63.1)},
 }
+"""Published results for om-table-3a, by model and column."""
 
 
 def _listops_row(model: str) -> RowSpec:
@@ -83,7 +85,14 @@ def _listops_row(model: str) -> RowSpec:
 
 
 def _hard_row(model: str, tests: tuple[str, ...], published: dict[str, Published] | None = None) -> RowSpec:
-    """The row of a model on harder tests; `standard` is the final test of its run."""
+    """The row of a model on harder ListOps tests.
+
+    Args:
+        model: a key of NAMES.
+        tests: values of `tasks.listops evaluate --test`, each a column; `standard` is the final test of the
+            run, which needs no further evaluation.
+        published: published results, by test.
+    """
     training = _training("listops", model)
     cells = {
         test: Cell(
@@ -97,8 +106,11 @@ def _hard_row(model: str, tests: tuple[str, ...], published: dict[str, Published
 
 
 LENGTHS = ("standard", *(f"{low}-{low + 100}" for low in range(200, 1000, 100)))
+"""Tests of ListOps by number of tokens; see `_hard_row`."""
 ARGUMENTS = ("standard", "10-args", "15-args", "lra")
+"""Tests of ListOps by number of arguments of an operator; see `_hard_row`."""
 SIZES = ("1000", "5000", "10000", "20000", "40000")
+"""Values of `tasks.listops train --train-size`; each is a column."""
 
 
 def _sentiment_row(model: str, sst2: Published | None = None, sst5: Published | None = None) -> RowSpec:
@@ -121,7 +133,7 @@ TABLES: dict[str, TableSpec] = {
         title="Table 1 of Ordered Memory: accuracy in logic by operations, and on the splits A, B and C",
         columns=(*logic.LONGER, *logic.SPLITS, logic.F1),
         demo_columns=(*logic.LONGER, logic.F1),
-        rows=tuple(map(_logic_row, OF_THE_PAPER)),
+        rows=tuple(map(_logic_row, LOGIC_AND_LISTOPS_MODELS)),
         notes=(
             "7 to 12: test pairs by number of operations of the longer formula, after training on at most 6. "
             "A, B, C: the test pairs of 7 to 12 operations that the split leaves out of training.",
@@ -133,7 +145,7 @@ TABLES: dict[str, TableSpec] = {
         columns=("accuracy", "F1"),
         digits=2,
         rows=(
-            *map(_listops_row, OF_THE_PAPER),
+            *map(_listops_row, LOGIC_AND_LISTOPS_MODELS),
             _literature("RL-SPINN", accuracy=Published(60.7, 2.6), F1=Published(71.1)),
             _literature("Havrylov et al.", accuracy=Published(99.2, 0.5)),
         ),
@@ -214,4 +226,4 @@ TABLES: dict[str, TableSpec] = {
         ),
     ),
 }
-"""By name on the command line."""
+"""The tables by their names on the command line."""

@@ -16,14 +16,14 @@ TableFormatter = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
 
 def text(results: Results, format_table: TableFormatter = text_table) -> str:
-    """Format the table with its notes.
+    """Format the title, the table and its notes.
 
     Args:
         results: results of the table.
         format_table: `text_table` for the terminal, `markdown_table` for a Markdown file.
     """
     header = ["", *results.columns]
-    rows = [row for line in results.lines for row in _rows(line, results)]
+    rows = [row for model in results.models for row in _rows(model, results)]
     if results.table.models_side_by_side:
         header, *rows = (list(column) for column in zip(header, *rows, strict=True))
     return "\n".join([results.table.title, "", format_table(header, rows), "", *results.notes()])
@@ -53,17 +53,17 @@ def write(results: Results, directory: Path) -> list[Path]:
     return paths
 
 
-def _rows(line: ModelResults, results: Results) -> list[list[str]]:
-    """The rows of a model: measured, best seed (if there are several), published."""
-    cells = [line.summaries[column] for column in results.columns]
+def _rows(model: ModelResults, results: Results) -> list[list[str]]:
+    """The rows of a model: the mean over seeds, the best of several seeds, and the published results."""
+    cells = [model.summaries[column] for column in results.columns]
     published = ["–" if cell.published is None else str(cell.published) for cell in cells]
-    if not line.ours:
-        return [[line.name, *published]]
-    rows = [[line.name, *(_mean(cell, results.table) for cell in cells)]]
+    if not model.ours:
+        return [[model.name, *published]]
+    rows = [[model.name, *(_mean(cell, results.table) for cell in cells)]]
     if any(len(cell.values) > 1 for cell in cells):
-        rows.append([f"{line.name}, best", *(_number(cell.best, results.table) for cell in cells)])
+        rows.append([f"{model.name}, best", *(_number(cell.best, results.table) for cell in cells)])
     if any(cell.published for cell in cells):
-        rows.append([f"{line.name}, published", *published])
+        rows.append([f"{model.name}, published", *published])
     return rows
 
 
@@ -87,13 +87,13 @@ def _plot(results: Results, axis: str) -> str:
     """Plot measured and published results over the columns that are numbers."""
     x_by_column = {column: float(column) for column in results.columns if column.isdecimal()}
     series: dict[str, list[tuple[float, float]]] = {}
-    for line in results.lines:
-        cells = [(x, line.summaries[column]) for column, x in x_by_column.items()]
+    for model in results.models:
+        cells = [(x, model.summaries[column]) for column, x in x_by_column.items()]
         measured = [(x, cell.mean) for x, cell in cells if cell.mean is not None]
         published = [(x, cell.published.mean) for x, cell in cells if cell.published is not None]
         series |= {
             name: points
-            for name, points in ((line.name, measured), (f"{line.name}, published", published))
+            for name, points in ((model.name, measured), (f"{model.name}, published", published))
             if points
         }
     return curve_svg(Curve("accuracy", "%", series, axis))

@@ -23,7 +23,7 @@ class Summary:
     """One measure of one model over seeds.
 
     Args:
-        values: values of the finished runs, by seed.
+        values: values of the runs that have this measure, by seed.
         mean: mean of the values; None if there are none.
         deviation: sample standard deviation; None for fewer than two values.
         best: the value of the seed with the best validation score.
@@ -42,7 +42,7 @@ class ModelResults:
     """The results of a model.
 
     Args:
-        name: shown in the table.
+        name: name shown in the table.
         ours: whether the model is part of this project; if not, it has only published results.
         summaries: summaries by column.
     """
@@ -58,22 +58,22 @@ class Results:
 
     Args:
         name: name on the command line.
-        table: its layout.
+        table: its definition.
         preset: preset of the runs.
         columns: the selected columns.
-        lines: its rows.
-        runs: all runs of this call.
+        models: the results of the selected models.
+        runs: the runs that the selected columns and rows need, finished or not.
     """
 
     name: str
     table: TableSpec
     preset: str
     columns: tuple[str, ...]
-    lines: list[ModelResults]
+    models: list[ModelResults]
     runs: Sequence[Run]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """The table and the states of its runs as JSON values."""
         return {
             "table": self.name,
             "title": self.table.title,
@@ -82,11 +82,11 @@ class Results:
             "columns": list(self.columns),
             "rows": [
                 {
-                    "name": line.name,
-                    "ours": line.ours,
-                    "cells": {name: _as_json(cell) for name, cell in line.summaries.items()},
+                    "name": model.name,
+                    "ours": model.ours,
+                    "cells": {name: _as_json(cell) for name, cell in model.summaries.items()},
                 }
-                for line in self.lines
+                for model in self.models
             ],
             "runs": [
                 {"directory": str(run.files.path), "seed": run.seed, **run.state()._asdict()}
@@ -114,29 +114,35 @@ class Results:
 
 
 def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence[Run]) -> Results:
-    """Collect the results of all finished runs.
+    """Collect the results of all runs that have some.
 
     Args:
         name: name of the table on the command line.
         table: its definition.
         config: the options, which select columns and rows.
-        runs: runs of the table.
+        runs: the runs that these need.
+    Raises:
+        UserError: a file of a run is damaged.
     """
     columns, rows = config.select(table)
     scale = 100.0 if table.percent else 1.0
-    lines = []
+    models = []
     for row in rows:
         summaries = {}
         for column in columns:
             cell = row.cells.get(column)
             values = {} if cell is None else _values(cell, runs, scale)
             summaries[column] = _summary(values, row.published.get(column))
-        lines.append(ModelResults(row.name, bool(row.cells), summaries))
-    return Results(name, table, config.preset, columns, lines, runs)
+        models.append(ModelResults(row.name, bool(row.cells), summaries))
+    return Results(name, table, config.preset, columns, models, runs)
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:
-    """A note for each limit of time, precision (but float32) and other path that runs were trained with."""
+    """Notes about how the runs were trained: each names a condition and the runs that it applies to.
+
+    The conditions are a time limit, a precision other than float32, and a path of data that is not the one
+    of this call.
+    """
     tested = [run for run in runs if run.state().is_tested]
     runs_by_condition: dict[str, list[str]] = {}
     for run in tested:
@@ -154,20 +160,20 @@ def _option_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _values(cell: Cell, runs: Sequence[Run], scale: float) -> dict[Run, float]:
-    """The values of a cell, by run."""
+    """The values of a cell, by run; runs that do not have it yet are left out."""
     values = {}
     for run in runs:
         if run.training != cell.training or not run.state().is_tested:
             continue
         if cell.evaluation is None or run.is_evaluated(cell.evaluation):
-            value = _find_in(run.results_of(cell.evaluation), cell.keys)
+            value = _read_number(run.results_of(cell.evaluation), cell.keys)
             if value is not None:
                 values[run] = scale * value
     return values
 
 
-def _find_in(path: Path, keys: tuple[Key, ...]) -> float | None:
-    """Find a number in a file of results; None if it is not there."""
+def _read_number(path: Path, keys: tuple[Key, ...]) -> float | None:
+    """Read a number from a JSON file of results; None if it is not there."""
     results = read_json(path)
     try:
         value = find(results, keys)
@@ -179,6 +185,7 @@ def _find_in(path: Path, keys: tuple[Key, ...]) -> float | None:
 
 
 def _summary(values: dict[Run, float], published: Published | None) -> Summary:
+    """Summarize the values of one cell over its runs, which differ in the seed."""
     if not values:
         return Summary({}, published=published)
     mean, deviation = mean_and_deviation(list(values.values()))

@@ -27,13 +27,13 @@ class Kind(StrEnum):
     MISSING = "missing"
     """All of it: there is no checkpoint to continue from."""
     TRAINING_LEFT = "unfinished"
-    """The rest of the training, the final test and the evaluations."""
+    """The rest of the training, if there is any, the final test and the evaluations."""
     EVALUATIONS_LEFT = "trained"
     """One or more evaluations; training and the final test are done."""
     FINISHED = "finished"
     """Nothing."""
     DIVERGED = "diverged"
-    """Nothing, as the same training would diverge again; there are no results."""
+    """Nothing: a run that has diverged is not continued, and has no results."""
 
 
 class State(NamedTuple):
@@ -65,11 +65,11 @@ class Run:
     """A training run with its evaluations.
 
     Args:
-        training: task and options.
+        training: the task and the options that the table gives it.
         seed: seed of the run.
         root: directory that contains the directories of all runs.
         preset: preset of the task.
-        options: further options, for data, precision and training time.
+        options: further options of training, for data, precision and training time.
         evaluations: for each evaluation that the table needs, all options of its command: those that the
             table gives it, and those for its data.
     """
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name and directory of the run; tables share runs with the same name."""
+        """The name of the run, and its directory below `root`. Tables that need the same run share it."""
         words = [self.preset, *(word.removeprefix("--") for word in self.training.options)]
         return f"{self.training.task}/{'-'.join(words)}-seed-{self.seed}"
 
@@ -167,14 +167,14 @@ class Run:
 
     @cached_property
     def config(self) -> Any:
-        """The configuration of the run, according to its options."""
+        """The configuration that the options of the run give."""
         subcommand = import_module(f"tasks.{self.training.task}.__main__").SUBCOMMANDS["train"]
         program = f"python -m tasks.{self.training.task}"
         return parse_run(subcommand.config, subcommand.presets, list(self._training_words), program)
 
     @property
     def saved(self) -> Any:
-        """The saved configuration of the run in the directory."""
+        """The configuration in the config.json of the run's directory."""
         return config_from_dict(type(self.config), read_json(self.files.config), self.files.config)
 
     def best_validation_score(self) -> float:
@@ -193,6 +193,7 @@ class Run:
 
     @property
     def _training_words(self) -> tuple[str, ...]:
+        """The arguments of `train`, without `--resume` and `--threads`."""
         run_options = ("--seed", str(self.seed), "--run-dir", str(self.files.path))
         return ("--preset", self.preset, *self.training.options, *self.options, *run_options)
 
@@ -220,7 +221,7 @@ def _selection_score(row: Mapping[str, Any], where: str) -> float:
 
 
 def _diverged_text(path: Path) -> str:
-    """Where a run diverged, according to its diverged.json."""
+    """Describe at which step and in which epoch a run diverged, according to its diverged.json."""
     values = read_json(path)
     numbers = [values.get(name) if isinstance(values, dict) else None for name in ("step", "epoch")]
     if not all(map(is_finite_number, numbers)):

@@ -1,4 +1,4 @@
-"""The definition of a table: rows and columns, the runs that it needs, and where its numbers are found."""
+"""How a table is defined: its rows and columns, the runs that it needs, and where its numbers are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TrainingSpec(NamedTuple):
     """A training run, without its seed, preset and data.
 
     Args:
-        task: `listops` for `python -m tasks.listops train`.
+        task: name of the task; `listops` stands for `python -m tasks.listops train`.
         options: command-line options.
     """
 
@@ -25,7 +25,7 @@ class EvaluationSpec(NamedTuple):
     """An evaluation of a trained model, in addition to the final test of its run.
 
     Args:
-        task: `parsing` for `python -m tasks.parsing evaluate`.
+        task: name of the task; `parsing` stands for `python -m tasks.parsing evaluate`.
         options: command-line options.
     """
 
@@ -39,10 +39,10 @@ object; or a mapping that selects the first matching entry of a list of objects.
 
 
 class Cell(NamedTuple):
-    """Where a measured number is found.
+    """Where the measured number of a row and column is found.
 
     Args:
-        training: the run.
+        training: the training run; each of its seeds gives one number.
         keys: the path to the number in the JSON results.
         evaluation: the evaluation that has the results; None for the final test of the run, in results.json.
     """
@@ -77,7 +77,7 @@ class TableSpec:
         title: shown above the table.
         columns: names of the measures.
         rows: the models.
-        notes: shown below the table.
+        notes: sentences to show below the table.
         demo_columns: the columns for `--preset demo`; None for all.
         presets: values of `--preset` that its tasks have.
         percent: whether the results are fractions, to be shown in %.
@@ -124,12 +124,13 @@ class TableSpec:
 def trainings_of(
     columns: tuple[str, ...], rows: tuple[RowSpec, ...]
 ) -> dict[TrainingSpec, tuple[EvaluationSpec, ...]]:
-    """List the training runs that a table needs, and the evaluations of each.
+    """List the training runs that columns and rows of a table need, and the evaluations of each.
 
     Args:
-        columns, rows: from `Table.select`.
+        columns: the selected columns.
+        rows: the selected rows.
     Returns:
-        Both in the order of the table.
+        Evaluations by training run, both in the order of the table.
     """
     evaluations_by_training: dict[TrainingSpec, dict[EvaluationSpec, None]] = {}
     for row in rows:
@@ -165,6 +166,7 @@ def find(results: Any, keys: tuple[Key, ...]) -> float | None:
 
 
 def _step(value: Any, key: Key) -> Any:
+    """Follow one step of a path; raise a LookupError or StopIteration if it does not exist."""
     if isinstance(key, Mapping):
         return next(entry for entry in value if key.items() <= entry.items())
     if isinstance(key, int) and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Works end with their commands, stop when they must, and run as jobs of submitit."""
+"""Jobs execute all their commands, stop when they must, and run with submitit."""
 
 import os
 import time
@@ -29,7 +29,7 @@ def formatting(directory, name):
     return ("json.tool", str(directory / f"{name}.json"), str(directory / name))
 
 
-def test_several_works_at_a_time_are_all_done_and_failures_are_named(tmp_path):
+def test_several_jobs_at_a_time_are_all_done_and_failures_are_named(tmp_path):
     bad = ("json.tool", str(tmp_path / "nothing"))
     jobs = [
         Job(
@@ -98,7 +98,7 @@ def test_jobs_of_submitit_do_the_same(tmp_path):
     assert not (tmp_path / "after").exists()
 
 
-def test_a_work_that_was_interrupted_has_not_failed(tmp_path, monkeypatch):
+def test_a_job_that_was_interrupted_has_not_failed(tmp_path, monkeypatch):
     (tmp_path / "interrupted.py").write_text(f"raise SystemExit({EXIT_INTERRUPTED})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     jobs = [Job("interrupted", (("interrupted",),))]

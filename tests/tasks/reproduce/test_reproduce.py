@@ -47,7 +47,7 @@ TINY_TABLE = TableSpec(
 
 
 @contextmanager
-def commands_here():
+def commands_in_this_process():
     """Commands run in this process, and are counted by their subcommands."""
     counts = {"train": 0, "evaluate": 0}
 
@@ -64,7 +64,7 @@ def commands_here():
 
 @pytest.fixture
 def commands():
-    with commands_here() as counts:
+    with commands_in_this_process() as counts:
         yield counts
 
 
@@ -72,7 +72,7 @@ def commands():
 def finished(tmp_path_factory):
     """A directory with the finished table of two seeds, and its results."""
     directory = tmp_path_factory.mktemp("finished")
-    with commands_here() as counts:
+    with commands_in_this_process() as counts:
         results = asked(directory, seeds=2)
     assert counts == {"train": 2, "evaluate": 2}
     return directory, results
@@ -124,7 +124,7 @@ def test_a_table_without_runs_has_its_unit_and_the_published_numbers(percent, un
     results = collect("tiny", replace(TINY_TABLE, percent=percent), ReproduceConfig(), [])
     assert results.as_json()["unit"] == unit
     assert (", in %." in results.notes()[0]) == percent
-    assert results.lines[0].summaries == {
+    assert results.models[0].summaries == {
         "100": Summary({}, published=Published(99, 0.5)),
         "200": Summary({}),
     }
@@ -299,7 +299,7 @@ def test_new_weights_are_evaluated_anew(again, commands):
     run = runs[0]
     later = run.results_of(HARD).stat().st_mtime + 1
     os.utime(run.files.best, (later, later))
-    summaries = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).lines[0].summaries
+    summaries = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).models[0].summaries
     assert [list(summaries[column].values) for column in ("100", "200")] == [[1, 2], [2]]
     asked(again, seeds=2)
     assert commands == {"train": 0, "evaluate": 1}

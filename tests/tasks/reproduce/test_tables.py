@@ -87,10 +87,10 @@ def test_selected_columns_need_only_their_runs(tmp_path):
     assert [row.model for row in rows] == ["lstm"]
     results = collect("om-table-1", TABLES["om-table-1"], config, runs)
     assert results.columns == columns
-    assert list(results.lines[0].summaries) == ["7", "A", "C"]
+    assert list(results.models[0].summaries) == ["7", "A", "C"]
 
 
-def test_a_way_that_ends_early_finds_nothing():
+def test_a_path_that_does_not_exist_finds_nothing():
     results = {"rows": [{"name": "a", "x": {"7": [0.5, 12]}}], "none": None}
     assert find(results, ("rows", {"name": "a"}, "x", "7", 0)) == 0.5
     assert find(results, ("rows", 0, "x", 0, 1)) == 12
