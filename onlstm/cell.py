@@ -122,9 +122,9 @@ class ONLSTMCell(nn.Module):
             hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
         check_state(hx, expected, tokens)
         dtype = weight.dtype  # of everything but matrix products, also under autocast
-        gates = F.linear(tokens, weight, getattr(self, "bias_ih", None)).to(dtype)
-        gates = gates + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
-        hidden, cell, master_gates = step(gates, hx[1].to(dtype), self.chunk_size)
+        preactivations = F.linear(tokens, weight, getattr(self, "bias_ih", None)).to(dtype)
+        preactivations = preactivations + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
+        hidden, cell, master_gates = step(preactivations, hx[1].to(dtype), self.chunk_size)
         state = (hidden.to(hx[0].dtype), cell.to(hx[1].dtype))
         if not batched:
             state = (state[0].squeeze(0), state[1].squeeze(0))

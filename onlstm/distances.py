@@ -13,7 +13,7 @@ from torch import Tensor
 class Distances(NamedTuple):
     """The forget and input distances of every token, layer and direction; of `ONLSTMCell`, of one token.
 
-    ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and the same of ĩ. A large forget
+    ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, in master-gate entries, and likewise for ĩ. A large forget
     distance means that a constituent ends before the token, a large input distance that little is written.
     (In the authors' code distances are divided by M, and the input distance is `Σ_k ĩ_k / M`.) If the input
     is a PackedSequence, the distances are packed in the same way, (L · D, P).

@@ -31,8 +31,7 @@ class MasterGates(NamedTuple):
     def distances(self) -> tuple[Tensor, Tensor]:
         """The forget and the input distance of each token, in master-gate entries.
 
-        ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, and the same of ĩ: large where little is written. In the
-        authors' code distances are divided by M, and the input distance is `Σ_k ĩ_k / M`.
+        ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, and likewise for ĩ; see `onlstm.Distances`.
 
         Returns:
             Two tensors (B,), entries in [0, M].
@@ -59,14 +58,15 @@ def master_gates(forget_logits: Tensor, input_logits: Tensor) -> MasterGates:
 
 
 def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, MasterGates]:
-    """One time step, given the pre-activations of the gates.
+    """One time step, given the pre-activations.
 
     ON-LSTM, equations (1)–(5) and (9)–(14), with ∘ the elementwise product and every entry of a master gate
     repeated C times: `ω = f̃ ∘ ĩ`; `f̂ = f ∘ ω + (f̃ - ω)`; `î = i ∘ ω + (ĩ - ω)`;
     `c = f̂ ∘ c[t-1] + î ∘ ĉ`; `h = o ∘ tanh(c)`.
 
     Args:
-        gates: W x_t + U h_{t-1} + b, (B, 4H + 2M): i, f, ĉ and o as in nn.LSTM, then the logits of f̃ and ĩ.
+        gates: the pre-activations, W x_t + U h_{t-1} + b, (B, 4H + 2M): of i, f, ĉ and o in this order, as in
+            nn.LSTM, then those of f̃ and ĩ.
         cell: c[t-1], (B, H).
         chunk_size: C, number of units for each entry of a master gate; divides H.
     Returns:
@@ -87,18 +87,20 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
             f"gates must have 4H + 2M = {4 * hidden_size + 2 * master_size} entries for "
             f"hidden_size={hidden_size} and chunk_size={chunk_size}, got {gates.shape[-1]}"
         )
-    input_gate, forget_gate, update, output_gate, forget_logits, input_logits = torch.split(
-        gates, [hidden_size] * 4 + [master_size] * 2, dim=-1
-    )
-    master = master_gates(forget_logits, input_logits)
+    sizes = [hidden_size] * 4 + [master_size] * 2
+    pre_i, pre_f, pre_c_hat, pre_o, forget_logits, input_logits = torch.split(gates, sizes, dim=-1)
+    f, i, o = torch.sigmoid(pre_f), torch.sigmoid(pre_i), torch.sigmoid(pre_o)  # (1)–(3)
+    c_hat = torch.tanh(pre_c_hat)  # (4)
+    master = master_gates(forget_logits, input_logits)  # (9), (10)
+    f_tilde = repeat(master.forget, "b m -> b (m c)", c=chunk_size)
+    i_tilde = repeat(master.input, "b m -> b (m c)", c=chunk_size)
 
-    master_forget = repeat(master.forget, "b m -> b (m c)", c=chunk_size)
-    master_input = repeat(master.input, "b m -> b (m c)", c=chunk_size)
-    overlap = master_forget * master_input
-    forget = torch.sigmoid(forget_gate) * overlap + (master_forget - overlap)
-    write = torch.sigmoid(input_gate) * overlap + (master_input - overlap)
-    cell = forget * cell + write * torch.tanh(update)
-    return torch.sigmoid(output_gate) * torch.tanh(cell), cell, master
+    omega = f_tilde * i_tilde  # (11)
+    f_hat = f * omega + (f_tilde - omega)  # (12)
+    i_hat = i * omega + (i_tilde - omega)  # (13)
+    cell = f_hat * cell + i_hat * c_hat  # (14)
+    hidden = o * torch.tanh(cell)  # (5)
+    return hidden, cell, master
 
 
 class RecurrenceOutput(NamedTuple):
@@ -164,16 +166,17 @@ def run_recurrence(
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
     # Under autocast, matrix products have the autocast dtype, and everything else that of the state.
-    gates = F.linear(tokens, weights.input, weights.bias).to(cell.dtype)
+    from_tokens = F.linear(tokens, weights.input, weights.bias).to(cell.dtype)  # W x_t + b
     outputs: list[Tensor] = []
     distances: list[tuple[Tensor, Tensor]] = []
     ended: list[tuple[Tensor, Tensor]] = []
     sizes = _sizes(batch_sizes, tokens.shape[0], hidden.shape[0])
-    for step_gates, rows in zip(gates.split(sizes), sizes, strict=True):
+    for from_token, rows in zip(from_tokens.split(sizes), sizes, strict=True):
         if rows < hidden.shape[0]:
             ended.append((hidden[rows:], cell[rows:]))
             hidden, cell = hidden[:rows], cell[:rows]
-        hidden, cell, master = step(step_gates + hidden @ weights.recurrent.T, cell, chunk_size)
+        preactivations = from_token + hidden @ weights.recurrent.T
+        hidden, cell, master = step(preactivations, cell, chunk_size)
         outputs.append(hidden)
         distances.append(master.distances())
     ended.append((hidden, cell))

@@ -15,10 +15,10 @@ def sigmoid(value):
     return 1 / (1 + math.exp(-value))
 
 
-def loops(gates, cell):
+def loops(preactivations, cell):
     """Equations (1)–(5) and (9)–(14), one unit at a time."""
     hidden, new_cell = [], []
-    for row, old in zip(gates.tolist(), cell.tolist(), strict=True):
+    for row, old in zip(preactivations.tolist(), cell.tolist(), strict=True):
         forget_logits, input_logits = row[4 * H : 4 * H + M], row[4 * H + M :]
         f_total, i_total = (sum(map(math.exp, z)) for z in (forget_logits, input_logits))
         h_row, c_row = [], []
@@ -38,23 +38,23 @@ def loops(gates, cell):
 
 
 def test_a_step_agrees_with_loops_over_units():
-    gates = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64)
+    preactivations = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64)
     cell = torch.randn(B, H, dtype=torch.float64)
-    hidden, new_cell, _ = step(gates, cell, C)
-    expected_hidden, expected_cell = loops(gates, cell)
+    hidden, new_cell, _ = step(preactivations, cell, C)
+    expected_hidden, expected_cell = loops(preactivations, cell)
     torch.testing.assert_close(hidden, expected_hidden, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(new_cell, expected_cell, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients():
-    gates = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64, requires_grad=True)
+    preactivations = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64, requires_grad=True)
     cell = torch.randn(B, H, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda g, c: step(g, c, C)[:2], (gates, cell))
+    assert torch.autograd.gradcheck(lambda g, c: step(g, c, C)[:2], (preactivations, cell))
 
 
 def test_the_last_chunk_is_never_written():
-    gates = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64)
-    _, cell, master = step(gates, torch.zeros(B, H, dtype=torch.float64), C)
+    preactivations = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64)
+    _, cell, master = step(preactivations, torch.zeros(B, H, dtype=torch.float64), C)
     assert master.input[:, -1].abs().max() < 1e-12
     assert cell[:, -C:].abs().max() < 1e-12
 
@@ -69,12 +69,12 @@ def test_distances_count_entries():
 
 
 @pytest.mark.parametrize(
-    ("gates", "cell", "chunk", "message"),
+    ("preactivations", "cell", "chunk", "message"),
     [
         ((2, 30), (2, 6), 4, "hidden_size=6 must be divisible by chunk_size=4"),
         ((2, 29), (2, 6), 2, "4H \\+ 2M = 30 entries for hidden_size=6 and chunk_size=2, got 29"),
     ],
 )
-def test_sizes_that_do_not_fit_are_named(gates, cell, chunk, message):
+def test_sizes_that_do_not_fit_are_named(preactivations, cell, chunk, message):
     with pytest.raises(ValueError, match=message):
-        step(torch.zeros(gates), torch.zeros(cell), chunk)
+        step(torch.zeros(preactivations), torch.zeros(cell), chunk)
