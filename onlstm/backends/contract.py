@@ -156,7 +156,7 @@ def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None
 def gradients(
     inputs: Inputs,
     output: Tensor,
-    d_gates: Tensor,
+    d_preactivations: Tensor,
     d_hidden: Tensor,
     d_cell: Tensor,
     needs_input_grad: list[bool],
@@ -168,24 +168,25 @@ def gradients(
     Args:
         inputs: inputs of the loop.
         output: h of every token, (P, H).
-        d_gates: gradient of the pre-activations, (P, G).
+        d_preactivations: gradient of the pre-activations, (P, G).
         d_hidden, d_cell: gradients of the initial state, (B, H).
         needs_input_grad: for each of `Implementation.differentiable`, whether its gradient is needed.
-        rounded: `d_gates` in the dtype of the operands of matrix products; None for `d_gates` itself.
+        rounded: `d_preactivations` in the dtype of the operands of matrix products; None for
+            `d_preactivations` itself.
         multiply: computes the product of two matrices of that dtype.
     Returns:
         The needed gradients.
     """
-    operand = d_gates if rounded is None else rounded
+    operand = d_preactivations if rounded is None else rounded
 
     def product(left: Tensor, right: Tensor) -> Tensor:
-        return multiply(left, right.to(left.dtype)).to(d_gates.dtype)
+        return multiply(left, right.to(left.dtype)).to(d_preactivations.dtype)
 
     gradient_functions: tuple[Callable[[], Tensor], ...] = (
         lambda: product(operand, inputs.weight_ih),
         lambda: product(operand.t(), inputs.tokens),
         lambda: product(operand.t(), _previous_hidden(inputs, output)),
-        lambda: d_gates.sum(0),
+        lambda: d_preactivations.sum(0),
         lambda: d_hidden,
         lambda: d_cell,
     )

@@ -25,12 +25,12 @@ class Saved(NamedTuple):
     """The tensors that are saved for the backward pass, all contiguous. Rows are packed tokens.
 
     Args:
-        units: i, f, ĉ and o after their activation functions, (rows, 4H).
+        gates: i, f, ĉ and o, (rows, 4H).
         softmax: softmax of the logits of both master gates, (rows, 2, M).
         cells: c, (rows, H).
     """
 
-    units: Tensor
+    gates: Tensor
     softmax: Tensor
     cells: Tensor
 
@@ -51,7 +51,7 @@ class StepGradients(NamedTuple):
         output: gradient of h from the output, (rows, H).
         cell: gradient of c, overwritten with that of c[t-1], (rows, H).
         forget_distance, input_distance: gradients of the distances, (rows,).
-        gates: gradient of the pre-activations, (rows, 4H + 2M); written.
+        preactivations: gradient of the pre-activations, (rows, 4H + 2M); written.
     """
 
     hidden: Tensor
@@ -59,7 +59,7 @@ class StepGradients(NamedTuple):
     cell: Tensor
     forget_distance: Tensor | None
     input_distance: Tensor | None
-    gates: Tensor
+    preactivations: Tensor
 
 
 ForwardStep = Callable[[Tensor, Tensor, Saved, Tensor], None]
@@ -82,14 +82,15 @@ class Loop(Implementation):
     def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
-        gates = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
-        saved = Saved(*(gates.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
+        from_tokens = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
+        saved = Saved(*(from_tokens.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
         output, weight_hh_t = torch.empty_like(saved.cells), inputs.weight_hh.t()
         for step in previous_steps(sizes):
             current = step[0]
-            units = torch.addmm(gates[current], _previous_state(hidden, output, step), weight_hh_t)
+            old_hidden = _previous_state(hidden, output, step)
             old_cell = _previous_state(cell, saved.cells, step)
-            self.forward_step(units, old_cell, saved.rows(current), output[current])
+            preactivations = torch.addmm(from_tokens[current], old_hidden, weight_hh_t)
+            self.forward_step(preactivations, old_cell, saved.rows(current), output[current])
         last_hidden, last_cell = _final_state(hidden, output, sizes), _final_state(cell, saved.cells, sizes)
         result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates_of(saved.softmax).distances())
         return result, list(saved) if keep else []
@@ -102,7 +103,7 @@ class Loop(Implementation):
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
     ) -> list[Tensor]:
-        kept, cell = Saved(*saved), inputs.cell.contiguous()
+        saved_of_all, cell = Saved(*saved), inputs.cell.contiguous()
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )
@@ -111,18 +112,24 @@ class Loop(Implementation):
             torch.zeros_like(state, memory_format=torch.contiguous_format) if d is None else d.clone()
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
-        d_gates = kept.units.new_empty(len(kept.units), len(inputs.weight_hh))
+        d_preactivations = saved_of_all.gates.new_empty(len(saved_of_all.gates), len(inputs.weight_hh))
         for step in reversed(previous_steps(inputs.batch_sizes.tolist())):
             current, rows = step[0], step[0].stop - step[0].start
             from_output, from_forget, from_input = (
                 None if d is None else d[current] for d in (d_output, d_forget_distance, d_input_distance)
             )
             step_gradients = StepGradients(
-                d_hidden[:rows], from_output, d_cell[:rows], from_forget, from_input, d_gates[current]
+                d_hidden[:rows],
+                from_output,
+                d_cell[:rows],
+                from_forget,
+                from_input,
+                d_preactivations[current],
             )
-            self.backward_step(kept.rows(current), _previous_state(cell, kept.cells, step), step_gradients)
-            torch.mm(d_gates[current], inputs.weight_hh, out=d_hidden[:rows])
-        return contract.gradients(inputs, results[0], d_gates, d_hidden, d_cell, needs_input_grad)
+            old_cell = _previous_state(cell, saved_of_all.cells, step)
+            self.backward_step(saved_of_all.rows(current), old_cell, step_gradients)
+            torch.mm(d_preactivations[current], inputs.weight_hh, out=d_hidden[:rows])
+        return contract.gradients(inputs, results[0], d_preactivations, d_hidden, d_cell, needs_input_grad)
 
 
 def master_gates_of(softmax: Tensor) -> MasterGates:

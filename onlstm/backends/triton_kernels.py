@@ -14,9 +14,9 @@ from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 @jit
 def forward_kernel(
-    gates,
+    preactivations,
     old_cells,
-    units,
+    gates,
     softmax,
     cells,
     output,
@@ -29,8 +29,8 @@ def forward_kernel(
     """A forward step, `onlstm.backends.loop.ForwardStep`.
 
     Args:
-        gates, old_cells: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
-        units, softmax, cells: written: the fields of `onlstm.backends.loop.Saved`.
+        preactivations, old_cells: pre-activations, (rows, 4H + 2M), and c[t-1], (rows, H).
+        gates, softmax, cells: written: the fields of `onlstm.backends.loop.Saved`.
         output: written: h, (rows, H).
         H, M, C, BLOCK_MASTER, BLOCK_CHUNK: sizes as above.
     """
@@ -40,30 +40,30 @@ def forward_kernel(
     valid = valid_master[:, None] & (c < C)[None, :]
     u = m[:, None] * C + c[None, :]
 
-    gates += row * (4 * H + 2 * M)
-    logits = gates + 4 * H + m
+    preactivations += row * (4 * H + 2 * M)
+    logits = preactivations + 4 * H + m
     softmax_forget = tl.softmax(tl.load(logits, mask=valid_master, other=-float("inf")))
     softmax_input = tl.softmax(tl.load(logits + M, mask=valid_master, other=-float("inf")))
     tl.store(softmax + row * 2 * M + m, softmax_forget, mask=valid_master)
     tl.store(softmax + row * 2 * M + M + m, softmax_input, mask=valid_master)
-    master_forget = tl.cumsum(softmax_forget, 0)[:, None]
-    master_input = 1 - tl.cumsum(softmax_input, 0)[:, None]
-    overlap = master_forget * master_input
+    f_tilde = tl.cumsum(softmax_forget, 0)[:, None]
+    i_tilde = 1 - tl.cumsum(softmax_input, 0)[:, None]
+    omega = f_tilde * i_tilde
 
-    i = tl.sigmoid(tl.load(gates + u, mask=valid, other=0.0))
-    f = tl.sigmoid(tl.load(gates + H + u, mask=valid, other=0.0))
-    update = tanh(tl.load(gates + 2 * H + u, mask=valid, other=0.0))
-    o = tl.sigmoid(tl.load(gates + 3 * H + u, mask=valid, other=0.0))
+    i = tl.sigmoid(tl.load(preactivations + u, mask=valid, other=0.0))
+    f = tl.sigmoid(tl.load(preactivations + H + u, mask=valid, other=0.0))
+    c_hat = tanh(tl.load(preactivations + 2 * H + u, mask=valid, other=0.0))
+    o = tl.sigmoid(tl.load(preactivations + 3 * H + u, mask=valid, other=0.0))
     old_cell = tl.load(old_cells + row * H + u, mask=valid, other=0.0)
-    forget = f * overlap + (master_forget - overlap)
-    write = i * overlap + (master_input - overlap)
-    cell = forget * old_cell + write * update
+    f_hat = f * omega + (f_tilde - omega)
+    i_hat = i * omega + (i_tilde - omega)
+    cell = f_hat * old_cell + i_hat * c_hat
 
-    units += row * 4 * H
-    tl.store(units + u, i, mask=valid)
-    tl.store(units + H + u, f, mask=valid)
-    tl.store(units + 2 * H + u, update, mask=valid)
-    tl.store(units + 3 * H + u, o, mask=valid)
+    gates += row * 4 * H
+    tl.store(gates + u, i, mask=valid)
+    tl.store(gates + H + u, f, mask=valid)
+    tl.store(gates + 2 * H + u, c_hat, mask=valid)
+    tl.store(gates + 3 * H + u, o, mask=valid)
     tl.store(cells + row * H + u, cell, mask=valid)
     tl.store(output + row * H + u, o * tanh(cell), mask=valid)
 
@@ -77,7 +77,7 @@ def _cumax_backward(softmax, d_cumax):
 
 @jit
 def backward_kernel(
-    units,
+    gates,
     softmax,
     cells,
     old_cells,
@@ -86,7 +86,7 @@ def backward_kernel(
     d_cell,
     d_forget_distance,
     d_input_distance,
-    d_gates,
+    d_preactivations,
     H,
     M,
     C,
@@ -96,8 +96,8 @@ def backward_kernel(
     """The backward pass of a step, `onlstm.backends.loop.BackwardStep`.
 
     Args:
-        units, softmax, cells, old_cells: as in `forward_kernel`.
-        d_hidden, d_output, d_cell, d_forget_distance, d_input_distance, d_gates: see
+        gates, softmax, cells, old_cells: as in `forward_kernel`.
+        d_hidden, d_output, d_cell, d_forget_distance, d_input_distance, d_preactivations: see
             `onlstm.backends.loop.StepGradients`.
         H, M, C, BLOCK_MASTER, BLOCK_CHUNK: sizes as above.
     """
@@ -109,14 +109,14 @@ def backward_kernel(
 
     softmax_forget = tl.load(softmax + row * 2 * M + m, mask=valid_master, other=0.0)
     softmax_input = tl.load(softmax + row * 2 * M + M + m, mask=valid_master, other=0.0)
-    master_forget = tl.cumsum(softmax_forget, 0)[:, None]
-    master_input = 1 - tl.cumsum(softmax_input, 0)[:, None]
-    overlap = master_forget * master_input
-    units += row * 4 * H
-    i = tl.load(units + u, mask=valid, other=0.0)
-    f = tl.load(units + H + u, mask=valid, other=0.0)
-    update = tl.load(units + 2 * H + u, mask=valid, other=0.0)
-    o = tl.load(units + 3 * H + u, mask=valid, other=0.0)
+    f_tilde = tl.cumsum(softmax_forget, 0)[:, None]
+    i_tilde = 1 - tl.cumsum(softmax_input, 0)[:, None]
+    omega = f_tilde * i_tilde
+    gates += row * 4 * H
+    i = tl.load(gates + u, mask=valid, other=0.0)
+    f = tl.load(gates + H + u, mask=valid, other=0.0)
+    c_hat = tl.load(gates + 2 * H + u, mask=valid, other=0.0)
+    o = tl.load(gates + 3 * H + u, mask=valid, other=0.0)
     old_cell = tl.load(old_cells + row * H + u, mask=valid, other=0.0)
     tanh_c = tanh(tl.load(cells + row * H + u, mask=valid, other=0.0))
 
@@ -124,26 +124,26 @@ def backward_kernel(
     if d_output is not None:
         d_h += tl.load(d_output + row * H + u, mask=valid, other=0.0)
     d_c = tl.load(d_cell + row * H + u, mask=valid, other=0.0) + d_h * o * (1 - tanh_c * tanh_c)
-    forget = f * overlap + (master_forget - overlap)
-    write = i * overlap + (master_input - overlap)
-    d_forget, d_write = d_c * old_cell, d_c * update
-    d_gates += row * (4 * H + 2 * M)
-    tl.store(d_gates + u, d_write * overlap * i * (1 - i), mask=valid)
-    tl.store(d_gates + H + u, d_forget * overlap * f * (1 - f), mask=valid)
-    tl.store(d_gates + 2 * H + u, d_c * write * (1 - update * update), mask=valid)
-    tl.store(d_gates + 3 * H + u, d_h * tanh_c * o * (1 - o), mask=valid)
-    tl.store(d_cell + row * H + u, d_c * forget, mask=valid)
+    f_hat = f * omega + (f_tilde - omega)
+    i_hat = i * omega + (i_tilde - omega)
+    d_f_hat, d_i_hat = d_c * old_cell, d_c * c_hat
+    d_preactivations += row * (4 * H + 2 * M)
+    tl.store(d_preactivations + u, d_i_hat * omega * i * (1 - i), mask=valid)
+    tl.store(d_preactivations + H + u, d_f_hat * omega * f * (1 - f), mask=valid)
+    tl.store(d_preactivations + 2 * H + u, d_c * i_hat * (1 - c_hat * c_hat), mask=valid)
+    tl.store(d_preactivations + 3 * H + u, d_h * tanh_c * o * (1 - o), mask=valid)
+    tl.store(d_cell + row * H + u, d_c * f_hat, mask=valid)
 
-    # Gradients of the overlap, then of the master gates, summed over the units of a chunk.
-    d_overlap = d_forget * (f - 1) + d_write * (i - 1)
-    d_master_forget = tl.sum(d_forget + d_overlap * master_input, 1)
-    d_master_input = tl.sum(d_write + d_overlap * master_forget, 1)
+    # Gradients of ω, then of f̃ and ĩ, summed over the units of a chunk.
+    d_omega = d_f_hat * (f - 1) + d_i_hat * (i - 1)
+    d_f_tilde = tl.sum(d_f_hat + d_omega * i_tilde, 1)
+    d_i_tilde = tl.sum(d_i_hat + d_omega * f_tilde, 1)
     if d_forget_distance is not None:
-        d_master_forget -= tl.load(d_forget_distance + row)
+        d_f_tilde -= tl.load(d_forget_distance + row)
     if d_input_distance is not None:
-        d_master_input -= tl.load(d_input_distance + row)
-    d_master_forget = tl.where(valid_master, d_master_forget, 0.0)
-    d_master_input = tl.where(valid_master, d_master_input, 0.0)
-    logits = d_gates + 4 * H + m
-    tl.store(logits, _cumax_backward(softmax_forget, d_master_forget), mask=valid_master)
-    tl.store(logits + M, -_cumax_backward(softmax_input, d_master_input), mask=valid_master)
+        d_i_tilde -= tl.load(d_input_distance + row)
+    d_f_tilde = tl.where(valid_master, d_f_tilde, 0.0)
+    d_i_tilde = tl.where(valid_master, d_i_tilde, 0.0)
+    logits = d_preactivations + 4 * H + m
+    tl.store(logits, _cumax_backward(softmax_forget, d_f_tilde), mask=valid_master)
+    tl.store(logits + M, -_cumax_backward(softmax_input, d_i_tilde), mask=valid_master)

@@ -39,11 +39,13 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     return contract.why_not(tokens, weights, hidden, cell)
 
 
-def _forward_step(gates: Tensor, previous_cell: Tensor, saved: Saved, output: Tensor) -> None:
+def _forward_step(preactivations: Tensor, previous_cell: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` as one kernel."""
     sizes, options = _plan(saved)
-    with on_device(gates):
-        _kernels().forward_kernel[(len(gates),)](gates, previous_cell, *saved, output, *sizes, **options)
+    with on_device(preactivations):
+        _kernels().forward_kernel[(len(preactivations),)](
+            preactivations, previous_cell, *saved, output, *sizes, **options
+        )
 
 
 def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients) -> None:

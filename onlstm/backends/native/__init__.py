@@ -59,9 +59,9 @@ def _why_not_compiled(dtype: torch.dtype) -> str | None:
 class _Native(Implementation):
     """The loop over time in C.
 
-    The saved tensors are the gates after their activation functions, (P, G), in the order that parts.h
-    describes; the softmax of the logits of both master gates, (P, 2M); the cells, (P, H); and the number of
-    parts into which the units were divided, ().
+    The saved tensors are the gates i, f, ĉ and o, with the logits of the master gates beside them, (P, G), in
+    the order that parts.h describes; the softmax of these logits, (P, 2M); the cells, (P, H); and the number
+    of parts into which the units were divided, ().
     """
 
     def saved_shapes(self, inputs: Inputs) -> Shapes:
@@ -97,7 +97,7 @@ class _Native(Implementation):
     ) -> list[Tensor]:
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
-        d_gates = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
+        d_preactivations = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
         rounded, pairs = None, _multiplies_pairs(inputs)
         if inputs.bfloat16 and load_or_raise(SOURCE, inputs.weight_hh.dtype).multiplies_bfloat16:
             rounded = _buffer(gates.shape[0], gates.shape[1], torch.bfloat16)
@@ -115,17 +115,17 @@ class _Native(Implementation):
             "cells": cells,
         }
         written_fields: dict[str, Tensor | None] = {
-            "d_gates": d_gates,
+            "d_preactivations": d_preactivations,
             "d_master_gates": d_master_gates,
             "d_hidden": d_hidden,
             "d_cell": d_cell,
-            "bf16_d_gates": rounded if pairs else None,
+            "bf16_d_preactivations": rounded if pairs else None,
         }
         _run("backward", inputs, int(parts), True, **read_fields, **written_fields)
         if rounded is not None and not pairs:
-            rounded.copy_(d_gates)
+            rounded.copy_(d_preactivations)
         return contract.gradients(
-            inputs, results[0], d_gates, d_hidden, d_cell, needs_input_grad, rounded, multiply
+            inputs, results[0], d_preactivations, d_hidden, d_cell, needs_input_grad, rounded, multiply
         )
 
 

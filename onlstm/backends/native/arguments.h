@@ -13,18 +13,19 @@ typedef struct {
     const scalar_t *weight_hh;                  /* U (G, H); or pairs, in the backward pass of its transpose */
     const scalar_t *bias;                       /* b (G), or null */
     const scalar_t *hidden0, *cell0;            /* the initial state, (B, H) */
-    scalar_t *gates;                            /* (P, G); without `keep`, of one block of steps */
+    scalar_t *gates;                            /* (P, G): pre-activations, overwritten by i, f, ĉ and o; without
+                                                   `keep`, of one block of steps */
     scalar_t *softmax;                          /* (P, 2M): of the logits of f̃ and ĩ; without `keep`, none */
     scalar_t *cells;                            /* c, (P, H); without `keep`, of one step */
     scalar_t *output;                           /* h, (P, H) */
     scalar_t *last_hidden, *last_cell;          /* the final state, (B, H): initialized with the initial state */
     scalar_t *forget_distance, *input_distance; /* (P) */
     const scalar_t *d_output, *d_forget_distance, *d_input_distance; /* or null */
-    scalar_t *d_gates;                          /* (P, G), in the order of the weights' rows */
+    scalar_t *d_preactivations;                 /* (P, G), in the order of the weights' rows */
     scalar_t *d_hidden, *d_cell;                /* (B, H): gradients of the final state, then of the initial one */
     scalar_t *d_master_gates;                   /* (B, 2M): of f̃ and ĩ of one step */
     bf16_t *bf16_hidden;                        /* h of one step as pairs, (B, H); null without pairs */
-    bf16_t *bf16_d_gates;                       /* d_gates as pairs, (P, G); null without pairs */
+    bf16_t *bf16_d_preactivations;              /* d_preactivations as pairs, (P, G); null without pairs */
     scalar_t *workspace;                        /* (workspace_size) */
     int64_t *barrier;                           /* (2): initialized with zeros; see barrier.h */
 } Pass;

@@ -10,11 +10,11 @@ static void softmax(int64_t size, scalar_t *values) {
     SIMD for (int64_t m = 0; m < size; m++) values[m] *= scale;
 }
 
-/* Collect the logits of both master gates, (2, M), from all parts of a row of gates. */
-static void gather_logits(const Pass *p, const scalar_t *gates, scalar_t *logits) {
+/* Collect the logits of both master gates, (2, M), from all parts of a row of pre-activations. */
+static void gather_logits(const Pass *p, const scalar_t *preactivations, scalar_t *logits) {
     for (int64_t part = 0; part < p->parts; part++) {
         int64_t first = first_chunk(p, part), count = num_chunks(p, part);
-        const scalar_t *from = gates + first_column(p, part) + 4 * count * p->C;
+        const scalar_t *from = preactivations + first_column(p, part) + 4 * count * p->C;
         memcpy(logits + first, from, count * sizeof(scalar_t));
         memcpy(logits + p->M + first, from + count, count * sizeof(scalar_t));
     }
@@ -23,7 +23,7 @@ static void gather_logits(const Pass *p, const scalar_t *gates, scalar_t *logits
 /* f̃ and ĩ, repeated for the units of the chunks from `first` to `last` - 1; and the sums of f̃ and of ĩ over all
    chunks, for the distances. */
 static void expand_master_gates(const Pass *p, const scalar_t *restrict softmax, int64_t first, int64_t last,
-                                scalar_t *restrict master_forget, scalar_t *restrict master_input, scalar_t *sums) {
+                                scalar_t *restrict f_tilde, scalar_t *restrict i_tilde, scalar_t *sums) {
     scalar_t forget = 0, input = 0; /* cumax */
     sums[0] = sums[1] = 0;
     for (int64_t m = 0; m < p->M; m++) {
@@ -33,8 +33,8 @@ static void expand_master_gates(const Pass *p, const scalar_t *restrict softmax,
         sums[1] += 1 - input;
         if (m < first || m >= last) continue;
         for (int64_t c = 0; c < p->C; c++) {
-            *master_forget++ = forget;
-            *master_input++ = 1 - input;
+            *f_tilde++ = forget;
+            *i_tilde++ = 1 - input;
         }
     }
 }
@@ -53,7 +53,7 @@ static void cumax_backward(int64_t M, const scalar_t *restrict softmax, const sc
 static void master_gates_backward(const Pass *p, int64_t t, int64_t row) {
     int64_t M = p->M, token = p->first_token[t] + row;
     const scalar_t *softmax = p->softmax + token * 2 * M, *d_master_gates = p->d_master_gates + row * 2 * M;
-    scalar_t *d_logits = p->d_gates + token * p->G + 4 * p->H;
+    scalar_t *d_logits = p->d_preactivations + token * p->G + 4 * p->H;
     scalar_t by_forget_distance = p->d_forget_distance ? -p->d_forget_distance[token] : 0;
     scalar_t by_input_distance = p->d_input_distance ? -p->d_input_distance[token] : 0;
     cumax_backward(M, softmax, d_master_gates, 1, by_forget_distance, d_logits);

@@ -26,15 +26,17 @@ static int few_tokens(const Pass *p) { return p->T * p->B <= FEW_TOKENS && !p->b
 static int64_t row_workspace(const Pass *p) { return 2 * (p->H + p->M); }
 
 /* Number of elements of the workspace of a part: for one row, then its packed weights. Rounded up to cache lines. */
-static int64_t part_workspace(const Pass *p, int64_t backward) {
+static int64_t part_workspace(const Pass *p, int64_t is_backward_pass) {
     int64_t chunks = (p->M + p->parts - 1) / p->parts;
     int64_t packed = packed_size(p->H + p->I, chunks * (4 * p->C + 2));
-    if (backward) packed = packed_size(p->G, chunks * p->C);
+    if (is_backward_pass) packed = packed_size(p->G, chunks * p->C);
     else if (few_tokens(p)) packed = 0;
     return (packed + row_workspace(p) + 63) / 64 * 64;
 }
 
-int64_t workspace_size(const Pass *p, int64_t backward) { return p->parts * part_workspace(p, backward); }
+int64_t workspace_size(const Pass *p, int64_t is_backward_pass) {
+    return p->parts * part_workspace(p, is_backward_pass);
+}
 
 /* h or c before a step: that of the previous step among `all_steps`, or the initial one. */
 static const scalar_t *state_before(const Pass *p, const scalar_t *all_steps, const scalar_t *initial, int64_t t) {

@@ -47,17 +47,18 @@ static void pack_weight(const Pass *p, int64_t part, const scalar_t *weight, int
         }
 }
 
-/* gates = A W', or gates += A W', for the rows of A, of k elements, and the columns of a part. */
+/* preactivations = A W', or preactivations += A W', for the rows of A, of k elements, and the columns of a part. */
 static void multiply_by_weight(const Pass *p, int64_t part, int64_t rows, int64_t k, const scalar_t *a,
-                               const scalar_t *weight, const scalar_t *packed, scalar_t *gates, int accumulate) {
+                               const scalar_t *weight, const scalar_t *packed, scalar_t *preactivations,
+                               int accumulate) {
     if (!few_tokens(p)) {
-        gemm_packed(rows, num_columns(p, part), k, a, packed, gates, p->G, accumulate, p->bf16_pairs);
+        gemm_packed(rows, num_columns(p, part), k, a, packed, preactivations, p->G, accumulate, p->bf16_pairs);
         return;
     }
     WeightRows part_rows = weight_rows(p, part);
     for (int64_t gate = 0, column = 0; gate < GATES; column += part_rows.size[gate++])
-        gemm_transposed(rows, part_rows.size[gate], k, a, weight + part_rows.first[gate] * k, gates + column, p->G,
-                        accumulate);
+        gemm_transposed(rows, part_rows.size[gate], k, a, weight + part_rows.first[gate] * k, preactivations + column,
+                        p->G, accumulate);
 }
 
 /* The step after the block of steps that begins with step t. A block has the tokens of one product with W. */
@@ -67,17 +68,18 @@ static int64_t block_end(const Pass *p, int64_t t) {
     return t;
 }
 
-/* gates = W x + b, for the tokens of steps t to end - 1 and the columns of a part, where `gates` points to. */
+/* preactivations = W x + b, for the tokens of steps t to end - 1 and the columns of a part, where the pointer points
+   to. */
 static void input_product(const Pass *p, int64_t part, int64_t t, int64_t end, const scalar_t *packed,
-                          scalar_t *gates) {
+                          scalar_t *preactivations) {
     int64_t begin = p->first_token[t], tokens = p->first_token[end - 1] + p->batch_sizes[end - 1] - begin;
     int64_t k = operand_size(p, p->I);
     WeightRows rows = weight_rows(p, part);
     for (int64_t r = 0; p->bias && r < tokens; r++)
         for (int64_t gate = 0, column = 0; gate < GATES; column += rows.size[gate++])
-            memcpy(gates + r * p->G + column, p->bias + rows.first[gate], rows.size[gate] * sizeof(scalar_t));
+            memcpy(preactivations + r * p->G + column, p->bias + rows.first[gate], rows.size[gate] * sizeof(scalar_t));
     int add_to_bias = p->bias != 0;
-    multiply_by_weight(p, part, tokens, k, p->tokens + begin * k, p->weight_ih, packed, gates, add_to_bias);
+    multiply_by_weight(p, part, tokens, k, p->tokens + begin * k, p->weight_ih, packed, preactivations, add_to_bias);
 }
 
 static void copy_columns(int64_t rows, int64_t columns, const scalar_t *from, scalar_t *to, int64_t ld) {
@@ -97,22 +99,22 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
         int64_t rows = p->batch_sizes[t], next_rows = t + 1 < p->T ? p->batch_sizes[t + 1] : 0;
         int64_t token = p->first_token[t], new_block = t == end;
         if (new_block) begin = token, end = block_end(p, t);
-        scalar_t *gates = p->gates + (p->keep ? token : token - begin) * G;
+        scalar_t *preactivations = p->gates + (p->keep ? token : token - begin) * G;
         const scalar_t *hidden =
             p->bf16_pairs ? (const scalar_t *)p->bf16_hidden : state_before(p, p->output, p->hidden0, t);
         const scalar_t *old_cells = p->keep ? state_before(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
         scalar_t *cells = p->cells + (p->keep ? token * H : 0);
         for (int64_t part = thread; part < p->parts; part += threads) {
             scalar_t *packed = p->workspace + part * stride + row_workspace(p);
-            scalar_t *part_gates = gates + first_column(p, part);
+            scalar_t *part_preactivations = preactivations + first_column(p, part);
             int64_t columns = num_columns(p, part);
-            if (new_block) input_product(p, part, t, end, packed + packed_size(k, columns), part_gates);
-            multiply_by_weight(p, part, rows, k, hidden, p->weight_hh, packed, part_gates, 1);
+            if (new_block) input_product(p, part, t, end, packed + packed_size(k, columns), part_preactivations);
+            multiply_by_weight(p, part, rows, k, hidden, p->weight_hh, packed, part_preactivations, 1);
         }
         wait_for_all(p->barrier, threads);
         for (int64_t part = thread; part < p->parts; part += threads) {
             for (int64_t r = 0; r < rows; r++)
-                step_forward(p, part, t, r, gates + r * G, old_cells + r * H, cells + r * H,
+                step_forward(p, part, t, r, preactivations + r * G, old_cells + r * H, cells + r * H,
                              p->workspace + part * stride);
             /* The final state of the sequences that end with this step. */
             int64_t at = next_rows * H + first_unit(p, part), ended = rows - next_rows;
@@ -139,14 +141,15 @@ void backward(const void *arguments, int64_t thread, int64_t threads) {
         for (int64_t r = part_start(rows, thread, threads); r < part_start(rows, thread + 1, threads); r++) {
             int64_t at = (p->first_token[t] + r) * G;
             master_gates_backward(p, t, r);
-            if (p->bf16_pairs) to_bf16(G, p->d_gates + at, p->bf16_d_gates + at);
+            if (p->bf16_pairs) to_bf16(G, p->d_preactivations + at, p->bf16_d_preactivations + at);
         }
         wait_for_all(p->barrier, threads);
         for (int64_t part = thread; part < p->parts; part += threads) {
             scalar_t *packed = p->workspace + part * stride + row_workspace(p);
             int64_t at = p->first_token[t] * G;
-            const scalar_t *d_gates = p->bf16_pairs ? (const scalar_t *)(p->bf16_d_gates + at) : p->d_gates + at;
-            gemm_packed(rows, num_units(p, part), k, d_gates, packed, p->d_hidden + first_unit(p, part), H, 0,
+            const scalar_t *d_preactivations = p->d_preactivations + at;
+            if (p->bf16_pairs) d_preactivations = (const scalar_t *)(p->bf16_d_preactivations + at);
+            gemm_packed(rows, num_units(p, part), k, d_preactivations, packed, p->d_hidden + first_unit(p, part), H, 0,
                         p->bf16_pairs);
         }
     }
