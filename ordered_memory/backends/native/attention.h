@@ -47,11 +47,11 @@ static int64_t compute_features(Share *s, int64_t t, int64_t rows) {
 }
 
 /* →π and ←π of a row, equations (3) and (4); either may be null. */
-static void cumulative_masks(int64_t N, const scalar_t *attention, scalar_t *forward, scalar_t *backward) {
+static void cumulative_masks(int64_t N, const scalar_t *attention, scalar_t *forward_pi, scalar_t *backward_pi) {
     scalar_t sum = 0;
-    for (int64_t i = 0; forward && i < N; i++) forward[i] = sum += attention[i];
+    for (int64_t i = 0; forward_pi && i < N; i++) forward_pi[i] = sum += attention[i];
     sum = 0;
-    for (int64_t i = N; backward && i-- > 0;) backward[i] = sum += attention[i];
+    for (int64_t i = N; backward_pi && i-- > 0;) backward_pi[i] = sum += attention[i];
 }
 
 /* p of a row, from the scores of its `count` slots with m_i > 0, equations (9) and (11):
@@ -80,11 +80,11 @@ static void attend(Share *s, int64_t t, int64_t rows) {
     }
     for (int64_t r = 0, begin = 0, end = 0; r < rows; r++, begin = end) {
         while (end < count && s->key_row[end] == r) end++;
-        scalar_t *attention = attention_of(s, p->attention, t, r), *forward = s->forward + r * N;
+        scalar_t *attention = attention_of(s, p->attention, t, r), *forward_pi = s->forward_pi + r * N;
         masked_softmax(p, s->occupancy + r * (N + 1), end - begin, s->key_slot + begin, s->scores + begin, attention);
-        cumulative_masks(N, attention, forward, s->backward + r * N);
+        cumulative_masks(N, attention, forward_pi, s->backward_pi + r * N);
         int32_t first_active = 0;
-        while (first_active < N && forward[first_active] == 0) first_active++;
+        while (first_active < N && forward_pi[first_active] == 0) first_active++;
         *first_active_of(s, t, r) = first_active;
     }
 }
@@ -95,7 +95,7 @@ static void restore_masks(Share *s, int64_t t, int64_t rows) {
     int64_t N = p->N;
     for (int64_t r = 0; r < rows; r++) {
         scalar_t *occupancy = s->occupancy + r * (N + 1);
-        cumulative_masks(N, attention_of(s, p->attention, t, r), s->forward + r * N, s->backward + r * N);
+        cumulative_masks(N, attention_of(s, p->attention, t, r), s->forward_pi + r * N, s->backward_pi + r * N);
         if (t) {
             cumulative_masks(N, attention_of(s, p->attention, t - 1, r), occupancy, 0);
             occupancy[N] = 1;
@@ -104,9 +104,9 @@ static void restore_masks(Share *s, int64_t t, int64_t rows) {
     }
 }
 
-/* Backward of a row's p, →π and ←π, given the gradients of ←π in `d_backward`, and of →π in `d_forward` (by the cell of
-   this step) and `d_occupancy` (by the next step). Writes the gradients of the scores, and of the occupancy before the
-   step:
+/* Backward of a row's p, →π and ←π, given the gradients of ←π in `d_backward_pi`, and of →π in `d_forward_pi` (by the
+   cell of this step) and `d_occupancy` (by the next step). Writes the gradients of the scores, and of the occupancy
+   before the step:
        dp_i = upstream + Σ_{j≥i} d→π_j + Σ_{j≤i} d←π_j;
        da_i = p_i (dp_i - Σ_j p_j dp_j);
        dm_i = da_i / m_i, since p depends on m_i exp(a_i). */
@@ -119,12 +119,12 @@ static void attention_backward(Share *s, int64_t t, int64_t r) {
     scalar_t *d_attention = s->d_attention, sum = 0, mean = 0;
     for (int64_t i = 0; i < N; i++) {
         int32_t j = s->pair[r * N + i];
-        if (j >= 0) d_occupancy[i] += s->d_forward[j];
+        if (j >= 0) d_occupancy[i] += s->d_forward_pi[j];
     }
     for (int64_t i = N; i-- > 0;) d_attention[i] = sum += d_occupancy[i];
     sum = 0;
     for (int64_t i = 0; i < N; i++) {
-        sum += s->d_backward[i];
+        sum += s->d_backward_pi[i];
         d_attention[i] += sum + (upstream ? upstream[i] : 0);
         mean += attention[i] * d_attention[i];
     }

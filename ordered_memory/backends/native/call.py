@@ -240,10 +240,10 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     struct.point(
         **{name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     )
-    backward = function == "backward"
-    struct.point(workspace=buffers.empty(library.workspace_size(struct, backward)))
+    is_backward_pass = function == "backward"
+    struct.point(workspace=buffers.empty(library.workspace_size(struct, is_backward_pass)))
     if products != "blas":
-        run_team(library, "pack_for_backward" if backward else "pack_for_forward", struct, shares)
+        run_team(library, "pack_for_backward" if is_backward_pass else "pack_for_forward", struct, shares)
     run_team(library, function, struct, shares)
 
 

@@ -68,12 +68,12 @@ static void compose(Share *s, int64_t t, int64_t i) {
             gates[3 * D + d] += bias[3 * D + d];
             composed[d] = gates[d] * memory[d] + gates[D + d] * above[d] + gates[2 * D + d] * gates[3 * D + d];
         }
-        scalar_t mean, rstd, forward = s->forward[r * N + i];
+        scalar_t mean, rstd, forward_pi = s->forward_pi[r * N + i];
         layer_norm_statistics(D, composed, p->norm_epsilon, &mean, &rstd);
         scalar_t *restrict candidate = (scalar_t *)candidate_of(s, t, s->pair, r, i);
         SIMD for (int64_t d = 0; d < D; d++) {
             scalar_t normalized = (composed[d] - mean) * rstd * p->norm[d] + p->norm_bias[d];
-            candidate[d] = x[d] + forward * (normalized - x[d]);
+            candidate[d] = x[d] + forward_pi * (normalized - x[d]);
         }
         store_row(s, s->gates, saved + k, 4 * D, gates);
     }
@@ -91,17 +91,17 @@ static void gates_backward(Share *s, int64_t t, int64_t i, int64_t j, scalar_t *
     const scalar_t *restrict x = token_of(s, p->inputs, t, r);
     const scalar_t *restrict d_candidate = s->d_candidate + (r * N + i) * D;
     scalar_t *restrict composed = s->composed, *restrict d_x = token_of(s, p->d_inputs, t, r);
-    scalar_t mean, rstd, forward = s->forward[r * N + i], d_forward = 0;
+    scalar_t mean, rstd, forward_pi = s->forward_pi[r * N + i], d_forward_pi = 0;
     SIMD for (int64_t d = 0; d < D; d++)
         composed[d] = gates[d] * memory[d] + gates[D + d] * above[d] + gates[2 * D + d] * gates[3 * D + d];
     layer_norm_statistics(D, composed, p->norm_epsilon, &mean, &rstd);
-    SIMD_SUM(d_forward) for (int64_t d = 0; d < D; d++) {
+    SIMD_SUM(d_forward_pi) for (int64_t d = 0; d < D; d++) {
         scalar_t normalized = (composed[d] - mean) * rstd * p->norm[d] + p->norm_bias[d];
-        d_forward += d_candidate[d] * (normalized - x[d]);
-        d_composed[d] = d_candidate[d] * forward;
+        d_forward_pi += d_candidate[d] * (normalized - x[d]);
+        d_composed[d] = d_candidate[d] * forward_pi;
         d_x[d] += d_candidate[d] - d_composed[d];
     }
-    s->d_forward[j] = d_forward;
+    s->d_forward_pi[j] = d_forward_pi;
     layer_norm_backward(D, composed, mean, rstd, p->norm, d_composed, s->d_norm, s->d_norm_bias);
     SIMD for (int64_t d = 0; d < D; d++) {
         scalar_t gradient = d_composed[d], memory_gate = gates[d], above_gate = gates[D + d];
@@ -133,11 +133,11 @@ static void hidden_backward(Share *s, int64_t t, int64_t i, int64_t at) {
 }
 
 /* Backward of `compose`: adds to the gradients of M_i, M̂_{i-1} and x̃. The operands of this step's weight gradients are
-   written from row `pending` on, to `d_gates`, `d_hidden` and `masked_cell_inputs`. */
-static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
+   written from row `first_row` on, to `d_gates`, `d_hidden` and `masked_cell_inputs`. */
+static void compose_backward(Share *s, int64_t t, int64_t i, int64_t first_row) {
     const Pass *p = s->p;
     int64_t D = p->D, N = p->N, begin = s->slot_start[i], count = s->slot_start[i + 1] - begin;
-    int64_t saved = tape_index(s, t, i), at = pending + begin;
+    int64_t saved = tape_index(s, t, i), at = first_row + begin;
     for (int64_t k = 0; k < count; k++) {
         scalar_t *d_gates = row_to_compute(s, s->d_gates, at + k, 4 * D, s->unrounded_row);
         gates_backward(s, t, i, begin + k, s->d_composed + k * D, d_gates);
@@ -168,13 +168,14 @@ static void compose_backward(Share *s, int64_t t, int64_t i, int64_t pending) {
     }
 }
 
-/* Add to the gradients of W1 and W2 what `count` pending pairs contribute. `pending` is their first row in `d_gates`,
-   `d_hidden` and `masked_cell_inputs`, and `first` is their first row in the hidden units on the tape. */
-static void add_cell_weight_gradients(const Share *s, int64_t pending, int64_t count, int64_t first) {
+/* Add to the gradients of W1 and W2 what `num_pending` pairs contribute. `first_row` is their first row in `d_gates`,
+   `d_hidden` and `masked_cell_inputs`, and `first_saved` is their first row in the hidden units on the tape. */
+static void add_cell_weight_gradients(const Share *s, int64_t first_row, int64_t num_pending, int64_t first_saved) {
     int64_t D = s->p->D;
-    const void *d_gates = operand_row(s, s->d_gates, pending, 4 * D), *hidden = operand_row(s, s->hidden, first, 4 * D);
-    add_weight_gradient(s, 4 * D, 4 * D, count, d_gates, hidden, s->d_w_out);
-    const void *d_hidden = operand_row(s, s->d_hidden, pending, 4 * D);
-    const void *inputs = operand_row(s, s->masked_cell_inputs, pending, 2 * D);
-    add_weight_gradient(s, 4 * D, 2 * D, count, d_hidden, inputs, s->d_w_in);
+    const void *d_gates = operand_row(s, s->d_gates, first_row, 4 * D);
+    const void *hidden = operand_row(s, s->hidden, first_saved, 4 * D);
+    add_weight_gradient(s, 4 * D, 4 * D, num_pending, d_gates, hidden, s->d_w_out);
+    const void *d_hidden = operand_row(s, s->d_hidden, first_row, 4 * D);
+    const void *inputs = operand_row(s, s->masked_cell_inputs, first_row, 2 * D);
+    add_weight_gradient(s, 4 * D, 2 * D, num_pending, d_hidden, inputs, s->d_w_in);
 }

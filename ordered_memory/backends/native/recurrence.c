@@ -40,7 +40,7 @@ static void forward_share(const Pass *p, int64_t number) {
         int64_t next_rows = rows_at(s, t + 1);
         for (int64_t r = next_rows; r < rows; r++) write_state(s, t, r);
         for (int64_t r = 0; r < next_rows; r++) {
-            memcpy(s->occupancy + r * (N + 1), s->forward + r * N, N * sizeof(scalar_t));
+            memcpy(s->occupancy + r * (N + 1), s->forward_pi + r * N, N * sizeof(scalar_t));
             s->occupancy[r * (N + 1) + N] = 1;
         }
         int32_t *swap = s->pair;
@@ -60,11 +60,11 @@ static void restore_step_start(Share *s, int64_t steps) {
     }
 }
 
-/* The backward pass of one share. The operands of the cell's weight gradients are collected in buffers for `most` pairs,
-   which are filled from the end, and multiplied when the buffers are full. */
+/* The backward pass of one share. The operands of the cell's weight gradients are collected in buffers for `capacity`
+   pairs, which are filled from the end, and multiplied when the buffers are full. */
 static void backward_share(const Pass *p, int64_t number) {
     Share share = share_of(p, number, 1), *s = &share;
-    int64_t N = p->N, D = p->D, most = MAX_PENDING + s->R * N, pending = 0, steps = s->R ? s->length[0] : 0;
+    int64_t N = p->N, D = p->D, capacity = MAX_PENDING + s->R * N, num_pending = 0, steps = s->R ? s->length[0] : 0;
     restore_step_start(s, steps);
     if (steps) restore_cell_inputs(s, steps - 1);
     for (int64_t t = steps; t-- > 0;) {
@@ -78,13 +78,13 @@ static void backward_share(const Pass *p, int64_t number) {
         for (int64_t r = next_rows; r < rows; r++) begin_row_backward(s, r);
         for (int64_t r = 0; p->d_output && r < rows; r++)
             add_into(D, token_of(s, p->d_output, t, r), s->d_candidate + (r * N + N - 1) * D);
-        if (pending + pairs > most) {
-            add_cell_weight_gradients(s, most - pending, pending, s->step_start[t + 1]);
-            pending = 0;
+        if (num_pending + pairs > capacity) {
+            add_cell_weight_gradients(s, capacity - num_pending, num_pending, s->step_start[t + 1]);
+            num_pending = 0;
         }
-        pending += pairs;
+        num_pending += pairs;
         for (int64_t i = N; i-- > 0;)
-            if (s->slot_start[i + 1] > s->slot_start[i]) compose_backward(s, t, i, most - pending);
+            if (s->slot_start[i + 1] > s->slot_start[i]) compose_backward(s, t, i, capacity - num_pending);
         for (int64_t r = 0; r < rows; r++) {
             memory_backward(s, t, r);
             attention_backward(s, t, r);
@@ -92,7 +92,7 @@ static void backward_share(const Pass *p, int64_t number) {
         for (int64_t r = next_rows; r < rows; r++) inactive_memory_backward(s, t, r);
         scores_backward(s, t, rows);
     }
-    add_cell_weight_gradients(s, most - pending, pending, s->step_start[0]);
+    add_cell_weight_gradients(s, capacity - num_pending, num_pending, s->step_start[0]);
     for (int64_t r = 0, rows = rows_at(s, 0); r < rows; r++) write_state_gradient(s, r);
 }
 
@@ -107,21 +107,23 @@ static void pack_weight(const Pass *p, int transposed, int64_t k, int64_t n, con
 
 /* Pack the weights before a pass: the transposes for the forward pass, as a linear map computes x W'. Each thread packs
    one or more of the three. */
-static void pack_weights(const Pass *p, int64_t thread, int64_t threads, int backward) {
+static void pack_weights(const Pass *p, int64_t thread, int64_t threads, int is_backward_pass) {
     PackedWeights packed;
-    int64_t D = p->D, in = backward ? 4 * D : 2 * D, out = backward ? 2 * D : 4 * D;
-    assign_packed(p, &packed, (char *)p->workspace, backward);
+    int64_t D = p->D, in = is_backward_pass ? 4 * D : 2 * D, out = is_backward_pass ? 2 * D : 4 * D;
+    const bf16_t *bf16_w_out = is_backward_pass ? p->bf16_w_out_t : p->bf16_w_out;
+    const bf16_t *bf16_w_in = is_backward_pass ? p->bf16_w_in_t : p->bf16_w_in;
+    assign_packed(p, &packed, (char *)p->workspace, is_backward_pass);
     for (int64_t weight = thread; weight < 3; weight += threads)
         switch (weight) {
         case 0:
-            pack_weight(p, !backward, 4 * D, 4 * D, p->w_out, backward ? p->bf16_w_out_t : p->bf16_w_out, packed.w_out);
+            pack_weight(p, !is_backward_pass, 4 * D, 4 * D, p->w_out, bf16_w_out, packed.w_out);
             break;
         case 1:
-            pack_weight(p, !backward, in, out, p->w_in, backward ? p->bf16_w_in_t : p->bf16_w_in, packed.w_in);
+            pack_weight(p, !is_backward_pass, in, out, p->w_in, bf16_w_in, packed.w_in);
             break;
         case 2:
             if (!few_tokens(p)) pack_weight(p, 1, D, D, p->key, p->bf16_key, packed.key_t);
-            if (backward) pack_weight(p, 0, D, D, p->key, p->bf16_key_t, packed.key);
+            if (is_backward_pass) pack_weight(p, 0, D, D, p->key, p->bf16_key_t, packed.key);
         }
 }
 

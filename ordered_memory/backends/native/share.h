@@ -30,7 +30,7 @@ typedef struct {
     /* the cell */
     scalar_t *cell_inputs;                         /* (pairs, 2D) */
     void *bf16_cell_inputs, *hidden, *gates;       /* operands: (pairs, 2D), (pairs, 4D) twice */
-    void *masked_cell_inputs;                      /* operand: after dropout, (R, 2D); backward (pending, 2D) */
+    void *masked_cell_inputs;                      /* operand: after dropout, (R, 2D); backward pass (capacity, 2D) */
     scalar_t *unrounded_rows, *unrounded_row;      /* (R, 4D), (4D): rows of bfloat16 operands before rounding */
     scalar_t *composed;                            /* (D): result of the cell before the LayerNorm */
     int32_t *pair, *previous_pair;                 /* (R, N): index of each pair in its step, or -1; previous step's */
@@ -38,7 +38,7 @@ typedef struct {
     int64_t *slot_start;                           /* (N + 1): first pair of each slot in the step */
     /* the attention */
     scalar_t *occupancy;                           /* (R, N + 1): after the previous step */
-    scalar_t *forward, *backward;                  /* (R, N): →π, ←π */
+    scalar_t *forward_pi, *backward_pi;            /* (R, N): →π, ←π */
     int32_t *key_row, *key_slot;                   /* (R * N): row and slot of each key; masked slots have none */
     void *key_inputs;                              /* operand: (R * N, D), M̂[t-1] after dropout */
     scalar_t *keys, *features, *scores;            /* (R * N, D) twice, (R * N) */
@@ -47,11 +47,11 @@ typedef struct {
     /* only in the backward pass; pending are the pairs whose weight gradients are not yet added */
     scalar_t *packed_tiles;                        /* (K_BLOCK, 4D): packed operand of a weight gradient */
     scalar_t *d_memory, *d_candidate, *d_occupancy; /* (R, N, D) twice, (R, N + 1) */
-    scalar_t *d_forward, *d_composed;              /* (R * N), (R, D) */
-    void *d_gates, *d_hidden;                      /* operands: (pending, 4D) */
+    scalar_t *d_forward_pi, *d_composed;           /* (R * N), (R, D) */
+    void *d_gates, *d_hidden;                      /* operands: (capacity, 4D) */
     void *d_keys;                                  /* operand: (R * N, D); if scalar_t, the memory of the features */
     scalar_t *d_cell_inputs;                       /* (R, 2D) */
-    scalar_t *d_scores, *d_backward, *d_attention; /* (R, N), (N) twice */
+    scalar_t *d_scores, *d_backward_pi, *d_attention; /* (R, N), (N) twice */
     scalar_t *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
     scalar_t *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
 } Share;
@@ -76,9 +76,9 @@ static int64_t rows_of_share(const Pass *p, int64_t number) {
 }
 
 /* Assign the workspace of a share of R rows, from `base` on; returns its size in bytes. */
-static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, int backward) {
+static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, int is_backward_pass) {
     int64_t N = p->N, D = p->D, scalar = sizeof(scalar_t), operand = operand_bytes(p), bf16 = has_bf16_operands(p);
-    int64_t pending = MAX_PENDING + R * N;
+    int64_t capacity = MAX_PENDING + R * N; /* of the buffers of pending pairs */
     char *next = base;
     s->sequence = take(&next, 8 * R);
     s->length = take(&next, 8 * R);
@@ -87,7 +87,7 @@ static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, 
     s->bf16_cell_inputs = take(&next, p->keep || !bf16 ? 0 : operand * R * 2 * D);
     s->hidden = take(&next, p->keep ? 0 : operand * R * 4 * D);
     s->gates = take(&next, p->keep ? 0 : operand * R * 4 * D);
-    s->masked_cell_inputs = take(&next, operand * (backward ? pending : R) * 2 * D);
+    s->masked_cell_inputs = take(&next, operand * (is_backward_pass ? capacity : R) * 2 * D);
     s->unrounded_rows = take(&next, bf16 ? scalar * R * 4 * D : 0);
     s->unrounded_row = take(&next, bf16 ? scalar * 4 * D : 0);
     s->composed = take(&next, scalar * D);
@@ -96,8 +96,8 @@ static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, 
     s->pair_row = take(&next, 4 * R * N);
     s->slot_start = take(&next, 8 * (N + 1));
     s->occupancy = take(&next, scalar * R * (N + 1));
-    s->forward = take(&next, scalar * R * N);
-    s->backward = take(&next, scalar * R * N);
+    s->forward_pi = take(&next, scalar * R * N);
+    s->backward_pi = take(&next, scalar * R * N);
     s->key_row = take(&next, 4 * R * N);
     s->key_slot = take(&next, 4 * R * N);
     s->key_inputs = take(&next, operand * R * N * D);
@@ -106,51 +106,52 @@ static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, 
     s->scores = take(&next, scalar * R * N);
     s->mask = take(&next, scalar * 4 * D);
     s->noise = take(&next, 2 * 4 * D);
-    if (!backward) return next - base;
+    if (!is_backward_pass) return next - base;
     s->packed_tiles = take(&next, p->bf16_gemm ? 0 : scalar * K_BLOCK * (4 * D + TILE_ROWS));
     s->d_memory = take(&next, scalar * R * N * D);
     s->d_candidate = take(&next, scalar * R * N * D);
     s->d_occupancy = take(&next, scalar * R * (N + 1));
-    s->d_forward = take(&next, scalar * R * N);
+    s->d_forward_pi = take(&next, scalar * R * N);
     s->d_composed = take(&next, scalar * R * D);
-    s->d_gates = take(&next, operand * pending * 4 * D);
-    s->d_hidden = take(&next, operand * pending * 4 * D);
+    s->d_gates = take(&next, operand * capacity * 4 * D);
+    s->d_hidden = take(&next, operand * capacity * 4 * D);
     s->d_keys = bf16 ? take(&next, operand * R * N * D) : s->features;
     s->d_cell_inputs = take(&next, scalar * R * 2 * D);
     s->d_scores = take(&next, scalar * R * N);
-    s->d_backward = take(&next, scalar * N);
+    s->d_backward_pi = take(&next, scalar * N);
     s->d_attention = take(&next, scalar * N);
     return next - base;
 }
 
 /* Assign the memory of the packed weights, from `base` on; returns their size in bytes, 0 if none is packed. */
-static int64_t assign_packed(const Pass *p, PackedWeights *packed, char *base, int backward) {
-    int64_t D = p->D, scalar = p->bf16_gemm || (few_tokens(p) && !backward) ? 0 : sizeof(scalar_t), k = p->bf16_pairs ? D / 2 : D;
+static int64_t assign_packed(const Pass *p, PackedWeights *packed, char *base, int is_backward_pass) {
+    int64_t D = p->D, k = p->bf16_pairs ? D / 2 : D;
+    int64_t scalar = p->bf16_gemm || (few_tokens(p) && !is_backward_pass) ? 0 : sizeof(scalar_t);
     char *next = base;
     packed->key_t = take(&next, scalar * packed_size(k, D));
-    packed->key = take(&next, backward ? scalar * packed_size(k, D) : 0);
-    packed->w_in = take(&next, scalar * (backward ? packed_size(4 * k, 2 * D) : packed_size(2 * k, 4 * D)));
+    packed->key = take(&next, is_backward_pass ? scalar * packed_size(k, D) : 0);
+    packed->w_in = take(&next, scalar * (is_backward_pass ? packed_size(4 * k, 2 * D) : packed_size(2 * k, 4 * D)));
     packed->w_out = take(&next, scalar * packed_size(4 * k, 4 * D));
     return next - base;
 }
 
 /* The size of the largest workspace of a share: share 0 has the most rows. */
-static int64_t share_bytes(const Pass *p, int backward) {
+static int64_t share_bytes(const Pass *p, int is_backward_pass) {
     Share s;
-    return assign_workspace(p, &s, rows_of_share(p, 0), 0, backward);
+    return assign_workspace(p, &s, rows_of_share(p, 0), 0, is_backward_pass);
 }
 
 /* The size in bytes of `p->workspace`: packed weights, then the workspace of each share. */
-int64_t workspace_size(const Pass *p, int64_t backward) {
+int64_t workspace_size(const Pass *p, int64_t is_backward_pass) {
     PackedWeights packed;
-    return assign_packed(p, &packed, 0, backward) + p->shares * share_bytes(p, backward);
+    return assign_packed(p, &packed, 0, is_backward_pass) + p->shares * share_bytes(p, is_backward_pass);
 }
 
-static Share share_of(const Pass *p, int64_t number, int backward) {
+static Share share_of(const Pass *p, int64_t number, int is_backward_pass) {
     Share s = {.p = p, .R = rows_of_share(p, number)};
     char *workspace = (char *)p->workspace;
-    workspace += assign_packed(p, &s.packed, workspace, backward);
-    assign_workspace(p, &s, s.R, workspace + number * share_bytes(p, backward), backward);
+    workspace += assign_packed(p, &s.packed, workspace, is_backward_pass);
+    assign_workspace(p, &s, s.R, workspace + number * share_bytes(p, is_backward_pass), is_backward_pass);
     for (int64_t r = 0; r < s.R; r++) {
         s.sequence[r] = p->order[number + r * p->shares];
         s.length[r] = p->lengths[number + r * p->shares];
@@ -161,7 +162,7 @@ static Share share_of(const Pass *p, int64_t number, int backward) {
         else s.cell_inputs = (scalar_t *)tape[0];
         s.hidden = (void *)tape[1], s.gates = (void *)tape[2];
     }
-    if (backward) {
+    if (is_backward_pass) {
         int64_t D = p->D;
         s.d_key = p->d_key + number * D * D, s.d_key_bias = p->d_key_bias + number * D;
         s.d_score = p->d_score + number * D;

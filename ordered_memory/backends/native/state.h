@@ -7,7 +7,7 @@ static void update_memory(Share *s, int64_t t) {
     for (int64_t i = 0; i < N; i++)
         for (int64_t j = s->slot_start[i]; j < s->slot_start[i + 1]; j++) {
             int64_t r = s->pair_row[j];
-            scalar_t backward = s->backward[r * N + i];
+            scalar_t backward_pi = s->backward_pi[r * N + i];
             scalar_t *restrict memory = inputs + j * 2 * D;
             const scalar_t *restrict old_candidate = candidate_of(s, t - 1, s->previous_pair, r, i);
             const scalar_t *restrict old_memory = memory_of(s, t - 1, s->previous_pair, r, i);
@@ -15,7 +15,7 @@ static void update_memory(Share *s, int64_t t) {
                 memcpy(memory, old_candidate, D * sizeof(scalar_t));
             else
                 SIMD for (int64_t d = 0; d < D; d++)
-                    memory[d] = old_memory[d] + backward * (old_candidate[d] - old_memory[d]);
+                    memory[d] = old_memory[d] + backward_pi * (old_candidate[d] - old_memory[d]);
         }
 }
 
@@ -29,29 +29,29 @@ static void memory_backward(Share *s, int64_t t, int64_t r) {
         add_into(D, d_candidate, token_of(s, p->d_inputs, t, r));
         memset(d_candidate, 0, D * sizeof(scalar_t));
         memset(s->d_memory + (r * N + i) * D, 0, D * sizeof(scalar_t));
-        s->d_backward[i] = 0;
+        s->d_backward_pi[i] = 0;
     }
     for (int64_t i = first_active; i < N; i++) {
         scalar_t *restrict d_memory = s->d_memory + (r * N + i) * D;
         scalar_t *restrict d_candidate = s->d_candidate + (r * N + i) * D;
         const scalar_t *restrict old_candidate = candidate_of(s, t - 1, s->previous_pair, r, i);
         const scalar_t *restrict old_memory = memory_of(s, t - 1, s->previous_pair, r, i);
-        scalar_t backward = s->backward[r * N + i], d_backward = 0;
+        scalar_t backward_pi = s->backward_pi[r * N + i], d_backward_pi = 0;
         if (!old_memory) {
             memcpy(d_candidate, d_memory, D * sizeof(scalar_t));
             memset(d_memory, 0, D * sizeof(scalar_t));
         } else
-            SIMD_SUM(d_backward) for (int64_t d = 0; d < D; d++) {
-                d_backward += d_memory[d] * (old_candidate[d] - old_memory[d]);
-                d_candidate[d] = d_memory[d] * backward;
+            SIMD_SUM(d_backward_pi) for (int64_t d = 0; d < D; d++) {
+                d_backward_pi += d_memory[d] * (old_candidate[d] - old_memory[d]);
+                d_candidate[d] = d_memory[d] * backward_pi;
                 d_memory[d] -= d_candidate[d];
             }
-        s->d_backward[i] = d_backward;
+        s->d_backward_pi[i] = d_backward_pi;
     }
 }
 
 /* Whether nothing was attended at the step, as the memory was empty: then p = 0, and M stays as it was. */
-static int nothing_attended(const Share *s, int64_t r) { return s->forward[r * s->p->N + s->p->N - 1] == 0; }
+static int nothing_attended(const Share *s, int64_t r) { return s->forward_pi[r * s->p->N + s->p->N - 1] == 0; }
 
 /* Write the state of a row after its last token. In a slot that is not active, M is the candidate of the previous step,
    or the initial M if the memory was empty. */
@@ -67,7 +67,7 @@ static void write_state(Share *s, int64_t t, int64_t r) {
         memcpy(slot_of(s, p->candidate, r, i), candidate_of(s, t, s->pair, r, i), size);
     }
     scalar_t *occupancy = p->occupancy + s->sequence[r] * (N + 1);
-    memcpy(occupancy, s->forward + r * N, N * sizeof(scalar_t));
+    memcpy(occupancy, s->forward_pi + r * N, N * sizeof(scalar_t));
     occupancy[N] = 1;
 }
 

@@ -70,16 +70,16 @@ class Library:
             self._structs[name] = struct
         return self._structs[name]
 
-    def workspace_size(self, arguments: CStruct, backward: bool) -> int:
+    def workspace_size(self, arguments: CStruct, is_backward_pass: bool) -> int:
         """The result of the C function of this name, for the workspace of a call.
 
         Args:
             arguments: the arguments of the call.
-            backward: whether the call is that of the backward pass.
+            is_backward_pass: whether the call is that of the backward pass.
         """
         function = self.code.workspace_size
         function.restype = ctypes.c_int64
-        size: int = function(ctypes.byref(arguments), ctypes.c_int64(backward))
+        size: int = function(ctypes.byref(arguments), ctypes.c_int64(is_backward_pass))
         return size
 
 
