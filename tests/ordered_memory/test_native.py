@@ -28,12 +28,12 @@ def fresh_build(tmp_path, monkeypatch):
     build.load.cache_clear()
 
 
-@pytest.fixture(params=["pairs", "blas"])
+@pytest.fixture(params=["vnni", "blas"])
 def bfloat16_products(request, monkeypatch):
     """Products of bfloat16 operands under autocast, emulated where the processor has none: by the C of the
     native backends, and by MKL."""
-    compile_pairs = [*compiler.command(), "-DEMULATE_PAIRS"]
-    monkeypatch.setenv("CC", shlex.join(compile_pairs))
+    emulate_vnni = [*compiler.command(), "-DEMULATE_BF16_VNNI"]
+    monkeypatch.setenv("CC", shlex.join(emulate_vnni))
     build.load.cache_clear()
     library = build.load(native.call.SOURCE, torch.float32)
     if isinstance(library, str):
@@ -222,7 +222,7 @@ def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most
     together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
     for row, result in enumerate(alone):
         assert_close(result.output[:, 0], together.output[:, row])
-        if bfloat16_products == "pairs":
+        if bfloat16_products == "vnni":
             assert torch.equal(result.output[:, 0], together.output[:, row])
 
 
@@ -231,13 +231,13 @@ def test_an_operator_told_of_bfloat16_elsewhere_computes_in_float32_here(monkeyp
     """As an exported program that was made on another machine."""
     case = Halved()
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
-    monkeypatch.setattr(native.call, "bfloat16_products", lambda: None)
+    monkeypatch.setattr(native.call, "bf16_method_here", lambda: None)
     for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
         assert torch.equal(one, other)
 
 
 @pytest.mark.usefixtures("bfloat16_products")
-def test_an_odd_slot_size_has_no_pairs_but_works():
+def test_an_odd_slot_size_has_no_vnni_layout_but_works():
     layer = OrderedMemory(3, 7, 4, backend="native")
     x = torch.randn(5, 2, 3)
     exact = layer(x).output
@@ -250,7 +250,7 @@ def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
     library = build.load(native.call.SOURCE, torch.float32)
     if isinstance(library, str):
         pytest.skip(library)
-    monkeypatch.setattr(native.call, "bfloat16_products", lambda: None)
+    monkeypatch.setattr(native.call, "bf16_method_here", lambda: None)
     case = Halved()
     for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
         assert torch.equal(one, other)
@@ -270,7 +270,7 @@ def test_what_is_no_number_stays_none_as_bfloat16():
 def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, monkeypatch, caplog):
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
     library = build.load(onlstm_native.SOURCE, dtype)
-    monkeypatch.setattr(library, "multiplies_bfloat16", False)
+    monkeypatch.setattr(library, "supports_bf16_products", False)
     processor._warn_once.cache_clear()
     for layer in (OrderedMemory(4, 6, 3, backend="native"), ONLSTM(4, 6, chunk_size=2, backend="native")):
         layer.to(dtype)

@@ -7,7 +7,7 @@ compiled when first needed, into the user's cache directory. With neither a whee
 cannot run, and "auto" selects another one.
 
 Under autocast the recurrence keeps the dtype of the parameters. Under bfloat16 autocast its matrix products
-have bfloat16 operands if the processor multiplies pairs of such numbers, and so have the three products over
+have bfloat16 operands if the processor multiplies such numbers, and so have the three products over
 all tokens at the end of the backward pass.
 """
 
@@ -98,8 +98,8 @@ class _Native(Implementation):
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
         d_preactivations = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
-        rounded, pairs = None, _multiplies_pairs(inputs)
-        if inputs.bfloat16 and load_or_raise(SOURCE, inputs.weight_hh.dtype).multiplies_bfloat16:
+        rounded, uses_vnni = None, _uses_bf16_vnni(inputs)
+        if inputs.bfloat16 and load_or_raise(SOURCE, inputs.weight_hh.dtype).supports_bf16_products:
             rounded = _buffer(gates.shape[0], gates.shape[1], torch.bfloat16)
         d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
@@ -119,20 +119,20 @@ class _Native(Implementation):
             "d_master_gates": d_master_gates,
             "d_hidden": d_hidden,
             "d_cell": d_cell,
-            "bf16_d_preactivations": rounded if pairs else None,
+            "bf16_d_preactivations": rounded if uses_vnni else None,
         }
         _run("backward", inputs, int(parts), True, **read_fields, **written_fields)
-        if rounded is not None and not pairs:
+        if rounded is not None and not uses_vnni:
             rounded.copy_(d_preactivations)
         return contract.gradients(
             inputs, results[0], d_preactivations, d_hidden, d_cell, needs_input_grad, rounded, multiply
         )
 
 
-def _multiplies_pairs(inputs: Inputs) -> bool:
-    """Whether the C code multiplies pairs of bfloat16 numbers: rows of operands need an even size."""
+def _uses_bf16_vnni(inputs: Inputs) -> bool:
+    """Whether the C code multiplies in the VNNI layout (bf16.h): rows of operands need an even size."""
     even = inputs.tokens.shape[1] % 2 == 0 and inputs.weight_hh.shape[1] % 2 == 0
-    return inputs.bfloat16 and even and load_or_raise(SOURCE, inputs.weight_hh.dtype).multiplies_pairs
+    return inputs.bfloat16 and even and load_or_raise(SOURCE, inputs.weight_hh.dtype).has_bf16_vnni
 
 
 def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: Tensor | None) -> None:
@@ -141,11 +141,11 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: 
     steps, (batch_size, _) = len(inputs.batch_sizes), inputs.hidden.shape
     features, master_size = inputs.tokens.shape[1], size // inputs.chunk_size
     library = load_or_raise(SOURCE, inputs.weight_hh.dtype)
-    if inputs.bfloat16 and library.dtype == torch.float32 and not library.multiplies_bfloat16:
+    if inputs.bfloat16 and library.dtype == torch.float32 and not library.supports_bf16_products:
         warn_float32_products()
-    pairs = _multiplies_pairs(inputs)
+    uses_vnni = _uses_bf16_vnni(inputs)
     sizes = (steps, batch_size, features, size, master_size, inputs.chunk_size, rows)
-    struct: Any = library.struct("Pass")(*sizes, parts, int(keep), int(pairs))
+    struct: Any = library.struct("Pass")(*sizes, parts, int(keep), int(uses_vnni))
     tensors: dict[str, Tensor | None] = {
         "batch_sizes": inputs.batch_sizes,
         "first_token": inputs.batch_sizes.cumsum(0) - inputs.batch_sizes,
@@ -158,11 +158,13 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: 
         "barrier": torch.zeros(2, dtype=torch.int64, device="cpu"),
         **extra_fields,
     }
-    if pairs and function == "forward":
-        operands = {name: _paired(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")}
+    if uses_vnni and function == "forward":
+        operands = {
+            name: _vnni_layout(getattr(inputs, name)) for name in ("tokens", "weight_ih", "weight_hh")
+        }
         tensors |= {**operands, "bf16_hidden": inputs.hidden.to(torch.bfloat16)}
-    elif pairs:
-        tensors |= {"weight_hh": _paired(inputs.weight_hh.t())}
+    elif uses_vnni:
+        tensors |= {"weight_hh": _vnni_layout(inputs.weight_hh.t())}
     struct.point(
         **{name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     )
@@ -170,8 +172,8 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: 
     run_team(library, function, struct, parts)
 
 
-def _paired(matrix: Tensor) -> Tensor:
-    """Convert a matrix (m, k) to bfloat16 and view each pair of numbers as one float32: (m, k / 2)."""
+def _vnni_layout(matrix: Tensor) -> Tensor:
+    """Convert a matrix (m, k) to bfloat16, in the VNNI layout: two numbers in each float32, (m, k / 2)."""
     return matrix.to(torch.bfloat16).contiguous().view(torch.float32)
 
 

@@ -16,11 +16,11 @@ static int64_t first_column(const Pass *p, int64_t part) { return first_chunk(p,
 static int64_t num_columns(const Pass *p, int64_t part) { return num_chunks(p, part) * (4 * p->C + 2); }
 
 /* Number of elements that a row of `size` numbers takes as an operand of a product. */
-static int64_t operand_size(const Pass *p, int64_t size) { return p->bf16_pairs ? size / 2 : size; }
+static int64_t operand_size(const Pass *p, int64_t size) { return p->bf16_vnni ? size / 2 : size; }
 
 /* Whether the forward pass multiplies by the weights as they are: packing them would take longer. See gemm.h. */
 enum { FEW_TOKENS = 8 };
-static int few_tokens(const Pass *p) { return p->T * p->B <= FEW_TOKENS && !p->bf16_pairs; }
+static int few_tokens(const Pass *p) { return p->T * p->B <= FEW_TOKENS && !p->bf16_vnni; }
 
 /* Number of elements of the workspace of a part for one row: f̃ and ĩ of all units, and their logits. */
 static int64_t row_workspace(const Pass *p) { return 2 * (p->H + p->M); }

@@ -52,7 +52,7 @@ static void multiply_by_weight(const Pass *p, int64_t part, int64_t rows, int64_
                                const scalar_t *weight, const scalar_t *packed, scalar_t *preactivations,
                                int accumulate) {
     if (!few_tokens(p)) {
-        gemm_packed(rows, num_columns(p, part), k, a, packed, preactivations, p->G, accumulate, p->bf16_pairs);
+        gemm_packed(rows, num_columns(p, part), k, a, packed, preactivations, p->G, accumulate, p->bf16_vnni);
         return;
     }
     WeightRows part_rows = weight_rows(p, part);
@@ -101,7 +101,7 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
         if (new_block) begin = token, end = block_end(p, t);
         scalar_t *preactivations = p->gates + (p->keep ? token : token - begin) * G;
         const scalar_t *hidden =
-            p->bf16_pairs ? (const scalar_t *)p->bf16_hidden : state_before(p, p->output, p->hidden0, t);
+            p->bf16_vnni ? (const scalar_t *)p->bf16_hidden : state_before(p, p->output, p->hidden0, t);
         const scalar_t *old_cells = p->keep ? state_before(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
         scalar_t *cells = p->cells + (p->keep ? token * H : 0);
         for (int64_t part = thread; part < p->parts; part += threads) {
@@ -130,7 +130,7 @@ void backward(const void *arguments, int64_t thread, int64_t threads) {
     int64_t H = p->H, G = p->G, k = operand_size(p, G), stride = part_workspace(p, 1);
     for (int64_t part = thread; part < p->parts; part += threads) {
         scalar_t *packed = p->workspace + part * stride + row_workspace(p);
-        if (p->bf16_pairs) pack_transposed(k, num_units(p, part), p->weight_hh + first_unit(p, part) * k, packed);
+        if (p->bf16_vnni) pack_transposed(k, num_units(p, part), p->weight_hh + first_unit(p, part) * k, packed);
         else pack(G, num_units(p, part), p->weight_hh + first_unit(p, part), H, packed);
     }
     for (int64_t t = p->T; t-- > 0;) {
@@ -141,16 +141,16 @@ void backward(const void *arguments, int64_t thread, int64_t threads) {
         for (int64_t r = part_start(rows, thread, threads); r < part_start(rows, thread + 1, threads); r++) {
             int64_t at = (p->first_token[t] + r) * G;
             master_gates_backward(p, t, r);
-            if (p->bf16_pairs) to_bf16(G, p->d_preactivations + at, p->bf16_d_preactivations + at);
+            if (p->bf16_vnni) to_bf16(G, p->d_preactivations + at, p->bf16_d_preactivations + at);
         }
         wait_for_all(p->barrier, threads);
         for (int64_t part = thread; part < p->parts; part += threads) {
             scalar_t *packed = p->workspace + part * stride + row_workspace(p);
             int64_t at = p->first_token[t] * G;
             const scalar_t *d_preactivations = p->d_preactivations + at;
-            if (p->bf16_pairs) d_preactivations = (const scalar_t *)(p->bf16_d_preactivations + at);
+            if (p->bf16_vnni) d_preactivations = (const scalar_t *)(p->bf16_d_preactivations + at);
             gemm_packed(rows, num_units(p, part), k, d_preactivations, packed, p->d_hidden + first_unit(p, part), H, 0,
-                        p->bf16_pairs);
+                        p->bf16_vnni);
         }
     }
 }

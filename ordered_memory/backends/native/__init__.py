@@ -73,7 +73,7 @@ def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None =
 @constant
 def multiplies_bfloat16() -> bool:
     """Whether this backend runs here and uses bfloat16 products under autocast."""
-    return call.bfloat16_products() is not None
+    return call.bf16_method_here() is not None
 
 
 @constant

@@ -35,7 +35,7 @@ typedef struct {
     scalar_t *d_key, *d_key_bias, *d_score;         /* (shares, ·), as all gradients of weights */
     scalar_t *d_w_in, *d_b_in, *d_w_out, *d_b_out;
     scalar_t *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
-    int64_t bf16_pairs;                             /* 1: operands of products are pairs of bfloat16 numbers */
+    int64_t bf16_vnni;                              /* 1: operands of products have the VNNI layout (bf16.h) */
     bf16_gemm_t bf16_gemm;                          /* or BLAS multiplies bfloat16 operands; else null */
     uint8_t *workspace;                             /* `workspace_size` bytes */
 } Pass;

@@ -26,17 +26,17 @@ GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
 
 
-def bfloat16_products() -> Literal["pairs", "blas"] | None:
-    """How bfloat16 products are computed here: "blas" (MKL with AMX), "pairs" (the C code) or None (not)."""
+def bf16_method_here() -> Literal["vnni", "blas"] | None:
+    """How bfloat16 products are computed here: "blas" (MKL with AMX), "vnni" (the C code) or None (not)."""
     library = load(SOURCE, torch.float32)
     if isinstance(library, str):
         return None
     if library.bf16_gemm is not None:
         return "blas"
-    return "pairs" if library.multiplies_pairs else None
+    return "vnni" if library.has_bf16_vnni else None
 
 
-def bfloat16_products_of(arguments: Arguments) -> Literal["pairs", "blas"] | None:
+def bf16_method_of_call(arguments: Arguments) -> Literal["vnni", "blas"] | None:
     """How the bfloat16 products of a call are computed; None if the call has no such products.
 
     This checks the processor again, because a program may have been exported on a different machine.
@@ -45,7 +45,7 @@ def bfloat16_products_of(arguments: Arguments) -> Literal["pairs", "blas"] | Non
         arguments: arguments of the recurrence.
     """
     requested = arguments.bfloat16 and arguments.inputs.dtype == torch.float32
-    return bfloat16_products() if requested and arguments.inputs.shape[-1] % 2 == 0 else None
+    return bf16_method_here() if requested and arguments.inputs.shape[-1] % 2 == 0 else None
 
 
 class Inputs(NamedTuple):
@@ -184,7 +184,7 @@ def _check(arguments: Arguments) -> None:
 def _tape_bytes(arguments: Arguments) -> list[int]:
     """The size in bytes of what each buffer of the tape has of one sequence."""
     steps, _, size = arguments.inputs.shape
-    itemsize = 2 if bfloat16_products_of(arguments) else arguments.inputs.dtype.itemsize
+    itemsize = 2 if bf16_method_of_call(arguments) else arguments.inputs.dtype.itemsize
     return [steps * arguments.state.memory.shape[1] * size * width * itemsize for width in (2, 4, 4)]
 
 
@@ -220,9 +220,9 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     struct.threshold = arguments.threshold
     struct.norm_epsilon, struct.key_epsilon = arguments.norm_epsilon, arguments.key_epsilon
     struct.cell_level, struct.score_level = dropout.cell_level, dropout.score_level
-    products = bfloat16_products_of(arguments)
-    struct.bf16_pairs = products == "pairs"
-    struct.bf16_gemm = library.bf16_gemm if products == "blas" else None
+    method = bf16_method_of_call(arguments)
+    struct.bf16_vnni = method == "vnni"
+    struct.bf16_gemm = library.bf16_gemm if method == "blas" else None
     lengths, order = _sort_by_length(arguments.lengths, struct.T, struct.B)
     struct.nonempty, struct.shares, struct.keep = len(order), shares, bool(tape)
     tensors: dict[str, Tensor | None] = {
@@ -232,7 +232,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
         "queries": arguments.queries,
         **_initial_state(arguments),
         **_weights_by_name(arguments.weights),
-        **(_bfloat16_weights(arguments.weights) if products else {}),
+        **(_bfloat16_weights(arguments.weights) if method else {}),
         **{name: getattr(dropout, name) for name in (*GIVEN_MASKS, "seed")},
         "tape": _tape_addresses(tape, arguments, shares),
         **extra_fields,
@@ -242,7 +242,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     )
     is_backward_pass = function == "backward"
     struct.point(workspace=buffers.empty(library.workspace_size(struct, is_backward_pass)))
-    if products != "blas":
+    if method != "blas":
         run_team(library, "pack_for_backward" if is_backward_pass else "pack_for_forward", struct, shares)
     run_team(library, function, struct, shares)
 

@@ -34,7 +34,7 @@ static void multiply_by_weight(const Share *s, int m, int n, int k, const void *
     if (p->bf16_gemm) /* column-major: C' = B' A' */
         p->bf16_gemm("N", "N", &n, &m, &k, &one, bf16_b, &n, a, &k, &zero, c, &n);
     else
-        gemm_packed(m, n, p->bf16_pairs ? k / 2 : k, a, packed, c, n, 0, p->bf16_pairs);
+        gemm_packed(m, n, p->bf16_vnni ? k / 2 : k, a, packed, c, n, 0, p->bf16_vnni);
 }
 
 /* C = A W', for an operand A (m, k) and a weight W (n, k), as a linear map computes it: in the forward pass. `packed` and
@@ -48,22 +48,22 @@ static void multiply_forward(const Share *s, int m, int n, int k, const void *a,
 /* C += A' B for at most K_BLOCK rows of A and B. A is packed in tiles of TILE_ROWS columns and B in panels, so that
    both are read sequentially. */
 static void add_block_product(const Share *s, int m, int n, int64_t rows, const void *a, const void *b, scalar_t *c) {
-    int bf16_pairs = s->p->bf16_pairs;
-    int64_t k = bf16_pairs ? (rows + 1) / 2 : rows;
+    int bf16_vnni = s->p->bf16_vnni;
+    int64_t k = bf16_vnni ? (rows + 1) / 2 : rows;
     scalar_t panel[K_BLOCK * PANEL_COLUMNS];
     for (int64_t r = 0; r < m; r += TILE_ROWS) {
         int64_t columns = smaller(m - r, TILE_ROWS);
         scalar_t *tile = s->packed_tiles + r * k;
-        if (bf16_pairs) interleave_rows(rows, columns, (const bf16_t *)a + r, m, (uint32_t *)tile, TILE_ROWS);
-        for (int64_t i = 0; !bf16_pairs && i < rows; i++)
+        if (bf16_vnni) interleave_rows(rows, columns, (const bf16_t *)a + r, m, (uint32_t *)tile, TILE_ROWS);
+        for (int64_t i = 0; !bf16_vnni && i < rows; i++)
             memcpy(tile + i * TILE_ROWS, (const scalar_t *)a + i * m + r, columns * sizeof(scalar_t));
     }
     Left left = {s->packed_tiles, .row_stride = 1, .k_stride = TILE_ROWS, .tile_stride = TILE_ROWS * k};
     for (int64_t j = 0; j < n; j += PANEL_COLUMNS) {
         int64_t columns = smaller(n - j, PANEL_COLUMNS);
-        if (bf16_pairs) interleave_rows(rows, columns, (const bf16_t *)b + j, n, (uint32_t *)panel, PANEL_COLUMNS);
+        if (bf16_vnni) interleave_rows(rows, columns, (const bf16_t *)b + j, n, (uint32_t *)panel, PANEL_COLUMNS);
         else pack(rows, columns, (const scalar_t *)b + j, n, panel);
-        gemm_panel(m, columns, k, left, panel, c + j, n, 1, bf16_pairs);
+        gemm_panel(m, columns, k, left, panel, c + j, n, 1, bf16_vnni);
     }
 }
 

@@ -97,10 +97,10 @@ static void backward_share(const Pass *p, int64_t number) {
 }
 
 /* Pack a weight (k, n); with `transposed`, the transpose of a weight (n, k). `bf16_transpose` is the transpose of the
-   matrix (k, n) in bfloat16: its rows, of even size, are rows of pairs along k. */
+   matrix (k, n) in bfloat16: its rows, of even size, are rows of VNNI elements. */
 static void pack_weight(const Pass *p, int transposed, int64_t k, int64_t n, const scalar_t *weight,
                         const bf16_t *bf16_transpose, scalar_t *packed) {
-    if (p->bf16_pairs) pack_transposed(k / 2, n, (const scalar_t *)bf16_transpose, packed);
+    if (p->bf16_vnni) pack_transposed(k / 2, n, (const scalar_t *)bf16_transpose, packed);
     else if (transposed) pack_transposed(k, n, weight, packed);
     else pack(k, n, weight, n, packed);
 }

@@ -56,7 +56,7 @@ typedef struct {
     scalar_t *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
 } Share;
 
-static int has_bf16_operands(const Pass *p) { return p->bf16_pairs || p->bf16_gemm; }
+static int has_bf16_operands(const Pass *p) { return p->bf16_vnni || p->bf16_gemm; }
 static int64_t operand_bytes(const Pass *p) { return has_bf16_operands(p) ? sizeof(bf16_t) : sizeof(scalar_t); }
 
 /* Whether the forward pass multiplies by the weights as they are: packing them would take longer. See gemm.h. */
@@ -125,7 +125,7 @@ static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, 
 
 /* Assign the memory of the packed weights, from `base` on; returns their size in bytes, 0 if none is packed. */
 static int64_t assign_packed(const Pass *p, PackedWeights *packed, char *base, int is_backward_pass) {
-    int64_t D = p->D, k = p->bf16_pairs ? D / 2 : D;
+    int64_t D = p->D, k = p->bf16_vnni ? D / 2 : D;
     int64_t scalar = p->bf16_gemm || (few_tokens(p) && !is_backward_pass) ? 0 : sizeof(scalar_t);
     char *next = base;
     packed->key_t = take(&next, scalar * packed_size(k, D));

@@ -34,10 +34,10 @@ class Library:
     Raises:
         OSError, RuntimeError, ValueError: it cannot be compiled or loaded here; the message says why.
 
-    `code` holds the functions. `multiplies_pairs` says whether they multiply pairs of bfloat16 numbers
-    (AVX512_BF16; CC="cc -DEMULATE_PAIRS" emulates it slowly on any processor). `multiplies_bfloat16` says
-    whether bfloat16 products are supported at all, by these functions or by the processor. `bf16_gemm` is
-    MKL's bfloat16 matrix product, or None on a processor without AMX, where it is not fast.
+    `code` holds the functions. `has_bf16_vnni` says whether they multiply bfloat16 numbers in the VNNI layout
+    of bf16.h (AVX512_BF16; CC="cc -DEMULATE_BF16_VNNI" emulates it slowly on any processor).
+    `supports_bf16_products` says whether these functions or the processor multiply such numbers.
+    `bf16_gemm` is MKL's bfloat16 matrix product, or None on a processor without AMX, where it is not fast.
     """
 
     def __init__(self, source: Path, dtype: torch.dtype) -> None:
@@ -50,9 +50,9 @@ class Library:
         self._text = "\n".join(compiler.read_sources(source))
         self._structs: dict[str, type[CStruct]] = {}
         self.code = _load_code(source, dtype)
-        self.multiplies_pairs = bool(ctypes.c_int64.in_dll(self.code, "multiplies_pairs").value)
+        self.has_bf16_vnni = bool(ctypes.c_int64.in_dll(self.code, "has_bf16_vnni").value)
         processor_multiplies = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
-        self.multiplies_bfloat16 = self.multiplies_pairs or processor_multiplies
+        self.supports_bf16_products = self.has_bf16_vnni or processor_multiplies
 
     def struct(self, name: str) -> type[CStruct]:
         """The ctypes type of a struct that the C file declares with EXPORT_SIZE.

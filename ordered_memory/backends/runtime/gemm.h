@@ -13,8 +13,9 @@
    longer than all products: then `gemm_transposed` reads the transpose of B, a weight, as it lies in memory, and adds in
    another order.
 
-   With `bf16_pairs`, operands are pairs of bfloat16 numbers (bf16.h), k is the number of pairs, and a pointer to
-   scalar_t points to pairs. Accumulators are scalar_t. Vector types are the vector extensions of GCC and Clang. */
+   With `bf16_vnni`, operands are bfloat16 numbers in the VNNI layout (bf16.h), k is the number of VNNI elements, and a
+   pointer to scalar_t points to them. Accumulators are scalar_t. Vector types are the vector extensions of GCC and
+   Clang. */
 
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
@@ -38,7 +39,7 @@ enum {
 
 typedef scalar_t vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(scalar_t)), may_alias));
 typedef uint32_t vector_bits __attribute__((vector_size(4 * LANES)));
-typedef scalar_t element __attribute__((may_alias)); /* a number, or a pair of bfloat16 numbers */
+typedef scalar_t element __attribute__((may_alias)); /* a number, or a VNNI element */
 
 /* The left operand: entry (r, i) is data[r * row_stride + i * k_stride], for the rows of one tile. The next tile begins
    tile_stride further on. */
@@ -47,24 +48,25 @@ typedef struct {
     int64_t row_stride, k_stride, tile_stride;
 } Left;
 
-/* accumulator + a * b. With pairs, a is one pair, and both of its products with each pair of b are added. */
-INLINE vector multiply_add(vector accumulator, scalar_t a, vector b, const int bf16_pairs) {
-#if BF16_PAIRS == 1
-    if (bf16_pairs)
+/* accumulator + a * b. With `bf16_vnni`, a is one VNNI element, and both of its products with each element of
+   b are added. */
+INLINE vector multiply_add(vector accumulator, scalar_t a, vector b, const int bf16_vnni) {
+#if BF16_VNNI == 1
+    if (bf16_vnni)
         return (vector)_mm512_dpbf16_ps((__m512)accumulator, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
-#elif BF16_PAIRS == 2
-    if (bf16_pairs) {
+#elif BF16_VNNI == 2
+    if (bf16_vnni) {
         vector_bits a_bits = (vector_bits){0} + float_to_bits(a), b_bits = (vector_bits)b;
         accumulator += (vector)(a_bits << 16) * (vector)(b_bits << 16);
         return accumulator + (vector)(a_bits & 0xffff0000) * (vector)(b_bits & 0xffff0000);
     }
 #endif
-    (void)bf16_pairs;
+    (void)bf16_vnni;
     return accumulator + a * b;
 }
 
 /* The micro-kernel: `rows` rows (a constant where this is inlined) of one panel's columns. */
-INLINE void microkernel(const int rows, const int bf16_pairs, int64_t k, Left a, const scalar_t *panel, scalar_t *c,
+INLINE void microkernel(const int rows, const int bf16_vnni, int64_t k, Left a, const scalar_t *panel, scalar_t *c,
                         int64_t ldc, int accumulate) {
     vector accumulators[TILE_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 12
@@ -81,7 +83,7 @@ INLINE void microkernel(const int rows, const int bf16_pairs, int64_t k, Left a,
 #pragma GCC unroll 2
             for (int v = 0; v < PANEL_VECTORS; v++)
                 accumulators[r][v] =
-                    multiply_add(accumulators[r][v], one, *(const vector *)(panel + v * LANES), bf16_pairs);
+                    multiply_add(accumulators[r][v], one, *(const vector *)(panel + v * LANES), bf16_vnni);
         }
     }
 #pragma GCC unroll 12
@@ -91,59 +93,59 @@ INLINE void microkernel(const int rows, const int bf16_pairs, int64_t k, Left a,
 }
 
 /* The micro-kernel for 1 to TILE_ROWS rows. */
-INLINE void tile(int rows, const int bf16_pairs, int64_t k, Left a, const scalar_t *panel, scalar_t *c, int64_t ldc,
+INLINE void tile(int rows, const int bf16_vnni, int64_t k, Left a, const scalar_t *panel, scalar_t *c, int64_t ldc,
                  int accumulate) {
     switch (rows) {
-    case 1: microkernel(1, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 2: microkernel(2, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 3: microkernel(3, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 4: microkernel(4, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 5: microkernel(5, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 6: microkernel(6, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
+    case 1: microkernel(1, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 2: microkernel(2, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 3: microkernel(3, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 4: microkernel(4, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 5: microkernel(5, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 6: microkernel(6, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
 #if TILE_ROWS >= 8
-    case 7: microkernel(7, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 8: microkernel(8, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
+    case 7: microkernel(7, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 8: microkernel(8, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
 #endif
 #if TILE_ROWS >= 12
-    case 9: microkernel(9, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 10: microkernel(10, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 11: microkernel(11, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
-    case 12: microkernel(12, bf16_pairs, k, a, panel, c, ldc, accumulate); break;
+    case 9: microkernel(9, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 10: microkernel(10, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 11: microkernel(11, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
+    case 12: microkernel(12, bf16_vnni, k, a, panel, c, ldc, accumulate); break;
 #endif
     }
 }
 
 /* All tiles of one panel. A panel with fewer columns is computed in a buffer as wide as a panel. */
-INLINE void panel_tiles(const int bf16_pairs, int64_t m, int64_t columns, int64_t k, Left a, const scalar_t *panel,
+INLINE void panel_tiles(const int bf16_vnni, int64_t m, int64_t columns, int64_t k, Left a, const scalar_t *panel,
                         scalar_t *c, int64_t ldc, int accumulate) {
     scalar_t buffer[TILE_ROWS * PANEL_COLUMNS];
     for (int64_t r = 0; r < m; r += TILE_ROWS, a.data += a.tile_stride) {
         int rows = smaller(m - r, TILE_ROWS);
         scalar_t *to = c + r * ldc;
         if (columns == PANEL_COLUMNS) {
-            tile(rows, bf16_pairs, k, a, panel, to, ldc, accumulate);
+            tile(rows, bf16_vnni, k, a, panel, to, ldc, accumulate);
             continue;
         }
         for (int s = 0; accumulate && s < rows; s++)
             memcpy(buffer + s * PANEL_COLUMNS, to + s * ldc, columns * sizeof(scalar_t));
-        tile(rows, bf16_pairs, k, a, panel, buffer, PANEL_COLUMNS, accumulate);
+        tile(rows, bf16_vnni, k, a, panel, buffer, PANEL_COLUMNS, accumulate);
         for (int s = 0; s < rows; s++) memcpy(to + s * ldc, buffer + s * PANEL_COLUMNS, columns * sizeof(scalar_t));
     }
 }
 
 /* C = A B or C += A B for the columns of one panel. */
 INLINE void gemm_panel(int64_t m, int64_t columns, int64_t k, Left a, const scalar_t *panel, scalar_t *c, int64_t ldc,
-                       int accumulate, int bf16_pairs) {
-    if (BF16_PAIRS && bf16_pairs) panel_tiles(1, m, columns, k, a, panel, c, ldc, accumulate);
+                       int accumulate, int bf16_vnni) {
+    if (BF16_VNNI && bf16_vnni) panel_tiles(1, m, columns, k, a, panel, c, ldc, accumulate);
     else panel_tiles(0, m, columns, k, a, panel, c, ldc, accumulate);
 }
 
 /* C = A B or C += A B, for A without gaps between its rows, and B packed. */
 SINGLE_COPY void gemm_packed(int64_t m, int64_t n, int64_t k, const scalar_t *a, const scalar_t *packed, scalar_t *c,
-                             int64_t ldc, int accumulate, int bf16_pairs) {
+                             int64_t ldc, int accumulate, int bf16_vnni) {
     Left left = {a, .row_stride = k, .k_stride = 1, .tile_stride = TILE_ROWS * k};
     for (int64_t j = 0; j < n; j += PANEL_COLUMNS, packed += k * PANEL_COLUMNS)
-        gemm_panel(m, smaller(n - j, PANEL_COLUMNS), k, left, packed, c + j, ldc, accumulate, bf16_pairs);
+        gemm_panel(m, smaller(n - j, PANEL_COLUMNS), k, left, packed, c + j, ldc, accumulate, bf16_vnni);
 }
 
 /* The dot products of `rows` rows of A and `columns` rows of W, both constants where this is inlined. */
