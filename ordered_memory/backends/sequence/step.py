@@ -57,8 +57,8 @@ class Step(NamedTuple):
         composed: the cell's results for the pairs, before LayerNorm, (P, D).
         attention: p, (R, N).
         mask: m, (R, N).
-        forward: →π of the pairs, (P,).
-        backward: ←π of the pairs, (P,); 1 where the slot was not active in the previous step.
+        forward_pi: →π of the pairs, (P,).
+        backward_pi: ←π of the pairs, (P,); 1 where the slot was not active in the previous step.
         old_candidate, old_memory: indices of M̂ and M of the pairs in the `halves` of the previous step, (P,).
         scored: tensor saved by the score.
         cell_saved: tensors saved by the cell.
@@ -70,8 +70,8 @@ class Step(NamedTuple):
     composed: Tensor
     attention: Tensor
     mask: Tensor
-    forward: Tensor
-    backward: Tensor
+    forward_pi: Tensor
+    backward_pi: Tensor
     old_candidate: Tensor
     old_memory: Tensor
     scored: Tensor
@@ -101,10 +101,10 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
     scores, score_masks, scored = _score(t, query, previous, operations)
     occupancy = previous.occupancy[: len(x)]
     attention, mask = masked_attention(scores, occupancy, plan.threshold), occupancy[:, 1:]
-    forward, backward = forward_mask(attention), backward_mask(attention)
+    forward_pi, backward_pi = forward_mask(attention), backward_mask(attention)
     num_slots = attention.shape[1]
     if plan.active_only:
-        layout = active_layout((forward != 0).sum(1), num_slots)
+        layout = active_layout((forward_pi != 0).sum(1), num_slots)
     else:
         layout = dense_layout(len(x), num_slots, x.device)
 
@@ -114,28 +114,28 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
     old_memory, was_active = previous.layout.half_of_memory(row, slot)
     # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
     old_memory = torch.where(was_active, old_memory, old_candidate)
-    forward_of_pairs = forward.take(flat_index)
-    backward_of_pairs = backward.take(flat_index).masked_fill_(~was_active, 1.0)
+    forward_pi_of_pairs = forward_pi.take(flat_index)
+    backward_pi_of_pairs = backward_pi.take(flat_index).masked_fill_(~was_active, 1.0)
 
     entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
     halves(entries).index_copy_(0, layout.half_of_x, x)
     torch.lerp(
         halves(previous.entries).index_select(0, old_memory),
         halves(previous.entries).index_select(0, old_candidate),
-        backward_of_pairs.unsqueeze(1),
+        backward_pi_of_pairs.unsqueeze(1),
         out=entries[: layout.num_pairs].chunk(2, 1)[0],
     )
     input_masks = plan.masks.at("cell_input_mask", t, row, slot, 2 * x.shape[1])
     hidden_masks = plan.masks.at("hidden_mask", t, row, slot, operations.cell.hidden_units)
     operations.cell.begin(Pairs(entries[: layout.num_pairs], layout.counts, input_masks, hidden_masks))
-    composed = _compose(x, layout, entries, forward_of_pairs, operations)
+    composed = _compose(x, layout, entries, forward_pi_of_pairs, operations)
     return Step(
-        StepState(layout, entries, torch.cat([forward, torch.ones_like(forward[:, :1])], 1)),
+        StepState(layout, entries, torch.cat([forward_pi, torch.ones_like(forward_pi[:, :1])], 1)),
         composed,
         attention,
         mask.masked_fill(mask < plan.threshold, 0.0),
-        forward_of_pairs,
-        backward_of_pairs,
+        forward_pi_of_pairs,
+        backward_pi_of_pairs,
         old_candidate,
         old_memory,
         scored,
@@ -175,20 +175,20 @@ def backward_step(
     num_slots = step.attention.shape[1]
     flat_index = layout.pair_row * num_slots + layout.pair_slot
 
-    d_forward_of_pairs, d_x = _compose_backward(x, step, operations, gradients)
+    d_forward_pi_of_pairs, d_x = _compose_backward(x, step, operations, gradients)
     d_memory = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
     old_halves = halves(previous.entries)
     difference = old_halves.index_select(0, step.old_candidate) - old_halves.index_select(0, step.old_memory)
-    d_backward_of_pairs = torch.linalg.vecdot(d_memory, difference)
-    to_candidate = d_memory * step.backward.unsqueeze(1)
+    d_backward_pi_of_pairs = torch.linalg.vecdot(d_memory, difference)
+    to_candidate = d_memory * step.backward_pi.unsqueeze(1)
     halves(previous_gradients.entries).index_add_(0, step.old_candidate, to_candidate)
     halves(previous_gradients.entries).index_add_(0, step.old_memory, d_memory - to_candidate)
 
     # p_j is a term of →π_i for all i ≥ j, and of ←π_i for all i ≤ j.
-    d_forward = gradients.occupancy[:, :-1].flatten().index_add_(0, flat_index, d_forward_of_pairs)
-    d_backward = torch.zeros_like(d_forward).index_add_(0, flat_index, d_backward_of_pairs)
-    d_p = backward_mask(d_forward.view_as(step.attention))
-    d_p += forward_mask(d_backward.view_as(step.attention))
+    d_forward_pi = gradients.occupancy[:, :-1].flatten().index_add_(0, flat_index, d_forward_pi_of_pairs)
+    d_backward_pi = torch.zeros_like(d_forward_pi).index_add_(0, flat_index, d_backward_pi_of_pairs)
+    d_p = backward_mask(d_forward_pi.view_as(step.attention))
+    d_p += forward_mask(d_backward_pi.view_as(step.attention))
     if d_attention is not None:
         d_p += d_attention
 
@@ -245,17 +245,19 @@ def _attended(previous: StepState) -> tuple[Tensor, Tensor, Tensor]:
     return entries.chunk(2, 1)[1][above:], layout.entry_row[above:], layout.entry_slot[above:]
 
 
-def _compose(x: Tensor, layout: Layout, entries: Tensor, forward: Tensor, operations: Operations) -> Tensor:
+def _compose(
+    x: Tensor, layout: Layout, entries: Tensor, forward_pi: Tensor, operations: Operations
+) -> Tensor:
     """Fill in M̂ of the entries, slot after slot. Returns the results of the cell, (P, D)."""
     composed = x.new_empty(layout.num_pairs, x.shape[1])
     ordered_x = x.index_select(0, layout.order)
     outputs = layout.outputs(entries.chunk(2, 1)[1])
-    composed_of, forward_of = composed.split(layout.counts), forward.unsqueeze(1).split(layout.counts)
+    composed_of, forward_pi_of = composed.split(layout.counts), forward_pi.unsqueeze(1).split(layout.counts)
     for i, count in enumerate(layout.counts):
         if count:
             operations.cell.compose(i, out=composed_of[i])
             normalized, _, _ = operations.normalize(composed_of[i])
-            torch.lerp(ordered_x[:count], normalized, forward_of[i], out=outputs[i])
+            torch.lerp(ordered_x[:count], normalized, forward_pi_of[i], out=outputs[i])
     return composed
 
 
@@ -267,9 +269,9 @@ def _compose_backward(
     cell.begin_backward(step.pairs, step.cell_saved)
     ordered_x = x.index_select(0, layout.order)
     d_ordered_x = torch.zeros_like(x)
-    d_forward = torch.empty_like(step.forward)
-    forward_of = step.forward.unsqueeze(1).split(layout.counts)
-    d_forward_of = d_forward.split(layout.counts)
+    d_forward_pi = torch.empty_like(step.forward_pi)
+    forward_pi_of = step.forward_pi.unsqueeze(1).split(layout.counts)
+    d_forward_pi_of = d_forward_pi.split(layout.counts)
     composed_of = step.composed.split(layout.counts)
     d_inputs_of = gradients.entries[: layout.num_pairs].split(layout.counts)
     d_outputs = layout.outputs(gradients.entries.chunk(2, 1)[1])
@@ -278,11 +280,11 @@ def _compose_backward(
         if count:
             d_output = d_outputs[i]
             normalized, mean, rstd = operations.normalize(composed_of[i])
-            d_normalized = d_output * forward_of[i]
+            d_normalized = d_output * forward_pi_of[i]
             d_ordered_x[:count] += d_output - d_normalized
-            torch.linalg.vecdot(d_output, normalized - ordered_x[:count], out=d_forward_of[i])
+            torch.linalg.vecdot(d_output, normalized - ordered_x[:count], out=d_forward_pi_of[i])
             d_composed = operations.normalize_backward(d_normalized, composed_of[i], mean, rstd)
             cell.compose_backward(i, d_composed, d_inputs_of[i])
     cell.end_backward()
     d_copy = halves(gradients.entries).index_select(0, layout.half_of_x)
-    return d_forward, d_ordered_x.index_select(0, layout.rank).add_(d_copy)
+    return d_forward_pi, d_ordered_x.index_select(0, layout.rank).add_(d_copy)

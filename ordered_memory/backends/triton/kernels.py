@@ -102,9 +102,9 @@ def _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token,
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
     after = before + sizes.batch * plan.HISTORY
-    forward = tl.cumsum(p, 1)
-    backward = tl.cumsum(p, 1, reverse=True)
-    _store_slots(tape.occupancy, after, sizes.slots + 1, forward, sizes, plan, running)
+    forward_pi = tl.cumsum(p, 1)
+    backward_pi = tl.cumsum(p, 1, reverse=True)
+    _store_slots(tape.occupancy, after, sizes.slots + 1, forward_pi, sizes, plan, running)
     last_entry = _row_ptrs(tape.occupancy + sizes.slots, after, 1, sizes.slots + 1, plan)
     tl.store(last_entry, 1.0, mask=valid)
     x_ptrs = _row_ptrs(inputs, token, 1, plan.WIDTH, plan)
@@ -118,11 +118,11 @@ def _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token,
         candidate = tl.load(
             _row_ptrs(tape.candidate, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
         )
-        memory = _lerp(memory, candidate, _column(backward, slot, plan)[:, None])
+        memory = _lerp(memory, candidate, _column(backward_pi, slot, plan)[:, None])
         tl.debug_barrier()  # without history the stores overwrite what these loads read
         tl.store(memory_ptrs + d, memory, mask=valid)
-        forward_i = _column(forward, slot, plan)
-        if tl.max(forward_i, 0) > 0:
+        forward_pi_i = _column(forward_pi, slot, plan)
+        if tl.max(forward_pi_i, 0) > 0:
             above_ptrs = _above_ptrs(x_ptrs, candidate_ptrs, slot, plan)
             above = tl.load(above_ptrs + d, mask=valid, other=0.0)
             mask_row = token * sizes.slots + slot
@@ -131,7 +131,7 @@ def _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token,
             normalized, _ = _normalize(composed, sizes.size, sizes.norm_epsilon, plan)
             o = normalized * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
             x = tl.load(x_ptrs + d, mask=valid, other=0.0)
-            tl.store(candidate_ptrs + d, _lerp(x, o, forward_i[:, None]), mask=valid)
+            tl.store(candidate_ptrs + d, _lerp(x, o, forward_pi_i[:, None]), mask=valid)
         else:
             tl.store(candidate_ptrs + d, tl.load(x_ptrs + d, mask=valid, other=0.0), mask=valid)
     tl.debug_barrier()

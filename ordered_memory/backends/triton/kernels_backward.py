@@ -63,10 +63,10 @@ def _update_slots_backward(inputs, p, weights, tape, gradients, dropout, sizes, 
     i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None]
-    forward = tl.cumsum(p, 1)
-    backward = tl.cumsum(p, 1, reverse=True)
-    d_forward = _load_slots(gradients.occupancy, first, sizes.slots + 1, sizes, plan, running)
-    d_backward = tl.zeros((plan.BLOCK_M, plan.BLOCK_SLOTS), tl.float32)
+    forward_pi = tl.cumsum(p, 1)
+    backward_pi = tl.cumsum(p, 1, reverse=True)
+    d_forward_pi = _load_slots(gradients.occupancy, first, sizes.slots + 1, sizes, plan, running)
+    d_backward_pi = tl.zeros((plan.BLOCK_M, plan.BLOCK_SLOTS), tl.float32)
     dx_ptrs = _row_ptrs(gradients.inputs, token, 1, plan.WIDTH, plan)
     bottom = _row_ptrs(gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.WIDTH, plan)
     d_output = tl.load(_row_ptrs(gradients.output, token, 1, plan.WIDTH, plan) + d, mask=valid, other=0.0)
@@ -78,10 +78,10 @@ def _update_slots_backward(inputs, p, weights, tape, gradients, dropout, sizes, 
         state = first * sizes.slots + slot
         d_memory_ptrs = _row_ptrs(gradients.memory, state, sizes.slots, plan.WIDTH, plan)
         d_candidate_ptrs = _row_ptrs(gradients.candidate, state, sizes.slots, plan.WIDTH, plan)
-        forward_i = _column(forward, slot, plan)
-        if tl.max(forward_i, 0) > 0:
-            d_forward_i = _compose_backward(
-                forward_i[:, None],
+        forward_pi_i = _column(forward_pi, slot, plan)
+        if tl.max(forward_pi_i, 0) > 0:
+            d_forward_pi_i = _compose_backward(
+                forward_pi_i[:, None],
                 inputs,
                 weights,
                 tape,
@@ -94,7 +94,7 @@ def _update_slots_backward(inputs, p, weights, tape, gradients, dropout, sizes, 
                 first,
                 valid,
             )
-            d_forward += tl.where(i == slot, d_forward_i, 0.0)
+            d_forward_pi += tl.where(i == slot, d_forward_pi_i, 0.0)
         d_memory = tl.load(d_memory_ptrs + d, mask=valid, other=0.0)
         old_memory = tl.load(
             _row_ptrs(tape.memory, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
@@ -102,22 +102,22 @@ def _update_slots_backward(inputs, p, weights, tape, gradients, dropout, sizes, 
         old_candidate = tl.load(
             _row_ptrs(tape.candidate, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
         )
-        d_backward_i = tl.sum(d_memory * (old_candidate - old_memory), 1)[:, None]
-        d_backward += tl.where(i == slot, d_backward_i, 0.0)
+        d_backward_pi_i = tl.sum(d_memory * (old_candidate - old_memory), 1)[:, None]
+        d_backward_pi += tl.where(i == slot, d_backward_pi_i, 0.0)
         d_candidate = tl.load(d_candidate_ptrs + d, mask=valid, other=0.0)
-        _add(dx_ptrs + d, d_candidate * (1 - forward_i[:, None]), valid)
-        backward_i = _column(backward, slot, plan)[:, None]
+        _add(dx_ptrs + d, d_candidate * (1 - forward_pi_i[:, None]), valid)
+        backward_pi_i = _column(backward_pi, slot, plan)[:, None]
         tl.debug_barrier()  # the next two stores overwrite what was loaded before
-        tl.store(d_memory_ptrs + d, d_memory * (1 - backward_i), mask=valid)
-        tl.store(d_candidate_ptrs + d, d_memory * backward_i, mask=valid)
+        tl.store(d_memory_ptrs + d, d_memory * (1 - backward_pi_i), mask=valid)
+        tl.store(d_candidate_ptrs + d, d_memory * backward_pi_i, mask=valid)
     dp = _load_slots(gradients.attention, token, sizes.slots, sizes, plan, running)
     # →π_i is the sum of p_j over j ≤ i, and ←π_i over j ≥ i.
-    return dp + tl.cumsum(d_forward, 1, reverse=True) + tl.cumsum(d_backward, 1)
+    return dp + tl.cumsum(d_forward_pi, 1, reverse=True) + tl.cumsum(d_backward_pi, 1)
 
 
 @jit
 def _compose_backward(
-    forward_i, inputs, weights, tape, gradients, dropout, sizes, plan, token, slot, first, valid
+    forward_pi_i, inputs, weights, tape, gradients, dropout, sizes, plan, token, slot, first, valid
 ):
     """Backward of the cell and its LayerNorm. Returns d→π_i, (BLOCK_M, 1); accumulates dM_i and dM̂_{i-1}."""
     d = tl.arange(0, plan.WIDTH)[None, :]
@@ -137,8 +137,8 @@ def _compose_backward(
     norm_weight = tl.load(weights.norm + d)
     o = normalized * norm_weight + tl.load(weights.norm_bias + d)
     d_o = tl.load(d_candidate_ptrs + d, mask=valid, other=0.0)
-    d_forward_i = tl.sum(d_o * (o - tl.load(x_ptrs + d, mask=valid, other=0.0)), 1)[:, None]
-    d_o *= forward_i
+    d_forward_pi_i = tl.sum(d_o * (o - tl.load(x_ptrs + d, mask=valid, other=0.0)), 1)[:, None]
+    d_o *= forward_pi_i
     vectors = _row_ptrs(gradients.vectors, first, 1, 5 * plan.WIDTH, plan) + d
     _add(vectors, d_o * normalized, valid)
     _add(vectors + plan.WIDTH, d_o, valid)
@@ -183,7 +183,7 @@ def _compose_backward(
         d_above_ptrs, d_hidden, valid, w_above, 2, 4 * sizes.width, dropout.candidate, pair, sizes, plan
     )
     tl.debug_barrier()
-    return d_forward_i
+    return d_forward_pi_i
 
 
 @jit
