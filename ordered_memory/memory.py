@@ -28,8 +28,8 @@ def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemor
     Returns:
         Memory and candidate (B, N, D), occupancy (B, N + 1).
     """
-    slots, levels = (batch_size, num_slots, like.shape[-1]), (batch_size, num_slots + 1)
-    return OrderedMemoryState(like.new_zeros(slots), like.new_zeros(slots), like.new_zeros(levels))
+    slots, occupancy_shape = (batch_size, num_slots, like.shape[-1]), (batch_size, num_slots + 1)
+    return OrderedMemoryState(like.new_zeros(slots), like.new_zeros(slots), like.new_zeros(occupancy_shape))
 
 
 def step(

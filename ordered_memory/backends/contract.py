@@ -26,9 +26,13 @@ from ordered_memory.recurrence import DropoutSampler, Masks, Modules, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
 
 NOISE_LEVELS = 1 << 16
-"""Number of values of the noise that decides what is dropped: uniform integers, from -NOISE_LEVELS / 2 up."""
+"""Number of values of the noise that dropout is drawn with, 16 bits for each entry of a mask.
+
+The noise is an integer, uniform in [-NOISE_LEVELS / 2, NOISE_LEVELS / 2). An entry is dropped if its noise is
+below a threshold (`drop_below`): -NOISE_LEVELS / 2 + NOISE_LEVELS · probability.
+"""
 DROP_NOTHING = -(1 << 20)
-"""A level below all noise values."""
+"""The threshold with which nothing is dropped: all noise is above it."""
 
 
 class Weights(NamedTuple):
@@ -39,7 +43,7 @@ class Weights(NamedTuple):
 
     Args:
         key, key_bias: the score's map of M̂, (D, D) and (D,).
-        score: the score's last map, (D,).
+        score_out: the score's last map, (D,).
         w_in, b_in: the cell's map of [M_i; M̂_{i-1}], (G, 2D) and (G,); G is 4D for the gated cell, else D.
         w_out, b_out: the gated cell's map of its hidden units, (4D, 4D) and (4D,); None for the other cell.
         norm, norm_bias: weight and bias of the shared LayerNorm, (D,).
@@ -49,7 +53,7 @@ class Weights(NamedTuple):
 
     key: Tensor
     key_bias: Tensor
-    score: Tensor
+    score_out: Tensor
     w_in: Tensor
     b_in: Tensor
     w_out: Tensor | None
@@ -61,7 +65,7 @@ class Weights(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Dropout inside the loop: either given masks, or a seed to draw noise from and levels for it.
+    """Dropout inside the loop: either given masks, or a seed to draw noise from and thresholds for it.
 
     Args:
         cell_input_mask, hidden_mask: masks of [M_i; M̂_{i-1}] and of the cell's hidden units, (T, B, N, ·)
@@ -69,8 +73,9 @@ class Dropout(NamedTuple):
         key_mask, feature_mask: masks of M̂ and of the input of the score's last map, (T, B, N, D) or None.
         seed: seed of the noise, () int64 on the CPU, or None if no mask is drawn. The same seed drops the
             same entries.
-        cell_level, score_level: an entry is dropped if its noise is below this level. The other entries are
-            not scaled, because `Weights` contains the factor.
+        cell_drop_below, score_drop_below: an entry of a mask of the cell, or of the score, is dropped if its
+            noise is below this threshold; see `NOISE_LEVELS`. The other entries are not scaled, because
+            `Weights` contains the factor.
     """
 
     cell_input_mask: Tensor | None = None
@@ -78,8 +83,8 @@ class Dropout(NamedTuple):
     key_mask: Tensor | None = None
     feature_mask: Tensor | None = None
     seed: Tensor | None = None
-    cell_level: int = DROP_NOTHING
-    score_level: int = DROP_NOTHING
+    cell_drop_below: int = DROP_NOTHING
+    score_drop_below: int = DROP_NOTHING
 
 
 class Arguments(NamedTuple):
@@ -188,7 +193,7 @@ def _scaled_weights(modules: Modules, cell_factor: float, score_factor: float) -
     return Weights(
         key=_scaled(score.key.weight, score_factor),
         key_bias=score.key.bias,
-        score=score_weight * (score_factor / math.sqrt(score.slot_size)),
+        score_out=score_weight * (score_factor / math.sqrt(score.slot_size)),
         w_in=_scaled(torch.cat([cell.from_memory.weight, cell.from_candidate.weight], 1), cell_factor),
         b_in=cell.from_candidate.bias,
         w_out=None if w_out is None else _scaled(w_out.weight, cell_factor),
@@ -217,10 +222,10 @@ def _dropout(
     if not isinstance(masks, DropoutSampler):
         return *_given_masks(masks, inputs, num_slots), (1.0, 1.0)
     score, cell = modules.score, modules.cell
-    cell_factor, cell_level = _factor_and_level(cell.dropout if cell.training else 0.0)
-    score_factor, score_level = _factor_and_level(score.dropout if score.training else 0.0)
+    cell_factor, cell_drop_below = _factor_and_drop_below(cell.dropout if cell.training else 0.0)
+    score_factor, score_drop_below = _factor_and_drop_below(score.dropout if score.training else 0.0)
     seed = torch.randint(2**63 - 1, (), device="cpu")
-    dropout = Dropout(seed=seed, cell_level=cell_level, score_level=score_level)
+    dropout = Dropout(seed=seed, cell_drop_below=cell_drop_below, score_drop_below=score_drop_below)
     query_mask = score.draw_query_mask(inputs.flatten(0, 1))
     query_mask = None if query_mask is None else query_mask.view_as(inputs)
     return query_mask, dropout, (cell_factor, score_factor)
@@ -252,8 +257,8 @@ def _given_masks(
     )
 
 
-def _factor_and_level(probability: float) -> tuple[float, int]:
-    """The factor 1 / (1 - probability), and the level of the noise; probability rounded to NOISE_LEVELS."""
+def _factor_and_drop_below(probability: float) -> tuple[float, int]:
+    """1 / (1 - probability), and the threshold of the noise; probability is rounded to 1 / NOISE_LEVELS."""
     if probability == 0:
         return 1.0, DROP_NOTHING
     dropped = max(round(probability * NOISE_LEVELS), 1)

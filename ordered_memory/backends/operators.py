@@ -8,7 +8,7 @@ results are named tuples of tensors and numbers, which may be nested.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
@@ -41,6 +41,8 @@ class Implementation(ABC):
     """Names of the results that the backward pass needs."""
     differentiable: ClassVar[tuple[str, ...]]
     """Names of the inputs that have gradients. They must all be on one device."""
+    schema_names: ClassVar[Mapping[str, str]] = {}
+    """The names in the operator's schema of inputs that have another name there, by their names here."""
 
     @abstractmethod
     def new_results(self, inputs: Any) -> tuple[Any, ...]:
@@ -141,7 +143,7 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         inputs, keep, like = _build(implementation.inputs_type, iter(arguments)), arguments[-1], arguments[0]
         for field, index in zip(implementation.differentiable, differentiable, strict=True):
             if arguments[index] is not None:
-                check_device(field, arguments[index], like)
+                check_device(implementation.schema_names.get(field, field), arguments[index], like)
         shapes = implementation.saved_shapes(inputs) if keep else []
         saved = [like.new_empty(shape, dtype=dtype) for shape, dtype in shapes]
         return *flatten(implementation.new_results(inputs)), saved
@@ -182,12 +184,15 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
 def _schemas(implementation: Implementation) -> tuple[str, str]:
     """The schemas of the operator and of its backward operator.
 
-    In the schema `saved` is called `kept` and `needs_input_grad` is called `wanted`. Never rename schema
-    arguments: saved exported programs refer to them by name.
+    In the schema `saved` is called `kept` and `needs_input_grad` is called `wanted`, and an input may have
+    another name, too (`schema_names`). Never rename schema arguments: saved exported programs refer to them
+    by name.
     """
     results = _fields(implementation.results_type)
+    schema_names = implementation.schema_names
     inputs = ", ".join(
-        f"{_DECLARED[hint]} {field}" for field, hint in _fields(implementation.inputs_type).items()
+        f"{_DECLARED[hint]} {schema_names.get(field, field)}"
+        for field, hint in _fields(implementation.inputs_type).items()
     )
     upstream = ", ".join(f"Tensor? d_{field}" for field in results)
     for_backward = ", ".join(f"Tensor result_{field}" for field in implementation.results_for_backward)

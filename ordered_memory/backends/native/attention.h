@@ -76,7 +76,7 @@ static void attend(Share *s, int64_t t, int64_t rows) {
     for (int64_t k = 0; k < count; k++) {
         scalar_t *feature = s->features + k * D;
         apply_dropout(s, FEATURE, t, s->key_row[k], s->key_slot[k], D, feature);
-        s->scores[k] = dot(D, feature, p->score);
+        s->scores[k] = dot(D, feature, p->score_out);
     }
     for (int64_t r = 0, begin = 0, end = 0; r < rows; r++, begin = end) {
         while (end < count && s->key_row[end] == r) end++;
@@ -142,10 +142,10 @@ static void feature_backward(Share *s, int64_t t, int64_t k) {
     const Pass *p = s->p;
     int64_t D = p->D, r = s->key_row[k], i = s->key_slot[k];
     scalar_t *key = s->keys + k * D, *feature = s->features + k * D, d_score = s->d_scores[r * p->N + i];
-    scalar_t *restrict d_query = token_of(s, p->d_queries, t, r), *restrict d_weight = s->d_score;
+    scalar_t *restrict d_query = token_of(s, p->d_queries, t, r), *restrict d_weight = s->d_score_out;
     scalar_t *restrict mask = s->mask;
     scalar_t *d_key = row_to_compute(s, s->d_keys, k, D, s->unrounded_row); /* may overwrite the feature */
-    const scalar_t *restrict weight = p->score;
+    const scalar_t *restrict weight = p->score_out;
     if (!dropout_mask(s, FEATURE, t, r, i, D, mask))
         for (int64_t d = 0; d < D; d++) mask[d] = 1;
     SIMD for (int64_t d = 0; d < D; d++) {

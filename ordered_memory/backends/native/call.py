@@ -24,6 +24,8 @@ MATRICES = ("key", "w_in", "w_out")
 """The weights that are operands of matrix products."""
 GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
+SCHEMA_NAMES = {"score_out": "score", "cell_drop_below": "cell_level", "score_drop_below": "score_level"}
+"""The fields of `contract.Weights` and `contract.Dropout` that have another name in the operator's schema."""
 
 
 def bf16_method_here() -> Literal["vnni", "blas"] | None:
@@ -76,6 +78,7 @@ class NativeImplementation(Implementation):
     results_type = RecurrenceOutput
     results_for_backward = ("output", "attention")
     differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
+    schema_names = SCHEMA_NAMES
 
     def new_results(self, inputs: Inputs) -> RecurrenceOutput:
         x, state = inputs.arguments.inputs, inputs.arguments.state
@@ -178,7 +181,8 @@ def _check(arguments: Arguments) -> None:
     for name, tensor in tensors.items():
         shape = expected.get(name, (size,))
         if isinstance(tensor, Tensor) and tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+            schema_name = SCHEMA_NAMES.get(name, name)
+            raise ValueError(f"{schema_name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _tape_bytes(arguments: Arguments) -> list[int]:
@@ -219,7 +223,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     (struct.T, struct.B, struct.D), struct.N = inputs.shape, arguments.state.memory.shape[1]
     struct.threshold = arguments.threshold
     struct.norm_epsilon, struct.key_epsilon = arguments.norm_epsilon, arguments.key_epsilon
-    struct.cell_level, struct.score_level = dropout.cell_level, dropout.score_level
+    struct.cell_drop_below, struct.score_drop_below = dropout.cell_drop_below, dropout.score_drop_below
     method = bf16_method_of_call(arguments)
     struct.bf16_vnni = method == "vnni"
     struct.bf16_gemm = library.bf16_gemm if method == "blas" else None

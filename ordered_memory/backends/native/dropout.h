@@ -25,15 +25,15 @@ static int dropout_mask(const Share *s, int site, int64_t t, int64_t r, int64_t 
         memcpy(mask, given[site] + position * size, size * sizeof(scalar_t));
         return 1;
     }
-    int32_t level = site == CELL_INPUT || site == HIDDEN ? p->cell_level : p->score_level;
-    if (level == DROP_NOTHING) return 0;
+    int32_t drop_below = site == CELL_INPUT || site == HIDDEN ? p->cell_drop_below : p->score_drop_below;
+    if (drop_below == DROP_NOTHING) return 0;
     uint64_t key = splitmix64((uint64_t)*p->seed + splitmix64((uint64_t)position * DROPOUT_SITES + site));
     int16_t *restrict noise = s->noise;
     for (int64_t j = 0; j < (size + 3) / 4; j++) { /* four entries of 16 bits from each word */
         uint64_t word = splitmix64(key + (uint64_t)j * SPLITMIX64_INCREMENT);
         memcpy(noise + 4 * j, &word, sizeof word);
     }
-    SIMD for (int64_t j = 0; j < size; j++) mask[j] = noise[j] >= level;
+    SIMD for (int64_t j = 0; j < size; j++) mask[j] = noise[j] >= drop_below;
     return 1;
 }
 

@@ -52,7 +52,7 @@ typedef struct {
     void *d_keys;                                  /* operand: (R * N, D); if scalar_t, the memory of the features */
     scalar_t *d_cell_inputs;                       /* (R, 2D) */
     scalar_t *d_scores, *d_backward_pi, *d_attention; /* (R, N), (N) twice */
-    scalar_t *d_key, *d_key_bias, *d_score, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
+    scalar_t *d_key, *d_key_bias, *d_score_out, *d_w_in, *d_b_in, *d_w_out, *d_b_out;
     scalar_t *d_norm, *d_norm_bias, *d_key_norm, *d_key_norm_bias;
 } Share;
 
@@ -165,7 +165,7 @@ static Share share_of(const Pass *p, int64_t number, int is_backward_pass) {
     if (is_backward_pass) {
         int64_t D = p->D;
         s.d_key = p->d_key + number * D * D, s.d_key_bias = p->d_key_bias + number * D;
-        s.d_score = p->d_score + number * D;
+        s.d_score_out = p->d_score_out + number * D;
         s.d_w_in = p->d_w_in + number * 8 * D * D, s.d_b_in = p->d_b_in + number * 4 * D;
         s.d_w_out = p->d_w_out + number * 16 * D * D, s.d_b_out = p->d_b_out + number * 4 * D;
         s.d_norm = p->d_norm + number * D, s.d_norm_bias = p->d_norm_bias + number * D;

@@ -25,11 +25,11 @@ class RowMasks(NamedTuple):
 
     Args:
         values: the mask, (rows, size), or the noise that it is computed from, or None if nothing is dropped.
-        level: entries with noise below this are dropped; None if `values` is the mask.
+        drop_below: entries with noise below this are dropped; None if `values` is the mask.
     """
 
     values: Tensor | None = None
-    level: int | None = None
+    drop_below: int | None = None
 
     def split(self, rows: Sequence[int]) -> list[RowMasks]:
         """The masks of consecutive groups of rows.
@@ -39,7 +39,7 @@ class RowMasks(NamedTuple):
         """
         if self.values is None:
             return [self] * len(rows)
-        return [RowMasks(values, self.level) for values in self.values.split(list(rows))]
+        return [RowMasks(values, self.drop_below) for values in self.values.split(list(rows))]
 
     def rows(self, chosen: slice) -> RowMasks:
         """The masks of some of the rows.
@@ -47,7 +47,7 @@ class RowMasks(NamedTuple):
         Args:
             chosen: range of rows.
         """
-        return self if self.values is None else RowMasks(self.values[chosen], self.level)
+        return self if self.values is None else RowMasks(self.values[chosen], self.drop_below)
 
     def mask(self, like: Tensor) -> Tensor | None:
         """Compute the mask.
@@ -57,9 +57,9 @@ class RowMasks(NamedTuple):
         Returns:
             (rows, size); None if nothing is dropped.
         """
-        if self.values is None or self.level is None:
+        if self.values is None or self.drop_below is None:
             return self.values
-        return torch.ge(self.values, self.level, out=like.new_empty(self.values.shape))
+        return torch.ge(self.values, self.drop_below, out=like.new_empty(self.values.shape))
 
     def apply(self, inputs: Tensor) -> Tensor:
         """Multiply by the mask.
@@ -70,14 +70,14 @@ class RowMasks(NamedTuple):
             A new tensor; `inputs` itself if nothing is dropped.
         """
         mask = self.mask(inputs)
-        return inputs if mask is None else mask.mul_(inputs) if self.level is not None else mask * inputs
+        return inputs if mask is None else mask.mul_(inputs) if self.drop_below is not None else mask * inputs
 
 
 class SlotMasks:
     """The dropout masks of a pass over the sequences, given or drawn.
 
     Args:
-        dropout: given masks, or a seed and levels to draw masks.
+        dropout: given masks, or a seed and thresholds to draw masks.
         order: index in the batch of each row, (B,) int64.
     """
 
@@ -104,10 +104,10 @@ class SlotMasks:
         if given_mask is not None:
             return RowMasks(given_mask[t, self.order[row], slot])
         is_cell_mask = site in ("cell_input_mask", "hidden_mask")
-        level = self.dropout.cell_level if is_cell_mask else self.dropout.score_level
-        if level == DROP_NOTHING or size == 0:
+        drop_below = self.dropout.cell_drop_below if is_cell_mask else self.dropout.score_drop_below
+        if drop_below == DROP_NOTHING or size == 0:
             return RowMasks()
-        return RowMasks(self._noise(len(row), size), level)
+        return RowMasks(self._noise(len(row), size), drop_below)
 
     def _noise(self, rows: int, size: int) -> Tensor:
         if self.stream is None:

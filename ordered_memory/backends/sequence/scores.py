@@ -22,12 +22,12 @@ class Score:
     """
 
     def __init__(self, weights: Weights, epsilon: float) -> None:
-        self.key, self.key_bias, self.score = weights.key, weights.key_bias, weights.score
+        self.key, self.key_bias, self.score_out = weights.key, weights.key_bias, weights.score_out
         self.epsilon = epsilon
         self.key_t = self.key.t().contiguous()
         self.d_key = WeightGradient(self.key)
         self.d_key_bias = torch.zeros_like(self.key_bias)
-        self.d_score = torch.zeros_like(self.score)
+        self.d_score_out = torch.zeros_like(self.score_out)
 
     def forward(
         self, query: Tensor, row: Tensor, candidate: Tensor, masks: tuple[RowMasks, RowMasks]
@@ -48,7 +48,7 @@ class Score:
             key = saved[chunk]
             torch.addmm(self.key_bias, candidate_masks.apply(candidate[chunk]), self.key_t, out=key)
             features = self._features(key, query.index_select(0, row[chunk]))
-            torch.mv(feature_masks.apply(features), self.score, out=values[chunk])
+            torch.mv(feature_masks.apply(features), self.score_out, out=values[chunk])
         return values, saved
 
     def backward(
@@ -77,8 +77,8 @@ class Score:
         for chunk in _chunks(len(row)):
             candidate_masks, feature_masks = (mask.rows(chunk) for mask in masks)
             features, *statistics = self._recompute(saved[chunk], query.index_select(0, row[chunk]))
-            self.d_score.addmv_(feature_masks.apply(features).t(), d_scores[chunk])
-            d_features = feature_masks.apply(torch.outer(d_scores[chunk], self.score))
+            self.d_score_out.addmv_(feature_masks.apply(features).t(), d_scores[chunk])
+            d_features = feature_masks.apply(torch.outer(d_scores[chunk], self.score_out))
             d_sum = self._features_backward(d_features, saved[chunk], features, statistics, d_keys[chunk])
             d_query.index_add_(0, row[chunk], d_sum)
             self.d_key_bias += d_keys[chunk].sum(0)
@@ -93,7 +93,7 @@ class Score:
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the weights, by name."""
-        return {"key": self.d_key.result(), "key_bias": self.d_key_bias, "score": self.d_score}
+        return {"key": self.d_key.result(), "key_bias": self.d_key_bias, "score_out": self.d_score_out}
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         """Compute the features. May overwrite both arguments; then `key` holds what `backward` needs."""

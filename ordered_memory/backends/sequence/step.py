@@ -143,7 +143,7 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
         score_masks,
         input_masks,
         # Drawn masks of hidden units are 0 or 1: the backward pass sees them in the hidden units.
-        hidden_masks if hidden_masks.level is None else RowMasks(),
+        hidden_masks if hidden_masks.drop_below is None else RowMasks(),
     )
 
 

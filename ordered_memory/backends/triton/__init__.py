@@ -267,9 +267,11 @@ def _weight_gradients(tape: Tape, gradients: Gradients, normalized: bool) -> Wei
     key, key_bias = matrix_and_bias(gradients.keys, key_inputs)
     w_in, b_in = matrix_and_bias(gradients.hidden, tape.cell_inputs)
     w_out, b_out = matrix_and_bias(gradients.gates, tape.hidden)
-    norm, norm_bias, score, *key_gradients = gradients.vectors.sum(0).unbind()
+    norm, norm_bias, score_out, *key_gradients = gradients.vectors.sum(0).unbind()
     key_norm, key_norm_bias = key_gradients if normalized else (None, None)
-    return Weights(key, key_bias, score, w_in, b_in, w_out, b_out, norm, norm_bias, key_norm, key_norm_bias)
+    return Weights(
+        key, key_bias, score_out, w_in, b_in, w_out, b_out, norm, norm_bias, key_norm, key_norm_bias
+    )
 
 
 def _operands(weights: Weights, dtype: torch.dtype, transposed: bool) -> Weights:
@@ -289,7 +291,7 @@ def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
     return Weights(
         key=F.pad(weights.key, (0, padding, 0, padding)),
         key_bias=_pad(weights.key_bias, width),
-        score=_pad(weights.score, width),
+        score_out=_pad(weights.score_out, width),
         w_in=w_in.view(4 * width, 2 * width),
         b_in=_pad(weights.b_in, 4 * width),
         w_out=w_out.view(4 * width, 4 * width),
@@ -328,13 +330,13 @@ def _masks(
         ]
     generator = torch.Generator(device).manual_seed(int(dropout.seed))
 
-    def draw(level: int, features: int) -> Tensor | None:
+    def draw(drop_below: int, features: int) -> Tensor | None:
         """Draw a mask of zeros and ones; the factor 1 / (1 - probability) is part of the weights."""
-        keep_probability = 0.5 - level / NOISE_LEVELS
+        keep_probability = 0.5 - drop_below / NOISE_LEVELS
         if keep_probability > 1:
             return None
         mask = torch.empty(*shape[:3], features, dtype=torch.uint8, device=device)
         return mask.bernoulli_(keep_probability, generator=generator)
 
-    levels = [dropout.score_level] * 2 + [dropout.cell_level] * 3
-    return [draw(level, features) for level, features in zip(levels, widths, strict=True)]
+    thresholds = [dropout.score_drop_below] * 2 + [dropout.cell_drop_below] * 3
+    return [draw(drop_below, features) for drop_below, features in zip(thresholds, widths, strict=True)]

@@ -98,7 +98,8 @@ class Gradients(NamedTuple):
         inputs, queries: accumulated, (T, B, W).
         keys, hidden, gates: written, (T, B, N, ·): gradients of the results of the key map (W), of the cell's
             first map (4W) and of its second map (4W).
-        vectors: accumulated, (B, 5, W): gradients of norm weight and bias, score, key norm weight and bias.
+        vectors: accumulated, (B, 5, W): gradients of norm weight and bias, score_out, key norm weight and
+            bias.
     """
 
     output: Any

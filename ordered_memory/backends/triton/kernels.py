@@ -93,7 +93,7 @@ def _score(query_ptrs, weights, tape, dropout, sizes, plan, pair, mask_row, runn
         feature *= _load_dropout(
             _row_ptrs(dropout.feature, mask_row, sizes.slots, plan.WIDTH, plan) + d, valid
         )
-    return tl.sum(feature * tl.load(weights.score + d), 1)
+    return tl.sum(feature * tl.load(weights.score_out + d), 1)
 
 
 @jit

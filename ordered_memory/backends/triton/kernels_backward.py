@@ -226,7 +226,7 @@ def _feature_backward(query, d_score, weights, tape, gradients, dropout, sizes, 
     else:
         feature = tanh(query + key)
         slope = 1 - feature * feature
-    d_feature = d_score * tl.load(weights.score + d)
+    d_feature = d_score * tl.load(weights.score_out + d)
     if plan.SCORE_MASKS:
         factor = _load_dropout(_row_ptrs(dropout.feature, pair, sizes.slots, plan.WIDTH, plan) + d, valid)
         d_feature *= factor
