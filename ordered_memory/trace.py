@@ -17,7 +17,7 @@ from torch import Tensor
 from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
-from ordered_memory.trace_nodes import DIGITS, add_values, nodes_of, shift_and_reduce
+from ordered_memory.trace_nodes import DIGITS, add_values, algorithm_2_steps, nodes_of
 from ordered_memory.tree_recovery import (
     DECODINGS,
     DIRECTIONS,
@@ -172,7 +172,7 @@ def read_attention(
     }
     if direction == "backward":
         rows = {name: values.flip(0) for name, values in rows.items()}
-    steps, nodes = shift_and_reduce(p.argmax(-1).tolist(), num_slots, direction)
+    steps, nodes = algorithm_2_steps(p.argmax(-1).tolist(), num_slots, direction)
     memory: Memory = {
         "num_slots": num_slots,
         "attention": _rounded(rows["attention"]),
@@ -227,10 +227,10 @@ def read_distances(
         )
         for decoding in DECODINGS
     }
-    is_short = distances.is_floating_point() and distances.dtype != torch.float64
-    numbers = (d.float() if is_short else d).resolve_neg().numpy()
+    is_float32_or_less = distances.is_floating_point() and distances.dtype != torch.float64
+    numbers = (d.float() if is_float32_or_less else d).resolve_neg().numpy()
     # As few digits as tell numbers of float32, or of float64, apart: what differs must stay distinct.
-    rows = [[_short(float(str(number))) for number in row] for row in numbers]
+    rows = [[_whole_as_int(float(str(number))) for number in row] for row in numbers]
     layers: list[Layer] = [
         {
             "name": name,
@@ -307,10 +307,10 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
 
 def _rounded(values: Tensor) -> list[list[float]]:
     """Rows of rounded fractions."""
-    return [[_short(round(value, DIGITS)) for value in row] for row in values.tolist()]
+    return [[_whole_as_int(round(value, DIGITS)) for value in row] for row in values.tolist()]
 
 
-def _short(number: float) -> float:
+def _whole_as_int(number: float) -> float:
     """A whole number as an integer, which is shorter in JSON."""
     return int(number) if number.is_integer() else number
 

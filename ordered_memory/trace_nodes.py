@@ -67,7 +67,7 @@ def add_values(
             node[key] = round(value, DIGITS)
 
 
-def shift_and_reduce(
+def algorithm_2_steps(
     pointers: Sequence[int], num_slots: int, direction: ReadingDirection
 ) -> tuple[list[Step], list[Node]]:
     """Run Algorithm 2. Pointers are in reading order; tokens and nodes are in the order of the text.
