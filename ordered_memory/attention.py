@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
-from ordered_memory.initialization import reset_as_one, reset_children
+from ordered_memory.initialization import reset_as_concatenated, reset_children
 
 OCCUPANCY_THRESHOLD = 1e-5
 """An occupancy below this counts as 0. The value of the authors' code; the paper gives none."""
@@ -183,12 +183,12 @@ class AdditiveScore(_Score):
         self.query = nn.Linear(slot_size, slot_size, bias=False, device=device, dtype=dtype)
         self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
         self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
-        reset_as_one(self.query, self.key)
+        reset_as_concatenated(self.query, self.key)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
         super().reset_parameters()
-        reset_as_one(self.query, self.key)
+        reset_as_concatenated(self.query, self.key)
 
     def features(self, query: Tensor, key: Tensor) -> Tensor:
         return torch.tanh(query.unsqueeze(1) + key)

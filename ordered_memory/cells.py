@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ordered_memory.checks import check_fraction, check_positive
 from ordered_memory.dropout import apply_mask, draw_mask
-from ordered_memory.initialization import reset_as_one
+from ordered_memory.initialization import reset_as_concatenated
 
 
 class CellMasks(NamedTuple):
@@ -42,7 +42,7 @@ class CellMasks(NamedTuple):
         return CellMasks(*(None if mask is None else mask[:, i] for mask in self))
 
 
-NO_MASKS = CellMasks(None, None, None)
+NO_CELL_MASKS = CellMasks(None, None, None)
 
 
 class _Cell(nn.Module):
@@ -68,13 +68,13 @@ class _Cell(nn.Module):
         units = self.expansion * slot_size
         self.from_memory = nn.Linear(slot_size, units, bias=False, device=device, dtype=dtype)
         self.from_candidate = nn.Linear(slot_size, units, device=device, dtype=dtype)
-        reset_as_one(self.from_memory, self.from_candidate)
+        reset_as_concatenated(self.from_memory, self.from_candidate)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
         self.from_memory.reset_parameters()  # as nn.Linear does at construction
         self.from_candidate.reset_parameters()
-        reset_as_one(self.from_memory, self.from_candidate)
+        reset_as_concatenated(self.from_memory, self.from_candidate)
 
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> CellMasks | None:
         """Draw the dropout masks of one time step from the global generator.
@@ -98,7 +98,7 @@ class _Cell(nn.Module):
             hidden=draw_mask(hidden, self.dropout, like) if self.hidden_units else None,
         )
 
-    def prepare(self, memory: Tensor, masks: CellMasks = NO_MASKS) -> Tensor:
+    def prepare(self, memory: Tensor, masks: CellMasks = NO_CELL_MASKS) -> Tensor:
         """Compute the half of the first linear map that acts on the memory.
 
         Args:
@@ -111,7 +111,7 @@ class _Cell(nn.Module):
         return prepared
 
     def compose(
-        self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS
+        self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_CELL_MASKS
     ) -> Tensor:
         """Compose the parent of a slot and the candidate of the slot above it, before the LayerNorm.
 
@@ -134,7 +134,7 @@ class _Cell(nn.Module):
         Returns:
             (..., D).
         """
-        masks = self._draw(memory.shape[:-1], memory) or NO_MASKS
+        masks = self._draw(memory.shape[:-1], memory) or NO_CELL_MASKS
         return self.compose(self.prepare(memory, masks), memory, candidate, masks)
 
     def extra_repr(self) -> str:
@@ -180,7 +180,7 @@ class GatedRecursiveCell(_Cell):
         self.output.reset_parameters()
 
     def compose(
-        self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS
+        self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_CELL_MASKS
     ) -> Tensor:
         hidden = F.relu(prepared + self.from_candidate(apply_mask(candidate, masks.candidate)))
         units = self.output(apply_mask(hidden, masks.hidden))
@@ -209,7 +209,7 @@ class TreeRNNCell(_Cell):
     """
 
     def compose(
-        self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_MASKS
+        self, prepared: Tensor, memory: Tensor, candidate: Tensor, masks: CellMasks = NO_CELL_MASKS
     ) -> Tensor:
         from_candidate: Tensor = self.from_candidate(apply_mask(candidate, masks.candidate))
         return torch.tanh(prepared + from_candidate)

@@ -20,7 +20,7 @@ def reset_children(module: nn.Module) -> None:
             reset_children(child)
 
 
-def reset_as_one(*maps: nn.Linear) -> None:
+def reset_as_concatenated(*maps: nn.Linear) -> None:
     """Initialize linear maps whose results are added like one linear map of their concatenated inputs.
 
     The bound is 1 / sqrt(fan-in), as in `nn.Linear`, with the fan-in of all maps together.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.attention import NO_SCORE_MASKS, masked_attention
-from ordered_memory.cells import NO_MASKS
+from ordered_memory.cells import NO_CELL_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
@@ -52,7 +52,7 @@ def step(
         The new state (the output of the step is `state.candidate[:, -1]`) and p, (B, N).
     """
     masks = masks or StepMasks()
-    score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_MASKS
+    score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_CELL_MASKS
 
     # Under autocast, linear maps (and LayerNorm on a CPU) return the autocast dtype: back to the dtype of x.
     scores = modules.score(x, state.candidate, score_masks).to(x.dtype)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends import native, registry, sequence, triton
-from ordered_memory.backends.module_checks import what_changes_a_call
+from ordered_memory.backends.module_checks import unsupported_module_reason
 from ordered_memory.backends.registry import Backend, explain
 from ordered_memory.memory import run_recurrence
 from ordered_memory.recurrence import Modules, RecurrenceOutput
@@ -57,7 +57,7 @@ def select_backend(
     """
     run = registry.select(name, BACKENDS, inputs, modules, state)
     if name == "auto" and run is run_recurrence and not torch.compiler.is_compiling():
-        reason = what_changes_a_call(inputs, modules)
+        reason = unsupported_module_reason(inputs, modules)
         if reason is not None and reason not in _logged:
             _logged.add(reason)
             logger.warning(

@@ -40,13 +40,13 @@ def why_not(
         for module in (modules.norm, modules.cell, modules.score)
         for parameter in module.parameters()
     )
-    reason = what_changes_a_call(inputs, modules, cells)
+    reason = unsupported_module_reason(inputs, modules, cells)
     if reason is None and is_transformed(inputs, *(state or ()), *parameters):
         reason = "it has no forward-mode derivative and no batching rule, use backend='reference'"
     return reason
 
 
-def what_changes_a_call(
+def unsupported_module_reason(
     inputs: Tensor, modules: Modules, cells: Collection[type] = (GatedRecursiveCell, TreeRNNCell)
 ) -> str | None:
     """What changes the result of calling the modules: a hook, a patch, a replaced module, a parametrization.
