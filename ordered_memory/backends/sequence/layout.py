@@ -14,7 +14,16 @@ Candidates need one entry more for each row: M̂ of the slot above its first act
 So entry j holds M̂_{i-1}, the candidate that the cell reads for pair j; M̂_i, its result, is written
 `counts[i]` entries further on; and the entries from `counts[0]` on hold all candidates that the next token
 can attend to. Each entry also holds the memory M_i that M̂_{i-1} is composed with, so that it is the whole
-input of the cell.
+input of the cell. For example, with N = 2 and two rows, a (slots 0 and 1 active) and b (slot 1 active), where
+M_a1 is M_1 of row a, and so on:
+
+    region   0            1            1            2            2
+    entry    [M_a0; x̃_a]  [M_a1; M̂_a0] [M_b1; x̃_b]  [·; M̂_a1]    [·; M̂_b1]
+    pair     (a, 0)       (a, 1)       (b, 1)
+
+`vectors_of(entries)` has these vectors as its rows:
+
+    M_a0, x̃_a, M_a1, M̂_a0, M_b1, x̃_b, ·, M̂_a1, ·, M̂_b1
 """
 
 from __future__ import annotations
@@ -64,8 +73,8 @@ class Layout(NamedTuple):
         """The slot of each pair, (P,)."""
         return self.entry_slot[: self.num_pairs] + 1
 
-    def half_of_candidate(self, row: Tensor, slot: Tensor) -> Tensor:
-        """The rows of `halves` that hold M̂ of given rows and slots: x̃ above the first active slot of a row.
+    def candidate_index(self, row: Tensor, slot: Tensor) -> Tensor:
+        """The rows of `vectors_of(entries)` with M̂ of given rows and slots: x̃ above the first active slot.
 
         Args:
             row: (n,) int64.
@@ -76,8 +85,8 @@ class Layout(NamedTuple):
         region = torch.maximum(slot + 1, self.first.take(row))
         return 2 * (self.start_of.take(region) + self.rank.take(row)) + 1
 
-    def half_of_memory(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of `halves` that hold M of given rows and slots.
+    def memory_index(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of `vectors_of(entries)` with M of given rows and slots.
 
         Args:
             row: (n,) int64.
@@ -94,13 +103,13 @@ class Layout(NamedTuple):
         return self.counts[0]
 
     @property
-    def half_of_x(self) -> Tensor:
-        """The row of `halves` that holds x̃ itself, of each row, (R,)."""
+    def x_index(self) -> Tensor:
+        """The row of `vectors_of(entries)` with x̃ itself, of each row, (R,)."""
         return 2 * (self.start_of[self.first] + self.rank) + 1
 
     @property
-    def half_of_root(self) -> Tensor:
-        """The row of `halves` that holds M̂_N, of each row, (R,)."""
+    def root_index(self) -> Tensor:
+        """The row of `vectors_of(entries)` with M̂_N, of each row, (R,)."""
         return 2 * (self.starts[-1] + self.rank) + 1
 
     def outputs(self, entries: Tensor) -> list[Tensor]:
@@ -116,8 +125,8 @@ class Layout(NamedTuple):
         ]
 
 
-def halves(entries: Tensor) -> Tensor:
-    """View the two halves of each entry as rows: M of entry j at 2j, M̂ at 2j + 1.
+def vectors_of(entries: Tensor) -> Tensor:
+    """View each entry as two vectors, the rows of a matrix: M of entry j at 2j, M̂ at 2j + 1.
 
     Args:
         entries: (E, 2D).

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ordered_memory.backends.contract import Weights, forbid_double_backward
-from ordered_memory.backends.sequence.layout import dense_layout, halves
+from ordered_memory.backends.sequence.layout import dense_layout, vectors_of
 from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
     Gradients,
@@ -51,7 +51,7 @@ def run(
     queries: Tensor,
     state: OrderedMemoryState,
     weights: Weights,
-    keep: list[Step] | None = None,
+    saved_steps: list[Step] | None = None,
 ) -> Packed[Tensor]:
     """Read all sequences, without autograd.
 
@@ -61,7 +61,7 @@ def run(
         queries: queries of the score, packed, (tokens, D).
         state: initial state of all rows.
         weights: weights of the recurrence.
-        keep: list to which every step is appended, for the backward pass; None to keep nothing.
+        saved_steps: list to which every step is appended, for the backward pass; None to save nothing.
     Returns:
         Outputs, attention and final state.
     """
@@ -77,11 +77,11 @@ def run(
     ):
         step = forward_step(t, x, query, carried, operations)
         attention.copy_(step.attention)
-        torch.index_select(halves(step.carried.entries), 0, step.carried.layout.half_of_root, out=output)
+        torch.index_select(vectors_of(step.carried.entries), 0, step.carried.layout.root_index, out=output)
         _write_final(t, plan, step, carried, result)
         carried = step.carried
-        if keep is not None:
-            keep.append(step)
+        if saved_steps is not None:
+            saved_steps.append(step)
     return result
 
 
@@ -150,7 +150,7 @@ def _run_backward(
         _read_final_gradient(t, plan, steps[t], previous, upstream, gradients, previous_gradients)
         d_output = d_output_of[t]
         if d_output is not None:
-            halves(gradients.entries).index_add_(0, steps[t].carried.layout.half_of_root, d_output)
+            vectors_of(gradients.entries).index_add_(0, steps[t].carried.layout.root_index, d_output)
         d_x, d_query = backward_step(
             x_of[t],
             query_of[t],
@@ -211,15 +211,15 @@ def _write_final(
     if ended is None:
         return
     rows, row, slot = ended
-    current_halves, old_halves = halves(step.carried.entries), halves(previous.entries)
-    memory = old_halves[previous.layout.half_of_candidate(row, slot)]
+    current_vectors, old_vectors = vectors_of(step.carried.entries), vectors_of(previous.entries)
+    memory = old_vectors[previous.layout.candidate_index(row, slot)]
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        memory = torch.where(empty, old_halves[previous.layout.half_of_memory(row, slot)[0]], memory)
-    half, active = step.carried.layout.half_of_memory(row, slot)
-    memory = torch.where(active.unsqueeze(-1), current_halves[half], memory)
+        memory = torch.where(empty, old_vectors[previous.layout.memory_index(row, slot)[0]], memory)
+    index, active = step.carried.layout.memory_index(row, slot)
+    memory = torch.where(active.unsqueeze(-1), current_vectors[index], memory)
     result.memory[rows] = memory
-    result.candidate[rows] = current_halves[step.carried.layout.half_of_candidate(row, slot)]
+    result.candidate[rows] = current_vectors[step.carried.layout.candidate_index(row, slot)]
     result.occupancy[rows] = step.carried.occupancy[rows]
 
 
@@ -240,21 +240,21 @@ def _read_final_gradient(
     if upstream.occupancy is not None:
         gradients.occupancy[rows] += upstream.occupancy[rows]
     if upstream.candidate is not None:
-        _add_to_halves(gradients, step.carried.layout.half_of_candidate(row, slot), upstream.candidate[rows])
+        _add_to_vectors(gradients, step.carried.layout.candidate_index(row, slot), upstream.candidate[rows])
     if upstream.memory is None:
         return
     memory = upstream.memory[rows]
-    half, active = step.carried.layout.half_of_memory(row, slot)
-    _add_to_halves(gradients, half, memory.masked_fill(~active.unsqueeze(-1), 0))
+    index, active = step.carried.layout.memory_index(row, slot)
+    _add_to_vectors(gradients, index, memory.masked_fill(~active.unsqueeze(-1), 0))
     memory = memory.masked_fill(active.unsqueeze(-1), 0)
     if t == 0:
         empty = (step.attention[rows].sum(1) == 0).view(-1, 1, 1)
-        _add_to_halves(
-            previous_gradients, previous.layout.half_of_memory(row, slot)[0], memory.masked_fill(~empty, 0)
+        _add_to_vectors(
+            previous_gradients, previous.layout.memory_index(row, slot)[0], memory.masked_fill(~empty, 0)
         )
         memory = memory.masked_fill(empty, 0)
-    _add_to_halves(previous_gradients, previous.layout.half_of_candidate(row, slot), memory)
+    _add_to_vectors(previous_gradients, previous.layout.candidate_index(row, slot), memory)
 
 
-def _add_to_halves(gradients: Gradients, index: Tensor, values: Tensor) -> None:
-    halves(gradients.entries).index_add_(0, index.flatten(), values.flatten(0, 1))
+def _add_to_vectors(gradients: Gradients, index: Tensor, values: Tensor) -> None:
+    vectors_of(gradients.entries).index_add_(0, index.flatten(), values.flatten(0, 1))

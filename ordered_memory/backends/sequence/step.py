@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ordered_memory.attention import masked_attention
 from ordered_memory.backends.sequence.cells import Pairs
-from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout, halves
+from ordered_memory.backends.sequence.layout import Layout, active_layout, dense_layout, vectors_of
 from ordered_memory.backends.sequence.masks import RowMasks
 from ordered_memory.backends.sequence.operations import Operations
 from ordered_memory.cumulative import backward_mask, forward_mask
@@ -59,7 +59,7 @@ class Step(NamedTuple):
         mask: m, (R, N).
         forward_pi: →π of the pairs, (P,).
         backward_pi: ←π of the pairs, (P,); 1 where the slot was not active in the previous step.
-        old_candidate, old_memory: indices of M̂ and M of the pairs in the `halves` of the previous step, (P,).
+        old_candidate, old_memory: indices of M̂ and M of the pairs in `vectors_of` the previous entries, (P,).
         scored: tensor saved by the score.
         cell_saved: tensors saved by the cell.
         score_masks: dropout masks of the score's candidates and features.
@@ -110,18 +110,18 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
 
     row, slot = layout.pair_row, layout.pair_slot
     flat_index = row * num_slots + slot
-    old_candidate = previous.layout.half_of_candidate(row, slot)
-    old_memory, was_active = previous.layout.half_of_memory(row, slot)
+    old_candidate = previous.layout.candidate_index(row, slot)
+    old_memory, was_active = previous.layout.memory_index(row, slot)
     # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
     old_memory = torch.where(was_active, old_memory, old_candidate)
     forward_pi_of_pairs = forward_pi.take(flat_index)
     backward_pi_of_pairs = backward_pi.take(flat_index).masked_fill_(~was_active, 1.0)
 
     entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
-    halves(entries).index_copy_(0, layout.half_of_x, x)
+    vectors_of(entries).index_copy_(0, layout.x_index, x)
     torch.lerp(
-        halves(previous.entries).index_select(0, old_memory),
-        halves(previous.entries).index_select(0, old_candidate),
+        vectors_of(previous.entries).index_select(0, old_memory),
+        vectors_of(previous.entries).index_select(0, old_candidate),
         backward_pi_of_pairs.unsqueeze(1),
         out=entries[: layout.num_pairs].chunk(2, 1)[0],
     )
@@ -177,12 +177,12 @@ def backward_step(
 
     d_forward_pi_of_pairs, d_x = _compose_backward(x, step, operations, gradients)
     d_memory = gradients.entries[: layout.num_pairs].chunk(2, 1)[0]
-    old_halves = halves(previous.entries)
-    difference = old_halves.index_select(0, step.old_candidate) - old_halves.index_select(0, step.old_memory)
+    vectors = vectors_of(previous.entries)
+    difference = vectors.index_select(0, step.old_candidate) - vectors.index_select(0, step.old_memory)
     d_backward_pi_of_pairs = torch.linalg.vecdot(d_memory, difference)
     to_candidate = d_memory * step.backward_pi.unsqueeze(1)
-    halves(previous_gradients.entries).index_add_(0, step.old_candidate, to_candidate)
-    halves(previous_gradients.entries).index_add_(0, step.old_memory, d_memory - to_candidate)
+    vectors_of(previous_gradients.entries).index_add_(0, step.old_candidate, to_candidate)
+    vectors_of(previous_gradients.entries).index_add_(0, step.old_memory, d_memory - to_candidate)
 
     # p_j is a term of →π_i for all i ≥ j, and of ←π_i for all i ≤ j.
     d_forward_pi = gradients.occupancy[:, :-1].flatten().index_add_(0, flat_index, d_forward_pi_of_pairs)
@@ -286,5 +286,5 @@ def _compose_backward(
             d_composed = operations.normalize_backward(d_normalized, composed_of[i], mean, rstd)
             cell.compose_backward(i, d_composed, d_inputs_of[i])
     cell.end_backward()
-    d_copy = halves(gradients.entries).index_select(0, layout.half_of_x)
+    d_copy = vectors_of(gradients.entries).index_select(0, layout.x_index)
     return d_forward_pi, d_ordered_x.index_select(0, layout.rank).add_(d_copy)
