@@ -39,7 +39,7 @@ from ordered_memory.checks import (
     check_name,
     check_sequences,
 )
-from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, writable
+from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, clone_if_saved
 from ordered_memory.representation import constructor_arguments
 
 FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
@@ -347,7 +347,7 @@ class ONLSTM(nn.Module):
             tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        tokens = writable(tokens) if directions == 1 else tokens  # which `cat` has copied
+        tokens = clone_if_saved(tokens) if directions == 1 else tokens  # which `cat` has copied
         h_n, c_n, *all_distances = (torch.stack(tensors) for tensors in zip(*results, strict=True))
         output, h_n, c_n = (_to_autocast_dtype(tensor) for tensor in (tokens, h_n, c_n))
         return output, (h_n, c_n), Distances(*(tensor.to(dtype) for tensor in all_distances))

@@ -27,7 +27,7 @@ from ordered_memory.checks import (
 )
 from ordered_memory.devices import copy_to
 from ordered_memory.direction import Direction
-from ordered_memory.modes import is_jit_tracing, writable
+from ordered_memory.modes import clone_if_saved, is_jit_tracing
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -303,8 +303,8 @@ class OrderedMemory(nn.Module):
         output = torch.cat([result.output for result in results], dim=-1)
         if not self.bidirectional:
             [result] = results
-            final_state = OrderedMemoryState(*(writable(tensor) for tensor in result.state))
-            return output, final_state, writable(result.attention)
+            final_state = OrderedMemoryState(*(clone_if_saved(tensor) for tensor in result.state))
+            return output, final_state, clone_if_saved(result.attention)
         pairs = zip(*(result.state for result in results), strict=True)
         final_state = OrderedMemoryState(*(torch.stack(pair) for pair in pairs))
         return output, final_state, torch.stack([result.attention for result in results])

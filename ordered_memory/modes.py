@@ -24,7 +24,7 @@ CAST_BY_AUTOCAST = {torch.float32, torch.bfloat16, torch.float16}
 """The dtypes that autocast casts from and to."""
 
 
-def constant(function: Callable[P, R]) -> Callable[P, R]:
+def assume_constant_result(function: Callable[P, R]) -> Callable[P, R]:
     """As `torch.compiler.assume_constant_result`: a captured graph contains the result as a constant.
 
     Args:
@@ -48,7 +48,7 @@ def untraced(reason: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         wrapped: list[Callable[P, R]] = []
 
-        @constant
+        @assume_constant_result
         def wrap() -> None:
             if not wrapped:
                 wrapped.append(torch.compiler.disable(function, reason=reason))
@@ -105,7 +105,7 @@ def autocast_of_lstm(device: torch.device) -> contextlib.AbstractContextManager[
     return without_autocast(device)
 
 
-@constant
+@assume_constant_result
 def runs_lstm(dtype: torch.dtype) -> bool:
     """Whether `nn.LSTM` runs under autocast to a dtype on this CPU.
 
@@ -115,7 +115,7 @@ def runs_lstm(dtype: torch.dtype) -> bool:
     return _runs_lstm(dtype)
 
 
-@functools.cache  # not above: torch.compile traces into a cached function, even if it is a `@constant`
+@functools.cache  # not above: torch.compile traces into a cached function, despite the decorator
 def _runs_lstm(dtype: torch.dtype) -> bool:
     one, weights = torch.zeros(1, 1, 1), [torch.zeros(4, 1)] * 2 + [torch.zeros(4)] * 2
     try:
@@ -141,7 +141,7 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
 
-@constant
+@assume_constant_result
 def _active_transforms() -> tuple[bool, bool]:
     """Whether transforms of `torch.func` are active, and whether forward-mode derivatives are.
 
@@ -156,7 +156,7 @@ def is_jit_tracing() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
-def writable(result: Tensor) -> Tensor:
+def clone_if_saved(result: Tensor) -> Tensor:
     """A result that the caller may change in place: a copy, if the backward pass may need the result itself.
 
     Args:

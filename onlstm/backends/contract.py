@@ -109,8 +109,8 @@ def run(
     bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # before autocast is disabled
     with without_autocast(tokens.device):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
-        keep = operators.needs_backward(tensors)
-        return RecurrenceOutput(*operator(*tensors, chunk_size, bfloat16, keep)[:5])
+        save = operators.needs_backward(tensors)
+        return RecurrenceOutput(*operator(*tensors, chunk_size, bfloat16, save)[:5])
 
 
 def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk_size: int) -> None:

@@ -79,7 +79,7 @@ class Loop(Implementation):
         shapes = ((tokens, 4 * size), (tokens, 2, rows // 2 - 2 * size), (tokens, size))
         return [(shape, dtype) for shape in shapes]
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
+    def forward(self, inputs: Inputs, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         hidden, cell = inputs.hidden.contiguous(), inputs.cell.contiguous()
         from_tokens = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
@@ -93,7 +93,7 @@ class Loop(Implementation):
             self.forward_step(preactivations, old_cell, saved.rows(current), output[current])
         last_hidden, last_cell = _final_state(hidden, output, sizes), _final_state(cell, saved.cells, sizes)
         result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates_of(saved.softmax).distances())
-        return result, list(saved) if keep else []
+        return result, list(saved) if save else []
 
     def backward(
         self,

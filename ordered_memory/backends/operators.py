@@ -71,14 +71,14 @@ class Implementation(ABC):
         """
 
     @abstractmethod
-    def forward(self, inputs: Any, keep: bool) -> tuple[tuple[Any, ...], list[Tensor]]:
+    def forward(self, inputs: Any, save: bool) -> tuple[tuple[Any, ...], list[Tensor]]:
         """Run the forward pass.
 
         Args:
             inputs: inputs of the loop.
-            keep: whether to save tensors for a backward pass.
+            save: whether to save tensors for a backward pass.
         Returns:
-            The results, and the saved tensors that `saved_shapes` describes; no saved tensors without `keep`.
+            The results, and the saved tensors that `saved_shapes` describes; no saved tensors without `save`.
         """
 
     @abstractmethod
@@ -130,28 +130,28 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
     forward_schema, backward_schema = _schemas(implementation)
     input_names = list(_fields(implementation.inputs_type))
     result_names = list(_fields(implementation.results_type))
-    differentiable = [input_names.index(field) for field in implementation.differentiable]
-    for_backward = [result_names.index(field) for field in implementation.results_for_backward]
+    differentiable_indices = [input_names.index(field) for field in implementation.differentiable]
+    result_indices = [result_names.index(field) for field in implementation.results_for_backward]
 
     def forward(*arguments: Any) -> tuple[Any, ...]:
-        inputs, keep = _build(implementation.inputs_type, iter(arguments)), arguments[-1]
+        inputs, save = _build(implementation.inputs_type, iter(arguments)), arguments[-1]
         implementation.check(inputs)
-        results, saved = implementation.forward(inputs, keep)
+        results, saved = implementation.forward(inputs, save)
         return *flatten(results), saved
 
     def fake_forward(*arguments: Any) -> tuple[Any, ...]:
-        inputs, keep, like = _build(implementation.inputs_type, iter(arguments)), arguments[-1], arguments[0]
-        for field, index in zip(implementation.differentiable, differentiable, strict=True):
+        inputs, save, like = _build(implementation.inputs_type, iter(arguments)), arguments[-1], arguments[0]
+        for field, index in zip(implementation.differentiable, differentiable_indices, strict=True):
             if arguments[index] is not None:
                 check_device(implementation.schema_names.get(field, field), arguments[index], like)
-        shapes = implementation.saved_shapes(inputs) if keep else []
+        shapes = implementation.saved_shapes(inputs) if save else []
         saved = [like.new_empty(shape, dtype=dtype) for shape, dtype in shapes]
         return *flatten(implementation.new_results(inputs)), saved
 
     def backward(*arguments: Any) -> list[Tensor]:
         values = iter(arguments)
         upstream = [next(values) for _ in result_names]
-        results, saved = [next(values) for _ in for_backward], next(values)
+        results, saved = [next(values) for _ in result_indices], next(values)
         inputs, needs_input_grad = _build(implementation.inputs_type, values), next(values)
         implementation.check(inputs)
         device = next(value.device for value in arguments if isinstance(value, Tensor))
@@ -161,7 +161,9 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
     def fake_backward(*arguments: Any) -> list[Tensor]:
         inputs, needs_input_grad = arguments[-1 - len(input_names) : -1], arguments[-1]
         likes = [
-            inputs[index] for index, needed in zip(differentiable, needs_input_grad, strict=True) if needed
+            inputs[index]
+            for index, needed in zip(differentiable_indices, needs_input_grad, strict=True)
+            if needed
         ]
         return [like.new_empty(like.shape) for like in likes]
 
@@ -177,16 +179,18 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         library.impl(operator, run, key)
         torch.library.register_fake(f"{model}::{operator}", fake, lib=library)
     operators = getattr(torch.ops, model)
-    _register_autograd(name, getattr(operators, f"{backend}_backward").default, differentiable, for_backward)
+    _register_autograd(
+        name, getattr(operators, f"{backend}_backward").default, differentiable_indices, result_indices
+    )
     return getattr(operators, backend).default
 
 
 def _schemas(implementation: Implementation) -> tuple[str, str]:
     """The schemas of the operator and of its backward operator.
 
-    In the schema `saved` is called `kept` and `needs_input_grad` is called `wanted`, and an input may have
-    another name, too (`schema_names`). Never rename schema arguments: saved exported programs refer to them
-    by name.
+    In the schema `save` is called `keep`, `saved` is called `kept`, and `needs_input_grad` is
+    called `wanted`; an input may have another name, too (`schema_names`). Never rename schema arguments:
+    saved exported programs refer to them by name.
     """
     results = _fields(implementation.results_type)
     schema_names = implementation.schema_names
@@ -202,40 +206,42 @@ def _schemas(implementation: Implementation) -> tuple[str, str]:
     )
 
 
-def _register_autograd(name: str, backward: Any, differentiable: list[int], for_backward: list[int]) -> None:
+def _register_autograd(
+    name: str, backward: Any, differentiable_indices: list[int], result_indices: list[int]
+) -> None:
     """Register `backward` as the derivative of an operator.
 
     Args:
         name: name of the operator, "MODEL::NAME".
         backward: the operator of the backward pass.
-        differentiable: indices of the inputs that have gradients.
-        for_backward: indices of the results that `backward` needs.
+        differentiable_indices: indices of the inputs that have gradients.
+        result_indices: indices of the results that `backward` needs.
     """
     backend = name.partition("::")[2]
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         ctx.set_materialize_grads(False)
         arguments, saved = inputs[:-1], output[-1]
-        ctx.kept = inputs[-1]
+        ctx.has_saved = inputs[-1]
         tensors = [value if isinstance(value, Tensor) else None for value in arguments]
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in arguments]
-        ctx.save_for_backward(*(output[index] for index in for_backward), *tensors, *saved)
+        ctx.save_for_backward(*(output[index] for index in result_indices), *tensors, *saved)
 
     def differentiate(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
-        if not ctx.kept:
+        if not ctx.has_saved:
             raise RuntimeError(
                 f"backend {backend!r} saved nothing for a backward pass, as the graph was captured without "
                 "gradients: capture it with gradients enabled, and inputs or parameters that require them"
             )
         saved = iter(ctx.saved_tensors)
-        results = [next(saved) for _ in for_backward]
+        results = [next(saved) for _ in result_indices]
         arguments = [number if (tensor := next(saved)) is None else tensor for number in ctx.numbers]
-        needs_input_grad = [ctx.needs_input_grad[index] for index in differentiable]
+        needs_input_grad = [ctx.needs_input_grad[index] for index in differentiable_indices]
         computed_gradients = iter(
             backward(*upstream[:-1], *results, list(saved), *arguments, needs_input_grad)
         )
         gradients: list[Tensor | None] = [None] * (len(arguments) + 1)
-        for index, needed in zip(differentiable, needs_input_grad, strict=True):
+        for index, needed in zip(differentiable_indices, needs_input_grad, strict=True):
             gradients[index] = next(computed_gradients) if needed else None
         return tuple(gradients)
 

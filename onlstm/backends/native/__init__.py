@@ -30,7 +30,7 @@ from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import load, load_or_raise
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.threads import run_team
-from ordered_memory.modes import constant
+from ordered_memory.modes import assume_constant_result
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 BLOCK = 256
@@ -50,7 +50,7 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     return contract.why_not(tokens, weights, hidden, cell) or _why_not_compiled(dtype)
 
 
-@constant
+@assume_constant_result
 def _why_not_compiled(dtype: torch.dtype) -> str | None:
     library = load(SOURCE, dtype)
     return library if isinstance(library, str) else None
@@ -69,23 +69,23 @@ class _Native(Implementation):
         per_token = [((tokens, width), dtype) for width in (rows, rows - 4 * size, size)]
         return [*per_token, ((), torch.int64)]
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
+    def forward(self, inputs: Inputs, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         sizes: list[int] = inputs.batch_sizes.tolist()
         rows, size = inputs.weight_hh.shape
         work, master_size = sizes[0] * rows * size, size // inputs.chunk_size
         parts = max(1, min(torch.get_num_threads(), master_size, work // MIN_WORK_PER_THREAD))
         num_tokens, dtype = len(inputs.tokens), inputs.weight_hh.dtype
         saved = {
-            "gates": _buffer(num_tokens if keep else max(sizes[0], BLOCK), rows, dtype),
-            "softmax": _buffer(num_tokens if keep else 0, 2 * master_size, dtype),
-            "cells": _buffer(num_tokens if keep else sizes[0], size, dtype),
+            "gates": _buffer(num_tokens if save else max(sizes[0], BLOCK), rows, dtype),
+            "softmax": _buffer(num_tokens if save else 0, 2 * master_size, dtype),
+            "cells": _buffer(num_tokens if save else sizes[0], size, dtype),
         }
         result = self.new_results(inputs)._replace(hidden=_clone(inputs.hidden), cell=_clone(inputs.cell))
         written_fields = {"last_hidden": result.hidden, "last_cell": result.cell, "output": result.output}
         written_fields |= {"forget_distance": result.forget_distance, "input_distance": result.input_distance}
-        _run("forward", inputs, parts, keep, **saved, **written_fields)
+        _run("forward", inputs, parts, save, **saved, **written_fields)
         num_parts = torch.tensor(parts, dtype=torch.int64, device="cpu")
-        return result, [*saved.values(), num_parts] if keep else []
+        return result, [*saved.values(), num_parts] if save else []
 
     def backward(
         self,
@@ -135,7 +135,7 @@ def _uses_bf16_vnni(inputs: Inputs) -> bool:
     return inputs.bfloat16 and even and load_or_raise(SOURCE, inputs.weight_hh.dtype).has_bf16_vnni
 
 
-def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: Tensor | None) -> None:
+def _run(function: str, inputs: Inputs, parts: int, save: bool, **extra_fields: Tensor | None) -> None:
     """Call a C function with the struct of `arguments.h`. `extra_fields` are further fields, by name."""
     rows, size = inputs.weight_hh.shape
     steps, (batch_size, _) = len(inputs.batch_sizes), inputs.hidden.shape
@@ -145,7 +145,7 @@ def _run(function: str, inputs: Inputs, parts: int, keep: bool, **extra_fields: 
         warn_float32_products()
     uses_vnni = _uses_bf16_vnni(inputs)
     sizes = (steps, batch_size, features, size, master_size, inputs.chunk_size, rows)
-    struct: Any = library.struct("Pass")(*sizes, parts, int(keep), int(uses_vnni))
+    struct: Any = library.struct("Pass")(*sizes, parts, int(save), int(uses_vnni))
     tensors: dict[str, Tensor | None] = {
         "batch_sizes": inputs.batch_sizes,
         "first_token": inputs.batch_sizes.cumsum(0) - inputs.batch_sizes,

@@ -6,7 +6,7 @@
 typedef struct {
     int64_t T, B, I, H, M, C, G;
     int64_t parts;                              /* number of parts: see parts.h */
-    int64_t keep;                               /* 1 to save gates, softmax and cells for a backward pass */
+    int64_t save;                               /* 1 to save gates, softmax and cells for a backward pass */
     int64_t bf16_vnni;                          /* 1: operands of products have the VNNI layout (bf16.h) */
     const int64_t *batch_sizes, *first_token;   /* (T): number of sequences of each step, and its first token */
     const scalar_t *tokens, *weight_ih;         /* x (P, I), W (G, I); or in the VNNI layout */
@@ -14,9 +14,9 @@ typedef struct {
     const scalar_t *bias;                       /* b (G), or null */
     const scalar_t *hidden0, *cell0;            /* the initial state, (B, H) */
     scalar_t *gates;                            /* (P, G): pre-activations, overwritten by i, f, ĉ and o; without
-                                                   `keep`, of one block of steps */
-    scalar_t *softmax;                          /* (P, 2M): of the logits of f̃ and ĩ; without `keep`, none */
-    scalar_t *cells;                            /* c, (P, H); without `keep`, of one step */
+                                                   `save`, of one block of steps */
+    scalar_t *softmax;                          /* (P, 2M): of the logits of f̃ and ĩ; without `save`, none */
+    scalar_t *cells;                            /* c, (P, H); without `save`, of one step */
     scalar_t *output;                           /* h, (P, H) */
     scalar_t *last_hidden, *last_cell;          /* the final state, (B, H): initialized with the initial state */
     scalar_t *forget_distance, *input_distance; /* (P) */

@@ -99,11 +99,11 @@ void forward(const void *arguments, int64_t thread, int64_t threads) {
         int64_t rows = p->batch_sizes[t], next_rows = t + 1 < p->T ? p->batch_sizes[t + 1] : 0;
         int64_t token = p->first_token[t], new_block = t == end;
         if (new_block) begin = token, end = block_end(p, t);
-        scalar_t *preactivations = p->gates + (p->keep ? token : token - begin) * G;
+        scalar_t *preactivations = p->gates + (p->save ? token : token - begin) * G;
         const scalar_t *hidden =
             p->bf16_vnni ? (const scalar_t *)p->bf16_hidden : state_before(p, p->output, p->hidden0, t);
-        const scalar_t *old_cells = p->keep ? state_before(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
-        scalar_t *cells = p->cells + (p->keep ? token * H : 0);
+        const scalar_t *old_cells = p->save ? state_before(p, p->cells, p->cell0, t) : t ? p->cells : p->cell0;
+        scalar_t *cells = p->cells + (p->save ? token * H : 0);
         for (int64_t part = thread; part < p->parts; part += threads) {
             scalar_t *packed = p->workspace + part * stride + row_workspace(p);
             scalar_t *part_preactivations = preactivations + first_column(p, part);

@@ -14,7 +14,7 @@ static void step_forward(const Pass *p, int64_t part, int64_t t, int64_t row, sc
     softmax(M, master_softmax);
     softmax(M, master_softmax + M);
     expand_master_gates(p, master_softmax, first, first + chunks, f_tilde, i_tilde, sums);
-    for (int64_t k = 0; p->keep && k < 2; k++)
+    for (int64_t k = 0; p->save && k < 2; k++)
         memcpy(p->softmax + (token * 2 + k) * M + first, master_softmax + k * M + first, chunks * sizeof(scalar_t));
     if (part == 0) {
         p->forget_distance[token] = M - sums[0];

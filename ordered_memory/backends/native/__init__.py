@@ -30,7 +30,7 @@ from ordered_memory.backends.operators import define, flatten
 from ordered_memory.backends.runtime.build import load
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.modes import autocast_dtype, constant
+from ordered_memory.modes import assume_constant_result, autocast_dtype
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -70,19 +70,19 @@ def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None =
     return _why_not_compiled(dtype)
 
 
-@constant
+@assume_constant_result
 def multiplies_bfloat16() -> bool:
     """Whether this backend runs here and uses bfloat16 products under autocast."""
     return call.bf16_method_here() is not None
 
 
-@constant
+@assume_constant_result
 def _num_threads() -> int:
     """The number of threads, a constant in captured graphs. If there are fewer, some run several shares."""
     return torch.get_num_threads()
 
 
-@constant
+@assume_constant_result
 def _why_not_compiled(dtype: torch.dtype) -> str | None:
     library = load(call.SOURCE, dtype)
     return library if isinstance(library, str) else None

@@ -12,7 +12,7 @@ typedef void (*bf16_gemm_t)(const char *, const char *, const int *, const int *
 typedef struct {
     int64_t T, B, N, D, shares;
     int64_t nonempty;                               /* number of sequences that have a token */
-    int64_t keep;                                   /* 1 to write the tape, as a backward pass may follow */
+    int64_t save;                                   /* 1 to write the tape, as a backward pass may follow */
     const int64_t *order, *lengths;                 /* (nonempty): sequences, longest first, and their lengths */
     scalar_t threshold, norm_epsilon, key_epsilon;
     const scalar_t *inputs, *queries;               /* x̃, and the score's map of x̃: (T, B, D) */

@@ -94,11 +94,11 @@ class NativeImplementation(Implementation):
     def check(self, inputs: Inputs) -> None:
         _check(inputs.arguments)
 
-    def forward(self, inputs: Inputs, keep: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
+    def forward(self, inputs: Inputs, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         results = self.new_results(inputs)
         (_, counts), (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
         first_active = torch.zeros(active_shape, dtype=dtype, device="cpu")
-        tape = [_allocate_tape(size) for (size,), _ in tape_shapes] if keep else []
+        tape = [_allocate_tape(size) for (size,), _ in tape_shapes] if save else []
         output, final, attention = results
         _run(
             "forward",
@@ -110,7 +110,7 @@ class NativeImplementation(Implementation):
             **final._asdict(),
         )
         shares = torch.tensor(inputs.shares, dtype=counts, device="cpu")
-        return results, [shares, first_active, *tape] if keep else []
+        return results, [shares, first_active, *tape] if save else []
 
     def backward(
         self,
@@ -228,7 +228,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     struct.bf16_vnni = method == "vnni"
     struct.bf16_gemm = library.bf16_gemm if method == "blas" else None
     lengths, order = _sort_by_length(arguments.lengths, struct.T, struct.B)
-    struct.nonempty, struct.shares, struct.keep = len(order), shares, bool(tape)
+    struct.nonempty, struct.shares, struct.save = len(order), shares, bool(tape)
     tensors: dict[str, Tensor | None] = {
         "order": order,
         "lengths": lengths,

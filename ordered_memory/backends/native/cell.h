@@ -7,7 +7,7 @@
 
 /* The index on the tape of a slot's first pair; without a tape the matrices have this slot only. */
 static int64_t tape_index(const Share *s, int64_t t, int64_t i) {
-    return s->p->keep ? s->step_start[t] + s->slot_start[i] : 0;
+    return s->p->save ? s->step_start[t] + s->slot_start[i] : 0;
 }
 
 /* Complete the cell's inputs: M̂_{i-1} is x̃ for the rows whose first active slot is i. Apply dropout. Returns the

@@ -17,7 +17,7 @@ static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair,
 
 /* The cell's inputs for the pairs of a step. If there are two steps, t mod 2 is where this one is. */
 static scalar_t *cell_inputs_of(const Share *s, int64_t t) {
-    int all_steps = s->p->keep && !has_bf16_operands(s->p);
+    int all_steps = s->p->save && !has_bf16_operands(s->p);
     return s->cell_inputs + (all_steps ? s->step_start[t] : t % 2 * s->R * s->p->N) * 2 * s->p->D;
 }
 

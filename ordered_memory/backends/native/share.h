@@ -9,7 +9,7 @@
 
    The tape has three matrices: the inputs, the hidden units and the gates of the cell for all pairs of all steps. They
    are operands (products.h): scalar_t or bfloat16. If they are bfloat16, `bf16_cell_inputs` is on the tape, and
-   `cell_inputs` has two steps, into which the backward pass converts it back. Without a tape (`keep` is 0),
+   `cell_inputs` has two steps, into which the backward pass converts it back. Without a tape (`save` is 0),
    `cell_inputs` has two steps and the others one slot. */
 
 enum { MAX_PENDING = 2048 }; /* pairs whose weight gradients are computed in one product: many rows are faster */
@@ -83,10 +83,10 @@ static int64_t assign_workspace(const Pass *p, Share *s, int64_t R, char *base, 
     s->sequence = take(&next, 8 * R);
     s->length = take(&next, 8 * R);
     s->step_start = take(&next, 8 * (p->T + 1));
-    s->cell_inputs = take(&next, p->keep && !bf16 ? 0 : scalar * 2 * R * N * 2 * D);
-    s->bf16_cell_inputs = take(&next, p->keep || !bf16 ? 0 : operand * R * 2 * D);
-    s->hidden = take(&next, p->keep ? 0 : operand * R * 4 * D);
-    s->gates = take(&next, p->keep ? 0 : operand * R * 4 * D);
+    s->cell_inputs = take(&next, p->save && !bf16 ? 0 : scalar * 2 * R * N * 2 * D);
+    s->bf16_cell_inputs = take(&next, p->save || !bf16 ? 0 : operand * R * 2 * D);
+    s->hidden = take(&next, p->save ? 0 : operand * R * 4 * D);
+    s->gates = take(&next, p->save ? 0 : operand * R * 4 * D);
     s->masked_cell_inputs = take(&next, operand * (is_backward_pass ? capacity : R) * 2 * D);
     s->unrounded_rows = take(&next, bf16 ? scalar * R * 4 * D : 0);
     s->unrounded_row = take(&next, bf16 ? scalar * 4 * D : 0);
@@ -156,7 +156,7 @@ static Share share_of(const Pass *p, int64_t number, int is_backward_pass) {
         s.sequence[r] = p->order[number + r * p->shares];
         s.length[r] = p->lengths[number + r * p->shares];
     }
-    if (p->keep) {
+    if (p->save) {
         const int64_t *tape = p->tape + 3 * number;
         if (has_bf16_operands(p)) s.bf16_cell_inputs = (void *)tape[0];
         else s.cell_inputs = (scalar_t *)tape[0];

@@ -7,7 +7,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from ordered_memory.modes import constant
+from ordered_memory.modes import assume_constant_result
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ def _lines() -> list[str]:
         return []
 
 
-@constant
+@assume_constant_result
 def warn_float32_products() -> None:
     """Warn once that bfloat16 autocast has no effect on the recurrence."""
     _warn_once()
 
 
-@cache  # here and not above: torch.compile traces into a cached function, even if it is a `@constant`
+@cache  # here and not above: torch.compile traces into a cached function, despite the decorator
 def _warn_once() -> None:
     logger.warning(
         "bfloat16 autocast: the recurrence stays float32, as this processor has neither AMX nor AVX512_BF16"

@@ -71,7 +71,7 @@ def run_recurrence(
         operand=torch.bfloat16 if arguments.bfloat16 else torch.float32,
         exact=not torch.backends.cuda.matmul.allow_tf32,
         normalized=arguments.weights.key_norm is not None,
-        keep=arguments.needs_backward(),
+        save=arguments.needs_backward(),
     )
     output, memory, candidate, occupancy, attention = _Recurrence.apply(  # type: ignore[no-untyped-call]
         settings,
@@ -94,7 +94,7 @@ class _Settings(NamedTuple):
         operand: dtype of the operands of matrix products.
         exact: whether float32 operands keep full precision instead of TensorFloat-32.
         normalized: whether the score is the normalized one.
-        keep: whether to store all steps for a backward pass.
+        save: whether to store all steps for a backward pass.
     """
 
     constants: tuple[float, float, float]
@@ -102,7 +102,7 @@ class _Settings(NamedTuple):
     operand: torch.dtype
     exact: bool
     normalized: bool
-    keep: bool
+    save: bool
 
 
 class _Recurrence(torch.autograd.Function):
@@ -119,12 +119,12 @@ class _Recurrence(torch.autograd.Function):
         output = torch.zeros_like(inputs)
         operands = _operands(weights, settings.operand, transposed=True)
         _launch(forward_kernel, settings, dropout, tape, inputs, queries, lengths, output, operands)
-        # With `keep` the tape has the states of all steps, and the final state of sequence b is at index
+        # With `save` the tape has the states of all steps, and the final state of sequence b is at index
         # lengths[b]. Otherwise it has the last state only.
-        last = lengths.long() if settings.keep else torch.zeros_like(lengths, dtype=torch.long)
+        last = lengths.long() if settings.save else torch.zeros_like(lengths, dtype=torch.long)
         rows = torch.arange(len(lengths), device=lengths.device)
         state = [history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)]
-        if settings.keep:
+        if settings.save:
             ctx.settings = settings
             ctx.save_for_backward(lengths, *tensors[:5], inputs, queries, *weights, *tape)
         return output, *state, tape.attention.clone()
@@ -174,7 +174,7 @@ def _launch(
         NUM_STAGES=3,
         NORMALIZED=settings.normalized,
         INPUT_PRECISION="ieee" if settings.exact else "tf32",
-        HISTORY=int(settings.keep),
+        HISTORY=int(settings.save),
         SCORE_MASKS=dropout.key is not None,
         CELL_MASKS=dropout.memory is not None,
     )
@@ -207,15 +207,15 @@ def _tile_rows(settings: _Settings, width: int) -> int:
 def _new_tape(
     settings: _Settings, steps: int, memory: Tensor, candidate: Tensor, occupancy: Tensor, drop_keys: bool
 ) -> Tape:
-    """Allocate buffers for all steps, or for one step without `keep`.
+    """Allocate buffers for all steps, or for one step without `save`.
 
     Buffers start as zeros if the weight gradients also read their padding.
     """
-    pairs = (steps if settings.keep else 1, *memory.shape[:2])
+    pairs = (steps if settings.save else 1, *memory.shape[:2])
     width, operand = memory.shape[-1], settings.operand
 
     def history(initial: Tensor) -> Tensor:
-        states = initial.new_zeros(steps + 1 if settings.keep else 1, *initial.shape)
+        states = initial.new_zeros(steps + 1 if settings.save else 1, *initial.shape)
         states[0] = initial
         return states
 
