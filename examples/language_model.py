@@ -41,10 +41,8 @@ def main() -> None:
     """Train one epoch, and parse a sentence."""
     torch.manual_seed(0)
     random.seed(0)
-    subcommands = ["sees", "hears", "chases"]
-    text = [
-        word for _ in range(SENTENCES) for word in [*phrase(), random.choice(subcommands), *phrase(), "<eos>"]
-    ]
+    verbs = ["sees", "hears", "chases"]
+    text = [word for _ in range(SENTENCES) for word in [*phrase(), random.choice(verbs), *phrase(), "<eos>"]]
     ids = torch.tensor([WORDS.index(word) for word in text])
     columns = ids[: len(ids) // BATCH * BATCH].view(BATCH, -1).T  # (T, B): the text in BATCH columns
 

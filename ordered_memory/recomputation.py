@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -27,8 +28,10 @@ def run_in_segments(
 ) -> RecurrenceOutput:
     """Run the recurrence in segments of time steps. The backward pass computes each segment again.
 
-    The steps are computed again with the weights and the dropout of this call, whatever happens to the
-    modules in between: `torch.func.functional_call` puts other weights back, `eval` turns dropout off.
+    The steps are computed again with the weights and the dropout of this call, although the modules may have
+    changed by then: `torch.func.functional_call` puts other weights back, `eval` turns dropout off. This does
+    not hold for modules with hooks, or that FSDP shards: those are taken as they are in the backward pass.
+    What a module changes in its buffers when it is called, such as `spectral_norm`, changes again.
 
     Args:
         run: the recurrence of a backend.
@@ -37,13 +40,15 @@ def run_in_segments(
     Returns:
         The result of `run` for all steps.
     Raises:
-        RuntimeError: in the backward pass, if a weight has been changed in place, as without segments.
+        RuntimeError: in the backward pass, if a weight has been changed in place.
     """
     outputs, attention = [], []
     # `checkpoint` does not detect that the caller changes the state in place before the backward pass.
     state = OrderedMemoryState(*(tensor.clone() for tensor in state))
-    repeat = run if torch.compiler.is_compiling() else _repeatable(run, modules)
+    is_eager = torch.is_grad_enabled() and not torch.compiler.is_compiling()
     for start in range(0, len(inputs), segment_length):
+        # A module may also change from segment to segment, such as a cell that counts its calls.
+        repeat = _repeatable(run, modules) if is_eager else run
         segment = inputs[start : start + segment_length]
         remaining = None if lengths is None else (lengths - start).clamp(0, len(segment))
         result = checkpoint(
@@ -69,14 +74,14 @@ def _first_then(run: RunRecurrence, repeat: RunRecurrence) -> RunRecurrence:
 
 def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
     """The recurrence with the modules as they are now, and a check that no weight has changed in place."""
-    copies: dict[nn.Module, nn.Module] = {}
-    score, cell = _shallow_copy(modules.score, copies), _shallow_copy(modules.cell, copies)
-    kept = Modules(score, cell, _shallow_copy(modules.norm, copies), modules.threshold)
+    if any(_is_hooked(module) for part in modules[:3] for module in part.modules()):
+        return run
+    kept = _shallow_copies(modules)
     versions = [
         (f"{part}.{name}", weight, weight._version)
         for part, module in zip(("score", "cell", "norm"), kept[:3], strict=True)
         for name, weight in module.named_parameters()
-        if weight.requires_grad
+        if not weight.is_inference()
     ]
 
     def repeat(
@@ -92,10 +97,26 @@ def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
                     f"the weight {name} was changed in place after the forward pass; the backward pass, "
                     "which computes steps again (recompute_every), needs it as it was"
                 )
-        masks = None if masks is None else replace(masks, modules=kept)
-        return run(inputs, state, kept, lengths, masks)
+        copies = _shallow_copies(kept)  # there may be several backward passes, and modules that change
+        masks = None if masks is None else replace(masks, modules=copies)
+        return run(inputs, state, copies, lengths, masks)
 
     return repeat
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether calling a module runs hooks, which may know the module itself, or those of FSDP."""
+    fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return isinstance(module, fsdp) or any(getattr(module, kind) for kind in kinds)
+
+
+def _shallow_copies(modules: Modules) -> Modules:
+    copies: dict[nn.Module, nn.Module] = {}
+    score, cell, norm, threshold = modules
+    return Modules(
+        _shallow_copy(score, copies), _shallow_copy(cell, copies), _shallow_copy(norm, copies), threshold
+    )
 
 
 def _shallow_copy(module: ModuleType, copies: dict[nn.Module, nn.Module]) -> ModuleType:
@@ -103,7 +124,7 @@ def _shallow_copy(module: ModuleType, copies: dict[nn.Module, nn.Module]) -> Mod
     if isinstance(module, torch.jit.ScriptModule):
         return module
     if module not in copies:
-        copy = module.__new__(type(module))
+        copy = object.__new__(type(module))
         copies[module] = copy
         copy.__dict__ = module.__dict__ | {
             "_parameters": dict(module._parameters),

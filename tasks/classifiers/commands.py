@@ -239,6 +239,7 @@ def show_trees(
     data: LabeledData,
     prediction: ExamplePrediction,
     labels: Mapping[Span, str] | None = None,
+    legend: str | None = None,
 ) -> None:
     """Print the induced trees of an example, and the true trees if they are known and differ.
 
@@ -249,6 +250,7 @@ def show_trees(
         data: a data set with one example.
         prediction: prediction for this example.
         labels: text at the nodes of the induced tree, for an example of one sentence.
+        legend: what the labels mean, printed below the tree.
     """
     if prediction.trees is None:
         print("this model induces no trees")
@@ -256,6 +258,8 @@ def show_trees(
     for sentence_index, (sentence, tree) in enumerate(zip(data.sentences(0), prediction.trees, strict=True)):
         name = f"the tree of the {sentence.name}" if sentence.name else "the tree"
         print(f"\n{_drawing(tree, sentence.words, labels)}")
+        if legend is not None:
+            print(f"\n{legend}")
         if sentence.tree is not None:
             same = set(spans(tree)) == set(spans(sentence.tree))
             print(f"{name} is the true one" if same else f"{name} is not the true one, which is")

@@ -289,7 +289,7 @@ class Trainer:
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
-            "fraction": round(fraction, 4),
+            "fraction": fraction,
             **{f"train_{name}": value for name, value in objective.metrics(train).items()},
             **{f"validation_{name}": value for name, value in objective.metrics(validation).items()},
             "selection_score": selection_score,

@@ -83,15 +83,14 @@ def _predict(config: PredictConfig) -> None:
     [sentence] = data.sentences(0)
     for name, probability in zip(model.classes, prediction.probabilities.tolist(), strict=True):
         print(f"  {name:<16}  {probability:.4f}")
-    labels = None
+    labels = legend = None
     if prediction.trees is not None and len(sentence.words) <= LONGEST_DRAWN:
         assert isinstance(model, SentimentModel)
         signs = [name.split()[0] for name in model.classes]
         num_slots = config.num_slots or model.config.test_num_slots
         labels = _signs(model.node_probabilities(sentence, prediction.trees[0], num_slots), signs)
-    show_trees(config, data, prediction, labels)
-    if labels is not None:
-        print(f"\n{' '.join(signs)}: from {_sentiment(model.classes[0])} to {_sentiment(model.classes[-1])}")
+        legend = f"{' '.join(signs)}: from {_sentiment(model.classes[0])} to {_sentiment(model.classes[-1])}"
+    show_trees(config, data, prediction, labels, legend)
 
 
 def _signs(probabilities: Mapping[Span, Tensor], signs: Sequence[str]) -> dict[Span, str]:

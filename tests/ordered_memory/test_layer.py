@@ -906,3 +906,56 @@ def test_what_a_custom_cell_counts_in_its_forward_pass_is_kept():
     calls = layer.directions[0].cell.calls
     output.sum().backward()
     assert calls == layer.directions[0].cell.calls > 0
+
+
+@pytest.mark.parametrize("backward_passes", [1, 2])
+def test_a_cell_that_changes_when_it_is_called_is_computed_again_as_it_was(backward_passes):
+    class Locked(GatedRecursiveCell):
+        """Draws a mask at the first step; counts the steps."""
+
+        mask, steps = None, 0
+
+        def compose(self, prepared, memory, candidate, masks):
+            if self.mask is None:
+                self.mask = (torch.rand(candidate.shape[-1]) > 0.4).to(candidate)
+            self.steps += 1
+            return super().compose(prepared, memory, candidate * self.mask / self.steps, masks)
+
+    found = []
+    for every in (None, 2):
+        torch.manual_seed(0)
+        layer = make(recompute_every=every)
+        layer.directions[0].cell = Locked(6, dtype=F64)
+        output = layer(torch.randn(3, 6, 4, dtype=F64)).output.sin().sum()
+        for _ in range(backward_passes):
+            gradients = torch.autograd.grad(output, list(layer.parameters()), retain_graph=True)
+        found.append(gradients)
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected)
+
+
+def test_steps_with_dropout_need_no_gradients():
+    with torch.inference_mode():
+        layer = make(recompute_every=2, cell_dropout=0.2)
+        assert layer(torch.randn(3, 6, 4, dtype=F64)).output.isfinite().all()
+    with torch.no_grad():
+        assert layer(torch.randn(3, 6, 4, dtype=F64)).output.isfinite().all()
+
+
+def test_a_hook_is_called_with_the_module_itself_when_steps_are_computed_again():
+    layer = make(recompute_every=2)
+    names = {module: name for name, module in layer.named_modules()}
+    called = []
+    linear = layer.directions[0].cell.output
+    linear.register_forward_hook(lambda module, inputs, output: called.append(names[module]))
+    layer(torch.randn(3, 6, 4, dtype=F64)).output.sum().backward()
+    assert set(called) == {"directions.0.cell.output"}
+
+
+def test_a_frozen_weight_that_changes_in_place_before_steps_are_computed_again_is_an_error():
+    layer = make(recompute_every=2)
+    linear = layer.directions[0].cell.output.requires_grad_(False)
+    output = layer(torch.randn(3, 6, 4, dtype=F64)).output
+    linear.weight.mul_(2)
+    with pytest.raises(RuntimeError, match=r"the weight cell\.output\.weight was changed in place"):
+        output.sum().backward()

@@ -184,9 +184,9 @@ def test_text_files_are_read_where_there_are_no_others(tmp_path):
         ("bytes.mrg", b"(S (NN a))\n(S (NN \xff))", "bytes.mrg, line 2: not UTF-8 text"),
         (
             "tags.mrg",
-            b"(S (DT a) (NOUN b) (SUBCOMMAND c) (NOUN d) (. .))",
+            b"(S (DT a) (NOUN b) (VERB c) (NOUN d) (. .))",
             "tags.mrg: expected part-of-speech tags of the Penn Treebank, got other ones of 3 of 4 words: "
-            "NOUN 2, SUBCOMMAND 1; --drop-tags",
+            "NOUN 2, VERB 1; --drop-tags",
         ),
         ("dots.mrg", b"(S (. .))", "dots.mrg: expected words, got 1 tree of punctuation and null elements"),
         ("binary.mrg", bytes(range(1, 128)), "binary.mrg"),
