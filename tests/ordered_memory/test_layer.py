@@ -9,6 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
@@ -959,3 +961,25 @@ def test_a_frozen_weight_that_changes_in_place_before_steps_are_computed_again_i
     linear.weight.mul_(2)
     with pytest.raises(RuntimeError, match=r"the weight cell\.output\.weight was changed in place"):
         output.sum().backward()
+
+
+@pytest.fixture
+def mesh():
+    """A process group of one process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.device_mesh.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("pick", [lambda layer: [], lambda layer: [layer.directions[0].cell.output]])
+def test_fsdp_of_a_layer_that_computes_steps_again(mesh, pick):
+    # FSDP warns of outputs that are views, as they are with batch_first.
+    layer, plain = make(recompute_every=2, batch_first=False), make(batch_first=False)
+    plain.load_state_dict(layer.state_dict())
+    for module in (*pick(layer), layer):
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    x = torch.randn(6, 3, 4, dtype=F64)
+    for one in (layer, plain):
+        one(x).output.sin().sum().backward()
+    for sharded, whole in zip(layer.parameters(), plain.parameters(), strict=True):
+        assert_close(sharded.grad.full_tensor(), whole.grad)
