@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,32 +48,18 @@ def run_in_segments(
     is_eager = torch.is_grad_enabled() and not torch.compiler.is_compiling()
     for start in range(0, len(inputs), segment_length):
         # A module may also change from segment to segment, such as a cell that counts its calls.
-        repeat = _repeatable(run, modules) if is_eager else run
+        function = _repeatable(run, modules) if is_eager else run
         segment = inputs[start : start + segment_length]
         remaining = None if lengths is None else (lengths - start).clamp(0, len(segment))
-        result = checkpoint(
-            _first_then(run, repeat), segment, state, modules, remaining, masks, use_reentrant=False
-        )
+        result = checkpoint(function, segment, state, modules, remaining, masks, use_reentrant=False)
         state = result.state
         outputs.append(result.output)
         attention.append(result.attention)
     return RecurrenceOutput(torch.cat(outputs), state, torch.cat(attention))
 
 
-def _first_then(run: RunRecurrence, repeat: RunRecurrence) -> RunRecurrence:
-    """A function that is `run` in its first call, and `repeat` in all others."""
-    functions = [run]
-
-    def call(*arguments: object) -> RecurrenceOutput:
-        function = functions[0]
-        functions[0] = repeat
-        return function(*arguments)
-
-    return run if repeat is run else call
-
-
 def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
-    """The recurrence with the modules as they are now, and a check that no weight has changed in place."""
+    """A function that is `run` in its first call. In later ones the modules are as they are now."""
     if any(_is_hooked(module) for part in modules[:3] for module in part.modules()):
         return run
     kept = _shallow_copies(modules)
@@ -83,25 +69,25 @@ def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
         for name, weight in module.named_parameters()
         if not weight.is_inference()
     ]
+    was_called = False
 
-    def repeat(
-        inputs: Tensor,
-        state: OrderedMemoryState,
-        modules: Modules,
-        lengths: Tensor | None,
-        masks: DropoutSampler | None,
-    ) -> RecurrenceOutput:
+    def call(*arguments: Any) -> RecurrenceOutput:
+        nonlocal was_called
+        if not was_called:
+            was_called = True
+            return run(*arguments)
         for name, weight, version in versions:
             if weight._version != version:
                 raise RuntimeError(
                     f"the weight {name} was changed in place after the forward pass; the backward pass, "
                     "which computes steps again (recompute_every), needs it as it was"
                 )
+        inputs, state, _, lengths, masks = arguments
         copies = _shallow_copies(kept)  # there may be several backward passes, and modules that change
         masks = None if masks is None else replace(masks, modules=copies)
         return run(inputs, state, copies, lengths, masks)
 
-    return repeat
+    return call
 
 
 def _is_hooked(module: nn.Module) -> bool:

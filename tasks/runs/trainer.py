@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -30,36 +30,16 @@ from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import Diverged, UserError
 from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
 from tasks.runs.files import write_json
-from tasks.runs.interfaces import Experiment, Objective, Scores
+from tasks.runs.interfaces import Experiment, Scores
 from tasks.runs.machine import to_device
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, config_to_dict
+from tasks.runs.scoring import score
 from tasks.runs.stop_signals import StopSignals
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
-
-
-@torch.no_grad()
-def score(objective: Objective, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
-    """Compute the mean loss and accuracy of a model, which is left in evaluation mode.
-
-    Args:
-        objective: computes the losses of a batch.
-        model: model on the device of `fabric`.
-        batches: batches on the CPU; each process computes every `world_size`-th of them.
-        fabric: already launched.
-    """
-    model.eval()
-    sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
-    for i, batch in enumerate(batches):
-        if i % fabric.world_size == fabric.global_rank:
-            loss, correct, _ = objective.losses(model, to_device(batch, fabric.device))
-            count = torch.tensor(len(loss), dtype=torch.float64, device=fabric.device)
-            sums += torch.stack([loss.double().sum(), correct.double().sum(), count])
-    loss_sum, correct_sum, examples = all_reduce(fabric, sums).tolist()
-    return Scores(loss_sum / examples, correct_sum / examples)
 
 
 class Trainer:

@@ -17,7 +17,8 @@ from tasks.runs.fabric import SafetensorsIO, build_fabric
 from tasks.runs.interfaces import Experiment, Losses, Shard
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.trainer import Trainer, score
+from tasks.runs.scoring import score
+from tasks.runs.trainer import Trainer
 
 CONFIG = AdamConfig(
     seed=5,
@@ -232,7 +233,7 @@ def test_three_processes_take_the_step_of_one(tmp_path, monkeypatch, size):
 
 
 def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.runs.trainer.all_reduce", lambda _, sums: summed.append(sums) or sums)
+    monkeypatch.setattr("tasks.runs.scoring.all_reduce", lambda _, sums: summed.append(sums) or sums)
     trainer, summed = trainer_of(tmp_path / "run", CONFIG, build()), []
     batches = [tuple(tensor[i:] for tensor in VALIDATION) for i in range(4)]
     whole = score(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, 0, 1))
