@@ -5,6 +5,7 @@ python -m own_task evaluate --checkpoint runs/texts/onlstm-1/best.safetensors --
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,13 @@ from torch import Tensor
 
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, Splits
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.commands import EvaluateConfig, run_evaluate, run_export
+from tasks.classifiers.commands import (
+    EvaluateConfig,
+    PredictFileConfig,
+    run_evaluate,
+    run_export,
+    run_predict_file,
+)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
@@ -99,9 +106,9 @@ class TextModel(Classifier):
         return super().metadata() | {"words": self.embedding.vocabulary}
 
     @staticmethod
-    def read_text(*texts: str) -> Texts:
-        Classifier.check_texts(texts, 1, "text")
-        return Texts([(0, text.split()) for text in texts], labeled=False)
+    def read_examples(examples: Sequence[Sequence[str]]) -> Texts:
+        Classifier.check_texts(examples, 1, "text")
+        return Texts([(0, text.split()) for [text] in examples], labeled=False)
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.words))
@@ -140,6 +147,7 @@ TASK = ClassifierTask(
 SUBCOMMANDS = {
     "train": Subcommand(TextConfig, TASK.train, TASK.presets),
     "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, TASK)),
+    "predict-file": Subcommand(PredictFileConfig, partial(run_predict_file, TASK)),
     "report": Subcommand(ReportConfig, partial(run_report, TASK)),
     "export": Subcommand(ExportConfig, partial(run_export, TASK)),
 }

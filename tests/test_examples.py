@@ -80,6 +80,11 @@ def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, 
         words = row["texts"][0].replace("(", "-LRB-").replace(")", "-RRB-").split()
         assert from_brackets(row["trees"][0])[1] == words
         assert "true_trees" not in row
+    Path("texts.txt").write_text("".join(row["texts"][0] + "\n" for row in rows))
+    assert main("predict-file", "texts.txt", "--checkpoint", checkpoint, "--output", "answers.jsonl") == 0
+    answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
+    assert [row["prediction"] for row in answers] == [row["prediction"] for row in rows]
+    assert "label" not in answers[0]
     assert main("export", "exported", "--checkpoint", checkpoint) == 0
     assert "from own_task import TextModel" in Path("exported", "README.md").read_text()
     assert main("evaluate", "--checkpoint", checkpoint, "--data-dir", ".") == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -14,7 +14,7 @@ from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, check_data
 from tasks.classifiers.config import EncoderConfig
-from tasks.classifiers.evaluation import predict_example
+from tasks.classifiers.evaluation import evaluate, predict_example
 from tasks.runs.checkpoints import load_weights, read_metadata, write_directory
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
@@ -97,7 +97,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """The words of a data set that are not in the model's vocabulary, without duplicates.
 
         Args:
-            data: what `read_text` returned, for instance.
+            data: what `read_examples` returned, for instance.
         """
         return []
 
@@ -110,8 +110,8 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             data: the data that the model will read.
         """
 
-    @staticmethod
-    def read_text(*texts: str) -> LabeledData:
+    @classmethod
+    def read_text(cls, *texts: str) -> LabeledData:
         """Parse the text of one example.
 
         Args:
@@ -121,21 +121,35 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Raises:
             UserError: the text is not well-formed, or the example has another number of texts.
         """
+        return cls.read_examples([texts])
+
+    @staticmethod
+    def read_examples(examples: Sequence[Sequence[str]]) -> LabeledData:
+        """Parse the texts of examples. Each task implements this.
+
+        Args:
+            examples: the texts of each example, one for each of its sentences.
+        Returns:
+            A data set with these examples.
+        Raises:
+            UserError: a text is not well-formed, or an example has another number of texts.
+        """
         raise NotImplementedError
 
     @staticmethod
-    def check_texts(texts: Sequence[str], number: int, kind: str) -> None:
-        """Check that the texts of one example are complete.
+    def check_texts(examples: Sequence[Sequence[str]], number: int, kind: str) -> None:
+        """Check that the texts of examples are complete.
 
         Args:
-            texts: the caller's arguments.
+            examples: the texts of each example.
             number: how many texts an example has.
             kind: what they are, for the error message.
         Raises:
             UserError: another number of texts, or something else than text.
         """
-        if len(texts) != number or not all(isinstance(text, str) for text in texts):
-            raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
+        for texts in examples:
+            if len(texts) != number or not all(isinstance(text, str) for text in texts):
+                raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
 
     @classmethod
     def from_pretrained(
@@ -203,6 +217,40 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         probabilities = dict(zip(self.classes, prediction.probabilities.tolist(), strict=True))
         best = max(probabilities, key=lambda name: probabilities[name])
         return Answer(best, probabilities, prediction.trees)
+
+    def answers(self, examples: Iterable[str | Sequence[str]], *, batch_size: int = 256) -> list[Answer]:
+        """Predict the classes of many examples, on the model's device; see `answer`.
+
+        Args:
+            examples: the text of each example or, where an example has several, a sequence of them.
+            batch_size: maximum number of examples in a batch.
+        Returns:
+            The answers, in the order of the examples.
+        Raises:
+            UserError: a text is not well-formed, or an example has another number of texts.
+            TypeError: `examples` is a single text.
+        """
+        if isinstance(examples, str):
+            raise TypeError(f"examples must be a list of texts, got the text {reprlib.repr(examples)}")
+        texts = [tuple(texts) if isinstance(texts, list | tuple) else (texts,) for texts in examples]
+        if not texts:
+            return []
+        data = self.read_examples(texts)
+        check_data(data, len(self.classes), "input")
+        self.adapt(data)
+        evaluation = evaluate(
+            self,
+            data,
+            batch_size=batch_size,
+            num_slots=self.config.test_num_slots,
+            device=next(self.parameters()).device,
+        )
+        trees: Sequence[tuple[Tree, ...] | None] = evaluation.trees or [None] * len(texts)
+        rows = zip(evaluation.predicted, evaluation.probabilities.tolist(), trees, strict=True)
+        return [
+            Answer(self.classes[best], dict(zip(self.classes, probabilities, strict=True)), of_example)
+            for best, probabilities, of_example in rows
+        ]
 
     def metadata(self) -> dict[str, Any]:
         """The content of config.json in an exported directory: JSON values.

@@ -1,26 +1,29 @@
-"""The subcommands that classification tasks share: evaluate, predict or parse, trace, export."""
+"""The subcommands that classification tasks share: evaluate, predict, predict-file, trace, export."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import tyro
 
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, check_data
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.evaluation import ExamplePrediction, predict_example
+from tasks.classifiers.evaluation import ExamplePrediction, evaluate, predict_example
+from tasks.classifiers.files import read_lines
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig, answer_text
-from tasks.runs.command_options import CommandConfig, PredictionsConfig
+from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig, json_line
 from tasks.runs.errors import UserError
+from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
 
@@ -80,6 +83,24 @@ class GeneratedConfig(EvaluateConfig):
             check_unused(self, type(self), dict.fromkeys(("size", "seed"), "with --test standard"))
         elif self.file or self.data_dir:
             raise UserError(f"--test {self.test} generates its data: leave out --file and --data-dir")
+
+
+@dataclass(kw_only=True)
+class PredictFileConfig(CheckpointConfig, ThreadsConfig):
+    """Predict the class of every line of a file: print the predictions, one JSON object per line."""
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """A text file with one example per line, without labels; where an example has two texts, a tab is between
+    them. It may be compressed (.gz, .bz2, .xz)."""
+    output: Path | None = None
+    """Write the predictions to this file; by default they are printed."""
+    batch_size: int = 256
+    """Maximum number of examples in a batch."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "batch_size")
+        check_writable_file("--output", self.output)
 
 
 @dataclass
@@ -151,6 +172,36 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     config.write(results)
     config.write_predictions(evaluation.rows(model.classes))
     print(results_text(results))
+
+
+def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> None:
+    """Predict the class of every line of a file.
+
+    Args:
+        task: the task of the model.
+        config: the options.
+    Raises:
+        UserError: bad options, checkpoint or file; the message names the line.
+    """
+    config.set_up()
+
+    def check(line: str) -> list[str]:
+        """The texts of a line, if they can be read."""
+        texts = line.split("\t")
+        task.model_class.read_text(*texts)
+        return texts
+
+    data = task.model_class.read_examples(read_lines(config.file, check))
+    model = _load_model(task, config, data)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    evaluation = evaluate(
+        model.to(device),
+        data,
+        batch_size=config.batch_size,
+        num_slots=config.num_slots or model.config.test_num_slots,
+        device=device,
+    )
+    write_or_print(config.output, "".join(map(json_line, evaluation.rows(model.classes))))
 
 
 def run_export(task: ClassifierTask[Any], config: ExportConfig) -> None:

@@ -140,19 +140,18 @@ class Evaluation:
         Args:
             classes: names of the classes, in the order of the labels.
         Yields:
-            The texts of the example, its label, the prediction, the probability of each class and, in
-            brackets, the true trees if they are known and the induced ones if there are any. In these,
-            parentheses within words are written -LRB- and -RRB-.
+            The texts of the example, its label if it is known, the prediction, the probability of each class
+            and, in brackets, the true trees if they are known and the induced ones if there are any. In
+            these, parentheses within words are written -LRB- and -RRB-.
         """
         for index, (label, predicted) in enumerate(zip(self.data.labels, self.predicted, strict=True)):
             sentences = self.data.sentences(index)
             probabilities = [round(float(value), 6) for value in self.probabilities[index]]
-            row: dict[str, Any] = {
-                "texts": [" ".join(sentence.tokens) for sentence in sentences],
-                "label": classes[label],
-                "prediction": classes[predicted],
-                "probabilities": dict(zip(classes, probabilities, strict=True)),
-            }
+            row: dict[str, Any] = {"texts": [" ".join(sentence.tokens) for sentence in sentences]}
+            if self.data.labeled:
+                row["label"] = classes[label]
+            row["prediction"] = classes[predicted]
+            row["probabilities"] = dict(zip(classes, probabilities, strict=True))
             true = [(sentence.tree, sentence.words) for sentence in sentences if sentence.tree is not None]
             if true:
                 row["true_trees"] = [to_brackets(tree, escape_parentheses(words)) for tree, words in true]

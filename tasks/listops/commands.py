@@ -10,7 +10,14 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
+from tasks.classifiers.commands import (
+    print_answer,
+    run_evaluate,
+    run_export,
+    run_predict_file,
+    run_trace,
+    show_trees,
+)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
@@ -107,6 +114,7 @@ SUBCOMMANDS = {
     "train": Subcommand(ListOpsConfig, LISTOPS.train, LISTOPS.presets),
     "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LISTOPS)),
     "parse": Subcommand(ParseConfig, _parse),
+    "predict-file": Subcommand(commands.PredictFileConfig, partial(run_predict_file, LISTOPS)),
     "trace": Subcommand(TraceConfig, partial(run_trace, LISTOPS)),
     "generate": Subcommand(GenerateConfig, _generate),
     "report": Subcommand(ReportConfig, partial(run_report, LISTOPS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
@@ -39,9 +40,9 @@ class ListOpsModel(Classifier):
         self.output = nn.Linear(summary_size(config, config.embedding_size), len(DIGITS))
 
     @staticmethod
-    def read_text(*texts: str) -> Dataset:
-        Classifier.check_texts(texts, 1, "expression")
-        return Dataset.from_texts(texts).with_trees()
+    def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
+        Classifier.check_texts(examples, 1, "expression")
+        return Dataset.from_texts(text for [text] in examples).with_trees()
 
     def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))

@@ -12,7 +12,14 @@ import numpy as np
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
+from tasks.classifiers.commands import (
+    print_answer,
+    run_evaluate,
+    run_export,
+    run_predict_file,
+    run_trace,
+    show_trees,
+)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import DataConfig, LogicConfig
@@ -147,6 +154,7 @@ SUBCOMMANDS = {
     "train": Subcommand(LogicConfig, LOGIC.train, LOGIC.presets),
     "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LOGIC)),
     "predict": Subcommand(PredictConfig, _predict),
+    "predict-file": Subcommand(commands.PredictFileConfig, partial(run_predict_file, LOGIC)),
     "trace": Subcommand(TraceConfig, partial(run_trace, LOGIC)),
     "stats": Subcommand(StatsConfig, _stats),
     "generate": Subcommand(GenerateConfig, _generate),

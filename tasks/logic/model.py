@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from tasks.classifiers.config import TRANSFORMERS
 from tasks.classifiers.encoders import Encoded, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
-from tasks.logic.data import Dataset, make_pair
+from tasks.logic.data import Dataset
 from tasks.logic.formulas import (
     PADDING,
     RELATION_NAMES,
@@ -61,10 +62,10 @@ class LogicModel(Classifier):
         self.classifier = build_head(config, features, len(RELATIONS))
 
     @staticmethod
-    def read_text(*texts: str) -> Dataset:
-        Classifier.check_texts(texts, 2, "formulas")
-        left, right = (" ".join(without_redundant_parentheses(tokenize(text))) for text in texts)
-        return Dataset([make_pair(left, right)], trees=True)
+    def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
+        Classifier.check_texts(examples, 2, "formulas")
+        pairs = (map(_without_redundant_parentheses, texts) for texts in examples)
+        return Dataset.from_texts(((left, right) for left, right in pairs), trees=True)
 
     def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
         encoded = self._encode(batch, num_slots)
@@ -77,6 +78,10 @@ class LogicModel(Classifier):
         if self.joint:
             return Encoded(self.encoder(embedded, batch.lengths))
         return encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
+
+
+def _without_redundant_parentheses(formula: str) -> str:
+    return " ".join(without_redundant_parentheses(tokenize(formula)))
 
 
 def _compare(summary: Tensor) -> Tensor:

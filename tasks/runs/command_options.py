@@ -77,4 +77,13 @@ class PredictionsConfig(ResultsConfig):
         """
         if self.predictions is not None:
             with atomic_path(self.predictions) as path, path.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                file.writelines(json_line(row) for row in rows)
+
+
+def json_line(row: dict[str, Any]) -> str:
+    """A JSON object on a line of its own.
+
+    Args:
+        row: JSON values.
+    """
+    return json.dumps(row, ensure_ascii=False) + "\n"

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import print_answer, run_evaluate, run_export, run_trace, show_trees
+from tasks.classifiers.commands import (
+    print_answer,
+    run_evaluate,
+    run_export,
+    run_predict_file,
+    run_trace,
+    show_trees,
+)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.reporting.drawing import LONGEST_DRAWN
 from tasks.runs.command_line import Subcommand, run
@@ -59,6 +66,11 @@ class SentenceConfig(ClassesConfig):
 @dataclass(kw_only=True)
 class PredictConfig(SentenceConfig, commands.ReadConfig):
     """Predict the sentiment of a sentence and of every node of the tree that the model induces."""
+
+
+@dataclass(kw_only=True)
+class PredictFileConfig(ClassesConfig, commands.PredictFileConfig):
+    """Predict the sentiment of every line of a file: print the predictions, one JSON object per line."""
 
 
 @dataclass(kw_only=True)
@@ -118,6 +130,7 @@ SUBCOMMANDS = {
     "train": Subcommand(SentimentConfig, SST.train, SST.presets),
     "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, SST)),
     "predict": Subcommand(PredictConfig, _predict),
+    "predict-file": Subcommand(PredictFileConfig, partial(run_predict_file, SST)),
     "trace": Subcommand(TraceConfig, partial(run_trace, SST)),
     "stats": Subcommand(StatsConfig, _stats),
     "report": Subcommand(ReportConfig, partial(run_report, SST)),

@@ -138,6 +138,17 @@ class _SentenceNodes(NamedTuple):
     inner: dict[Span, int]
 
 
+def unlabeled_sentences(sentences: Sequence[Sequence[str]]) -> PhraseData:
+    """Make a data set of sentences whose trees and labels are not known; 0 is used as a dummy label.
+
+    Args:
+        sentences: words of each sentence.
+    """
+    trees = [LabeledTree(tuple(words), right_branching(len(words)), {}) for words in sentences]
+    examples = [Phrase(i, 0, len(words) - 1, 0, 1) for i, words in enumerate(sentences)]
+    return PhraseData(trees, examples, labeled=False)
+
+
 def unlabeled_phrases(words: Sequence[str], tree: Tree | None, phrases: Sequence[Span]) -> PhraseData:
     """Make a data set of phrases of one sentence, without labels; 0 is used as a dummy label.
 

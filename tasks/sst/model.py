@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -22,7 +23,7 @@ from tasks.runs.options import check_text
 from tasks.runs.treebank_words import split_as_treebank
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
-from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases
+from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases, unlabeled_sentences
 from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore, treebank_vectors
 from tasks.sst.vectors import SHOWN_WORDS, coverage_text
 
@@ -58,13 +59,15 @@ class SentimentModel(Classifier):
         self.classifier = build_head(config, summary_size(config, size), config.classes)
 
     @staticmethod
-    def read_text(*texts: str) -> PhraseData:
-        Classifier.check_texts(texts, 1, "sentence")
-        check_text(texts[0], "the sentence")
-        words = split_as_treebank(texts[0])
-        if not words:
-            raise UserError(f"the sentence must have one word or more, got {texts[0]!r}")
-        return unlabeled_phrases(words, None, [(0, len(words) - 1)])
+    def read_examples(examples: Sequence[Sequence[str]]) -> PhraseData:
+        Classifier.check_texts(examples, 1, "sentence")
+        sentences = []
+        for [text] in examples:
+            check_text(text, "the sentence")
+            sentences.append(split_as_treebank(text))
+            if not sentences[-1]:
+                raise UserError(f"the sentence must have one word or more, got {text!r}")
+        return unlabeled_sentences(sentences)
 
     @classmethod
     def build(cls, config: SentimentConfig, **saved: Any) -> Self:

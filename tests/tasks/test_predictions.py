@@ -1,4 +1,4 @@
-"""`evaluate --predictions`: a line for each example, which agrees with the results as a whole."""
+"""Predictions in files: a line for each example, which agrees with the results as a whole."""
 
 import errno
 import json
@@ -63,6 +63,66 @@ def test_each_prediction_is_the_answer_to_its_texts(task, small_runs, evaluate):
         assert row["prediction"] == answer.answer
         assert row["probabilities"] == pytest.approx(answer.probabilities, abs=1e-5)
         assert tuple(from_brackets(tree)[0] for tree in row["trees"]) == answer.trees
+
+
+@pytest.mark.parametrize("task", MODELS)
+def test_a_file_without_labels_has_the_same_predictions(task, small_runs, evaluate, tmp_path, capsys):
+    _, rows = evaluate(MAIN[task], "--checkpoint", small_runs[task])
+    file, output = tmp_path / "texts.txt", tmp_path / "output.jsonl"
+    file.write_text("".join("\t".join(row["texts"]) + "\n" for row in rows), encoding="utf-8")
+    command = ["predict-file", str(file), "--checkpoint", small_runs[task], "--batch-size", "7"]
+    assert MAIN[task]([*command, "--output", str(output)]) == 0
+    capsys.readouterr()
+    assert MAIN[task](command) == 0
+    printed = capsys.readouterr().out
+    assert printed == output.read_text(encoding="utf-8")
+    found = [json.loads(line) for line in printed.splitlines()]
+    answers = MODELS[task].from_pretrained(small_runs[task]).answers([row["texts"] for row in rows])
+    for row, of_file, answer in zip(rows, found, answers, strict=True):
+        assert of_file["texts"] == row["texts"]
+        assert ("label" in of_file) == ("true_trees" in of_file) == (task != "sst")  # which it computes
+        assert of_file["prediction"] == row["prediction"] == answer.answer
+        assert of_file["trees"] == row["trees"]
+        assert tuple(from_brackets(tree)[0] for tree in row["trees"]) == answer.trees
+        for probabilities in (of_file["probabilities"], answer.probabilities):
+            assert probabilities == pytest.approx(row["probabilities"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("listops", "[MAX 1 2 ]\n[MAX 1\n", "texts.txt, line 2: "),
+        ("logic", "a\tb\na\n", "texts.txt, line 2: expected 2 formulas as text, got ('a',)"),
+        ("sst", "0\ta film\n", "texts.txt, line 1: expected 1 sentence as text, got ('0', 'a film')"),
+        ("sst", "a film\n\na film\n", "texts.txt, line 2: the sentence must have one word or more, got ''"),
+        ("sst", "", "texts.txt: the file is empty"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_written(task, text, message, small_runs, tmp_path, capsys):
+    file, output = tmp_path / "texts.txt", tmp_path / "output.jsonl"
+    file.write_text(text)
+    command = ["predict-file", str(file), "--checkpoint", small_runs[task], "--output", str(output)]
+    assert MAIN[task](command) == 2
+    assert message in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_answers_to_no_texts_and_to_one_text(small_runs):
+    model = SentimentModel.from_pretrained(small_runs["sst"])
+    assert model.answers([]) == []
+    with pytest.raises(TypeError, match="examples must be a list of texts, got the text 'a film'"):
+        model.answers("a film")
+    with pytest.raises(ValueError, match=r"expected 1 sentence as text, got \(5,\)"):
+        model.answers(["a film", 5])
+
+
+def test_a_model_on_true_trees_cannot_read_a_file_without_them(tmp_path, capsys):
+    tiny = "--generated 60 --vectors none --model gold-tree-rnn --slot-size 8 --epochs 1 --preset demo"
+    assert MAIN["sst"](["train", *tiny.split(), "--run-dir", str(tmp_path / "run")]) == 0
+    (tmp_path / "texts.txt").write_text("a film\n")
+    checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]
+    assert MAIN["sst"](["predict-file", str(tmp_path / "texts.txt"), *checkpoint]) == 2
+    assert "needs the true tree" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["listops", "language_model", "parsing", "syntax_eval"])
