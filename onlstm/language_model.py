@@ -175,6 +175,7 @@ class LanguageModel(LanguageModelBase):
     weights of the embedding.
 
     The probabilities of dropout are also attributes. Setting one takes effect at the next call.
+    `save_pretrained` saves the arguments of the constructor, not what attributes are set to later.
 
     Args:
         vocabulary_size: V, number of words.

@@ -145,7 +145,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             return super().from_pretrained(name_or_path, **options)
         except _UNREADABLE as error:
             if isinstance(error, OSError) and not os.path.isdir(name_or_path):
-                raise  # the Hub's own error
+                error.add_note(f"{name_or_path!r} is no directory here, so it was looked for on the Hub")
+                raise
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
             if len(download) < len(options) and cls._is_readable(name_or_path, **download):
                 raise  # the saved model is valid, so the given constructor arguments are wrong

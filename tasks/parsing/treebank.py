@@ -45,6 +45,8 @@ SHOWN_CHARACTERS = 60
 """Maximum number of characters of a token in an error message."""
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
+LABELED, UNLABELED = re.compile(r"\([^\s()]", re.ASCII), re.compile(r"\(\s+[^\s()]", re.ASCII)
+"""A bracket right before a label, or a space before a word."""
 
 LabeledSpan = tuple[str, int, int]
 
@@ -102,14 +104,15 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
     Returns:
         The sentences.
     Raises:
-        UserError: the file does not exist, there are no trees, brackets do not match (the message names file
-            and line), there are more than `MAX_BYTES` of text, or `drop_tags` is None and more than a
-            quarter of the words have tags that the Penn Treebank does not have.
+        UserError: the file does not exist, there are no trees, they have no labels, brackets do not match
+            (the message names file and line), there are more than `MAX_BYTES` of text, or `drop_tags` is None
+            and more than a quarter of the words have tags that the Penn Treebank does not have.
     """
     dropped: Counter[str] = Counter()
     trees: list[TreebankSentence | None] = []
     empty_files = []
     for name, text in _texts(path):
+        _check_labels(text, name)
         trees_of_file = list(_parse_trees(text.split("\n"), name, drop_tags, dropped))
         trees += trees_of_file
         if not trees_of_file:
@@ -188,6 +191,18 @@ def cut_label(label: str) -> str:
         ['NP', 'NP', 'ADVP', '-LRB-', 'PRP$']
     """
     return label if label.startswith("-") else re.split(r"[-=|]", label)[0]
+
+
+def _check_labels(text: str, name: str) -> None:
+    """Raise a UserError for trees such as `( ( the cat ) sleeps )`, with a space after each bracket.
+
+    Words that follow a bracket would be read as labels and tags.
+    """
+    if UNLABELED.search(text) and not LABELED.search(text):
+        raise UserError(
+            f"{name}: expected trees with labels and part-of-speech tags, such as (S (NP (DT the) (NN cat)) "
+            "(VBZ sleeps)), got trees without"
+        )
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 Two JSON Lines formats are supported: that of Marvin and Linzen's pairs, with the fields `good`, `bad`,
 `case`, `key` and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`, `sentence_bad`,
-`UID` and `linguistics_term`. All but the two sentences may be absent or null.
+`UID` and `linguistics_term`. In both the construction and its group may be called `construction` and
+`group`, as in predictions. All but the two sentences may be absent or null.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class MinimalPair(NamedTuple):
 def read_pairs(path: Path) -> list[MinimalPair]:
     """Read the pairs in a file, or in all files `*.jsonl` of a directory, also `*.jsonl.gz` and the like.
 
-    The construction is the field `case` or else `UID`, or else the name of the file.
+    The construction is the field `construction`, `case` or `UID`, or else the name of the file.
 
     Args:
         path: a JSON Lines file, which may be compressed, or a directory of such files.
@@ -126,12 +127,12 @@ def _parse(line: str, stem: str, where: str) -> MinimalPair:
             f"{where}: expected two different sentences, got {reprlib.repr(record[names[0]])} twice"
         )
     return MinimalPair(
-        _optional(record, "case", where) or _optional(record, "UID", where) or stem,
+        _optional(record, where, "construction", "case", "UID") or stem,
         good,
         bad,
         None if record.get("intrusive") is None else _sentence(record, "intrusive", where),
-        _optional(record, "linguistics_term", where),
-        _optional(record, "key", where),
+        _optional(record, where, "group", "linguistics_term"),
+        _optional(record, where, "key"),
     )
 
 
@@ -142,9 +143,10 @@ def _sentence(record: dict[str, Any], name: str, where: str) -> str:
     return sentence
 
 
-def _optional(record: dict[str, Any], name: str, where: str) -> str:
-    """The value of a field; an empty string if it is absent or null."""
-    return "" if record.get(name) is None else _string(record, name, where)
+def _optional(record: dict[str, Any], where: str, *names: str) -> str:
+    """The value of the first of these fields that is not absent, null or empty; else an empty string."""
+    values = (_string(record, name, where) for name in names if record.get(name) is not None)
+    return next(filter(None, values), "")
 
 
 def _string(record: dict[str, Any], name: str, where: str) -> str:

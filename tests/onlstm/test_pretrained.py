@@ -69,6 +69,13 @@ def test_a_directory_that_does_not_exist_is_called_that(path):
         LanguageModel.from_pretrained(path)
 
 
+def test_a_name_that_may_be_a_missing_directory_is_called_that(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match="cache") as error:
+        LanguageModel.from_pretrained("runs/nowhere")
+    assert error.value.__notes__ == ["'runs/nowhere' is no directory here, so it was looked for on the Hub"]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

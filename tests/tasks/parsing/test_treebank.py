@@ -246,6 +246,15 @@ def test_a_treebank_of_other_tags_is_refused_unless_every_tag_is_read(tmp_path):
     assert len(read_treebank(tmp_path, drop_tags=()).sentences[0].words) == 6
 
 
+@pytest.mark.parametrize("drop_tags", [None, ()])
+def test_trees_without_labels_are_no_treebank(tmp_path, drop_tags):
+    (tmp_path / "own.mrg").write_text("( the ( old dog ) )\n( ( the cat ) sleeps )\n")
+    with pytest.raises(UserError, match=r"own\.mrg: expected trees with labels and part-of-speech tags"):
+        read_treebank(tmp_path, drop_tags)
+    (tmp_path / "own.mrg").write_text("( NP (DT the)\n  ( NN\n dog ) )")  # spaces alone do no harm
+    assert read_treebank(tmp_path, drop_tags).sentences[0].words == ["the", "dog"]
+
+
 def test_named_tags_are_dropped_and_all_others_kept(tmp_path):
     (tmp_path / "de.mrg").write_text(GERMAN)
     treebank = read_treebank(tmp_path, drop_tags=["$.", "ART"])

@@ -73,6 +73,17 @@ def test_null_is_as_good_as_absent(tmp_path):
     assert read_pairs(path) == [MinimalPair("pairs", "a", "b"), MinimalPair("c", "a", "b", key="k")]
 
 
+def test_a_file_of_predictions_names_its_constructions(tmp_path):
+    path = write_lines(
+        tmp_path / "rows.jsonl",
+        {"good": "a", "bad": "b", "construction": "order", "group": "all", "kind": "s", "key": ""},
+        {"sentence_good": "a", "sentence_bad": "b", "construction": "", "UID": "c", "linguistics_term": "d"},
+    )
+    first, second = read_pairs(path)
+    assert first == MinimalPair("order", "a", "b", group="all")
+    assert second == MinimalPair("c", "a", "b", group="d")
+
+
 def test_more_than_a_file_may_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.syntax_eval.pairs.MAX_BYTES", 100)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 101))
