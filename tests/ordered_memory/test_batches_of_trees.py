@@ -152,8 +152,9 @@ def test_infinite_distances_are_for_greedy_parsing_alone():
 
 
 def test_the_warning_of_equal_distances_points_to_the_caller():
+    distances = torch.tensor([[1, 2, 3], [1, 2, 2], [3, 2, 1]], dtype=torch.bfloat16)  # of one sequence alone
     with pytest.warns(UserWarning, match="equal after rounding") as caught:
-        recovery.from_distances(torch.ones(3, 1, dtype=torch.bfloat16), decoding="prpn")
+        recovery.from_distances(distances, decoding="prpn", batch_first=True)
     assert caught[0].filename == __file__
 
 

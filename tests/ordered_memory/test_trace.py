@@ -180,6 +180,17 @@ def test_the_distances_of_a_direction_are_read_as_that(batch_first: bool) -> Non
                 assert tree_of(layer["trees"]["prpn"], 5) == tree
 
 
+def test_the_temperature_is_that_of_cky() -> None:
+    distances = torch.randn(1, 12, generator=torch.Generator().manual_seed(1)) * 3
+    found = []
+    for temperature in (0.1, 10.0):
+        trace = read_distances(distances, list("abcdefghijkl"), temperature=temperature)
+        [tree] = from_distances(distances, decoding="cky", temperature=temperature, batch_first=True)
+        assert tree_of(trace["layers"][0]["trees"]["cky"], 12) == tree
+        found.append(tree)
+    assert found[0] != found[1]
+
+
 def test_distances_that_differ_a_little_stay_distinct() -> None:
     trace = read_distances(torch.tensor([[0.5, 0.50001, 0.50002]]), list("abc"))
     assert trace["layers"][0]["distances"] == [0.5, 0.50001, 0.50002]

@@ -156,6 +156,11 @@ def test_distances_may_come_straight_from_a_model(variant):
     assert recovery.greedy(distances.clone().requires_grad_(), variant) == expected
 
 
+def test_distances_of_float64_are_told_apart():
+    assert recovery.greedy([0.0, 1.0, 1.0 + 1e-12], "unbiased") == ((0, 1), 2)
+    assert recovery.greedy(torch.tensor([0, 1 + 1e-12, 1], dtype=torch.float64), "unbiased") == (0, (1, 2))
+
+
 def test_prpn_cannot_build_what_unbiased_can():
     """The bias that Dyer et al. point out: a right part that opens with a constituent is out of reach."""
     orders = list(itertools.permutations(range(5)))

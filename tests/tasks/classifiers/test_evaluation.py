@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ordered_memory.baseline_trees import right_branching
-from tasks.classifiers.evaluation import Evaluation, evaluate
+from tasks.classifiers.evaluation import Evaluation, by_length, evaluate
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
 from tasks.listops.model import ListOpsModel
@@ -20,6 +20,14 @@ def test_a_model_is_evaluated_without_dropout_in_the_order_of_the_data():
     for index, row in enumerate(probabilities):
         alone = model(data.batch([index])).logits.detach().double().softmax(-1)
         np.testing.assert_allclose(row, alone[0], rtol=1e-4)
+
+
+def test_each_length_is_in_one_group():
+    lengths = np.arange(1, 26)
+    groups = by_length(lengths, [10, 20])
+    bounds = {name: (lengths[mask].min(), lengths[mask].max()) for name, mask in groups.items()}
+    assert bounds == {"1–10": (1, 10), "11–20": (11, 20), "≥ 21": (21, 25)}
+    assert sum(mask.astype(int) for mask in groups.values()).tolist() == [1] * 25
 
 
 def test_true_classes_are_the_rows_of_a_confusion_matrix():

@@ -1,11 +1,15 @@
 """What a classification task does with the parts of its data."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from tasks.classifiers.classification import check_data
 from tasks.listops.config import PRESETS
 from tasks.listops.task import LISTOPS
+from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Scores
 
 
@@ -23,6 +27,23 @@ def test_each_part_of_the_data_has_its_own_use():
     assert tokens(drawn) == tokens([train.batch(range(len(train)))])
     assert tokens(task.validation_batches(1)) == tokens([validation.batch(range(len(validation)))])
     assert len({int(part.lengths.sum()) for part in (train, validation, test)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "lengths", "message"),
+    [
+        ([0, 3], [(1, 1), (1, 1)], r"data, example 1: labels must lie in 0\.\.2, got 3"),
+        ([-1, 2], [(1, 1), (1, 1)], r"data, example 0: labels must lie in 0\.\.2, got -1"),
+        ([0, 2], [(1, 1), (3, 0)], "data, example 1: expected one token or more, got none"),
+    ],
+)
+def test_labels_are_classes_and_no_sentence_is_empty(labels, lengths, message):
+    data = SimpleNamespace(labels=np.array(labels), sentence_lengths=np.array(lengths))
+    with pytest.raises(UserError, match=message):
+        check_data(data, 3, "data")
+    check_data(
+        SimpleNamespace(labels=np.array([0, 2]), sentence_lengths=np.array([(1, 2), (3, 1)])), 3, "data"
+    )
 
 
 def test_the_epoch_with_the_best_accuracy_is_the_best_one():

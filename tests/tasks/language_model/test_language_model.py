@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,15 @@ def test_other_models_of_the_small_presets_have_as_many_parameters(model, preset
         models = [build_model(presets_of(kind)[preset], words) for kind in ("onlstm", model)]
     ours, theirs = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
     assert ours == pytest.approx(theirs, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["onlstm", "lstm", "prpn"])
+def test_each_option_of_dropout_is_that_of_the_model(kind):
+    dropouts = dict(zip(NO_DROPOUT, (0.1, 0.2, 0.3, 0.4, 0.5), strict=True))
+    with torch.device("meta"):
+        model = build_model(replace(presets_of(kind)["demo"], **dropouts), 70)
+    names = {"weight_dropout": "recurrent_dropout"} if kind == "prpn" else {}
+    assert {name: model.arguments[names.get(name, name)] for name in dropouts} == dropouts
 
 
 def test_dropout_between_layers_has_one_mask_for_all_steps():
@@ -659,6 +669,11 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
             145 / math.prod(counts) ** (1 / len(counts))
         )
     capsys.readouterr()
+    (data / "train.txt").write_text("a b\nb c <unk>\n" * 20)
+    (data / "valid.txt").write_text("b a\n")
+    assert train(tmp_path / "run", "--data-dir", str(data), *options, "--resume") == 2
+    assert "this run was started with other training or validation data" in capsys.readouterr().err
+    (data / "valid.txt").write_text("a b\n")
     (data / "train.txt").write_text("a b\nb c <unk>\n" * 20 + "d\n")  # a word more, a larger model
     assert train(tmp_path / "run", "--data-dir", str(data), *options, "--resume") == 2
     assert "this run was started with other training or validation data" in capsys.readouterr().err

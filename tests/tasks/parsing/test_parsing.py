@@ -12,7 +12,7 @@ from ordered_memory.trees import leaves
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
-from tasks.language_model.reading import batched_distances, distances_of_sentences
+from tasks.language_model.reading import batched_distances, distances_and_words, distances_of_sentences
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.evaluation import (
     LABELS,
@@ -98,6 +98,20 @@ def test_distances_that_are_not_numbers():
         model.embedding.weight[3] = torch.nan
     with pytest.raises(UserError, match="line 2: expected finite distances, got NaN or infinity"):
         distances_of_sentences(trained(model), [["b"], ["a"]], ["line 1", "line 2"])
+
+
+@pytest.mark.parametrize("layers", [[1, 2], [2], [2, 1]])
+def test_layers_are_those_that_are_named(layers):
+    model = trained(small_model())
+    (of_all,) = distances_of_sentences(model, [["a", "b", "c"]], ["here"])
+    found, _ = distances_and_words(model, ["a", "b", "c"], layers)
+    torch.testing.assert_close(found, of_all[[layer - 1 for layer in layers]])
+    left, right = torch.tensor([0.0, 1, 2, 3, 4]), torch.tensor([0.0, 4, 3, 2, 1])
+    trees = evaluate([gold(right_branching(5))], [torch.stack([left, right])], layers, temperature=1.0).trees
+    expected = {1: greedy(left, "unbiased"), 2: greedy(right, "unbiased")}
+    assert expected[1] != expected[2]
+    for layer in layers:
+        assert trees[TreeSource(f"layer {layer}, unbiased", layer, "unbiased")] == [expected[layer]]
 
 
 # ---- decoding

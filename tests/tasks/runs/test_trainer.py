@@ -47,8 +47,9 @@ def cut(data, size):
     return list(zip(*(tensor.split(size) for tensor in data), strict=True))
 
 
-def penalty_of(model):
-    return 0.3 * sum(parameter.square().sum() for parameter in model.parameters())
+def penalty_of(model, logits):
+    """Of weights, and of the examples of a batch."""
+    return 0.3 * sum(parameter.square().sum() for parameter in model.parameters()) + logits.square().mean()
 
 
 class Toy:
@@ -79,7 +80,9 @@ class Toy:
         if not model.training:
             self.precisions.add(logits.dtype)
         loss = cross_entropy(logits, batch[1], reduction="none")
-        return Losses(loss, logits.argmax(-1) == batch[1], penalty_of(model) if model.training else None)
+        return Losses(
+            loss, logits.argmax(-1) == batch[1], penalty_of(model, logits) if model.training else None
+        )
 
     def metrics(self, scores):
         return {"loss": scores.loss, "accuracy": scores.accuracy}
@@ -122,7 +125,7 @@ def by_hand(config):
             logits = model(x)
             loss = cross_entropy(logits, y, reduction="none")
             model.zero_grad()
-            (loss.mean() + penalty_of(model)).backward()
+            (loss.mean() + penalty_of(model, logits)).backward()
             nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
             adam.step()
             step += 1

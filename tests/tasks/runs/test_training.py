@@ -247,6 +247,19 @@ def test_other_words_of_the_same_lengths_are_other_data(tmp_path, monkeypatch, c
     assert outcome(tmp_path / "old") == uninterrupted
 
 
+@pytest.mark.parametrize("index", [0, 5, 9])
+def test_every_example_belongs_to_the_data(index, monkeypatch):
+    monkeypatch.setattr("tasks.classifiers.classification.DIGEST_BATCH_SIZE", 4)
+    texts = [f"[MAX {i} 9 ]" for i in range(10)]
+    others = [*texts[:index], "[MIN 9 9 ]", *texts[index + 1 :]]
+    validation = ListOpsData.from_texts(["1"])
+    same, again, other = (
+        ClassificationObjective(ListOpsConfig(), ListOpsData.from_texts(data), validation).fingerprint()
+        for data in (texts, texts, others)
+    )
+    assert same == again != other
+
+
 def test_a_run_may_have_been_started_before_checkpoints_said_more(
     tmp_path, monkeypatch, capsys, uninterrupted
 ):
@@ -293,6 +306,10 @@ def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
         (["--epochs", "1"], "--epochs 1: {} is already finished, with 2"),
         (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} resumes with the"),
         (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} resumes with"),
+        (["--epochs", "3", "--weight-decay", "0.5"], "--weight-decay 0.5: {} resumes with"),
+        (["--epochs", "3", "--adam-epsilon", "0.5"], "--adam-epsilon 0.5: {} resumes with"),
+        (["--epochs", "3", "--patience", "9"], "--patience 9: {} resumes with"),
+        (["--epochs", "3", "--learning-rate-decay", "0.3"], "--learning-rate-decay 0.3: {} resumes with"),
         (["--epochs", "3", "--curriculum-epochs", "0"], "--curriculum-epochs 0: {} resumes with"),
         (["--epochs", "3", "--curriculum-length", "9"], "--curriculum-length 9: {} resumes with"),
         (["--preset", "demo"], "--preset demo: {} holds a run with --preset paper"),
@@ -365,6 +382,9 @@ def test_a_lower_learning_rate_starts_from_the_best_weights_where_asked(tmp_path
         best, _ = read_checkpoint(tmp_path / "stopped" / "best.safetensors")
         same = all(torch.equal(best[name], value) for name, value in weights["model"].items())
         assert same == (epoch > 2 or decay == "0")
+        if decay != "0":
+            averaged = weights["optimization"]["average"]
+            assert all(torch.equal(value, averaged[f"module.{name}"]) for name, value in best.items())
     assert train(tmp_path / "stopped", *options, "--resume") == 0
     assert outcome(tmp_path / "stopped")[:2] == outcome(tmp_path / "whole")[:2]
 
