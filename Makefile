@@ -18,9 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 listops: $(STAMP)
 	$(BIN)/python -m tasks.listops train --preset demo --resume
-	$(BIN)/python -m tasks.listops parse "[MAX 2 9 [MIN 4 7 ] 0 ]" \
+	$(BIN)/python -m tasks.listops predict "[MAX 2 9 [MIN 4 7 ] 0 ]" \
 		--checkpoint runs/listops/demo-ordered-memory-1/best.safetensors --heat-map runs/listops/heat_map.png
-	$(BIN)/python -m tasks.listops parse "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]" \
+	$(BIN)/python -m tasks.listops predict "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]" \
 		--heat-map runs/listops/heat_map_pretrained.png
 
 test: $(STAMP)

@@ -201,17 +201,28 @@ train --data-dir {directory} -> {directory}
 train --data-dir {listops_long} -> training
 train --data-dir {listops_few} -> --validation-size
 train --data-dir {listops_empty} -> {listops_empty}
-parse ->
-parse '' -> empty
-parse '[MAX 2' -> [MAX
-parse '2 ]' -> position 1
-parse '[MAX 2 q ]' -> 'q'
-parse 3 --heat-map '' -> --heat-map
-parse 3 --heat-map {directory} -> {directory}
-parse 3 --heat-map {under_file} -> {text}
-parse 3 --num-slots 0 -> --num-slots
-parse 3 --num-slots 99999999999 ->
-parse 3 --num-slots 100000000000000000000 ->
+predict ->
+predict '' -> empty
+predict '[MAX 2' -> [MAX
+predict '2 ]' -> position 1
+predict '[MAX 2 q ]' -> 'q'
+predict 3 --heat-map '' -> --heat-map
+predict 3 --heat-map {directory} -> {directory}
+predict 3 --heat-map {under_file} -> {text}
+predict 3 --num-slots 0 -> --num-slots
+predict 3 --num-slots 99999999999 ->
+predict 3 --num-slots 100000000000000000000 ->
+predict-file ->
+predict-file {missing} -> {missing}
+predict-file {directory} -> {directory}
+predict-file {empty} -> {empty}
+predict-file {binary} -> {binary}
+predict-file {zeros} -> {zeros}, line 1
+predict-file {text} -> {text}, line 1
+predict-file {cut_gz} -> {cut_gz}: truncated or damaged
+predict-file {text} --batch-size 0 -> --batch-size
+predict-file {text} --output {directory} -> {directory}
+predict-file {text} --checkpoint {logic} -> {text}, line 1
 trace ->
 trace '2 ]' -> position 1
 trace 3 --num-slots 0 -> --num-slots
@@ -536,7 +547,7 @@ BAD_CHECKPOINTS = (
     *("under_file", "listops_last", "listops_config", "nan", "/dev/null", ""),
 )
 READERS = {
-    "listops": "parse 3 --checkpoint",
+    "listops": "predict 3 --checkpoint",
     "logic": "predict a b --checkpoint",
     "sst": "predict good --checkpoint",
     "language_model": "evaluate --checkpoint",
@@ -584,11 +595,11 @@ def test_bad_input_is_one_line(files, capsys, task, line, named):
 
 
 LONG_INPUT = {
-    "listops, 1,100 deep": ("listops", ["parse", "[MAX " * 1100 + "1" + " ]" * 1100]),
-    "listops, 1,000 arguments": ("listops", ["parse", f"[MAX {'1 ' * 1000}]"]),
-    "listops, a word of 5,000 signs": ("listops", ["parse", "%" * 5000]),
-    "listops, a lone surrogate": ("listops", ["parse", "[MAX \ud800 ]"]),
-    "listops, no UTF-8": ("listops", ["parse", "[MAX \udcff ]"]),
+    "listops, 1,100 deep": ("listops", ["predict", "[MAX " * 1100 + "1" + " ]" * 1100]),
+    "listops, 1,000 arguments": ("listops", ["predict", f"[MAX {'1 ' * 1000}]"]),
+    "listops, a word of 5,000 signs": ("listops", ["predict", "%" * 5000]),
+    "listops, a lone surrogate": ("listops", ["predict", "[MAX \ud800 ]"]),
+    "listops, no UTF-8": ("listops", ["predict", "[MAX \udcff ]"]),
     "logic, a word of 5,000 signs": ("logic", ["predict", "%" * 5000, "a"]),
     "logic, a lone surrogate": ("logic", ["predict", "\ud800", "a"]),
     "parsing, 1,000 words": ("parsing", ["parse", "the " * 1000, "--checkpoint", "{language_model}"]),
@@ -653,7 +664,7 @@ def test_configurations_that_are_none(files, capsys, tmp_path, content):
 ON = ["--checkpoint", "{language_model}"]
 WRITERS = {
     "logic evaluate": ["logic", "evaluate", "--checkpoint", "{logic}", "--predictions"],
-    "listops parse": ["listops", "parse", "3", "--heat-map"],
+    "listops predict": ["listops", "predict", "3", "--heat-map"],
     "listops generate": ["listops", "generate", "--size", "40"],
     "language_model evaluate": ["language_model", "evaluate", *ON, "--json"],
     "syntax_eval evaluate": ["syntax_eval", "evaluate", *ON, "--count", "2", "--output"],

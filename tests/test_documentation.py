@@ -113,7 +113,7 @@ SHORTER = {
     "tasks.listops --curriculum-epochs": f"{CLASSIFIER} --expressions 300 --validation-size 40",
     "tasks.listops --initial-weights": f"{CLASSIFIER} --expressions 300 --validation-size 40",
     "tasks.listops evaluate": "--size 2",
-    "tasks.listops parse": "",
+    "tasks.listops predict": "",
     "tasks.listops trace": "",
     "tasks.listops report": "",
     "tasks.listops export": "",

@@ -132,7 +132,7 @@ def test_bytes_of_a_run(run_copy, task, name, edits, report):
 
 
 READERS = {
-    "listops": ["parse", "[MAX 2 9 ]"],
+    "listops": ["predict", "[MAX 2 9 ]"],
     "logic": ["predict", "( a ( or b ) )", "( not c )"],
     "sst": ["predict", "not good"],
     "language_model": ["evaluate"],

@@ -148,7 +148,7 @@ def test_native_runs_from_the_wheel_without_a_compiler(tmp_path):
     nothing = {"PATH": "", "CC": "", "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(empty / "cache")}
     ran = run("-c", RUN_NATIVE, installed, platform.machine(), cwd=empty, **nothing)
     assert ran.startswith("ran ")
-    parsed = run("-m", "tasks.listops", "parse", "[MAX 2 9 [MIN 4 7 ] 0 ]", cwd=empty, **nothing)
+    parsed = run("-m", "tasks.listops", "predict", "[MAX 2 9 [MIN 4 7 ] 0 ]", cwd=empty, **nothing)
     assert "9" in parsed
     assert list(empty.rglob("*.so")) == []
 

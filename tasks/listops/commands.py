@@ -69,7 +69,7 @@ class ExpressionConfig:
 
 
 @dataclass(kw_only=True)
-class ParseConfig(ExpressionConfig, commands.ReadConfig):
+class PredictConfig(ExpressionConfig, commands.ReadConfig):
     """Predict the value of one expression and draw the tree that the model induces."""
 
 
@@ -92,7 +92,7 @@ class GenerateConfig:
     """Random seed. A training run with this seed draws other examples, but short ones occur in both."""
 
 
-def _parse(config: ParseConfig) -> None:
+def _predict(config: PredictConfig) -> None:
     data, prediction, _ = print_answer(LISTOPS, config)
     show_trees(config, data, prediction)
 
@@ -113,7 +113,7 @@ def _generate(config: GenerateConfig) -> None:
 SUBCOMMANDS = {
     "train": Subcommand(ListOpsConfig, LISTOPS.train, LISTOPS.presets),
     "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LISTOPS)),
-    "parse": Subcommand(ParseConfig, _parse),
+    "predict": Subcommand(PredictConfig, _predict),
     "predict-file": Subcommand(commands.PredictFileConfig, partial(run_predict_file, LISTOPS)),
     "trace": Subcommand(TraceConfig, partial(run_trace, LISTOPS)),
     "generate": Subcommand(GenerateConfig, _generate),

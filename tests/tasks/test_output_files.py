@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 COMMANDS = [
-    ("listops", 'parse "[MAX 1 2 ]" --checkpoint {0} --heat-map {0}', "listops"),
+    ("listops", 'predict "[MAX 1 2 ]" --checkpoint {0} --heat-map {0}', "listops"),
     ("listops", 'trace "[MAX 1 2 ]" --checkpoint {0} --html {0}', "listops"),
     ("listops", "evaluate --checkpoint {0} --json {0}", "listops"),
     ("logic", 'predict "a" "( not a )" --checkpoint {0} --heat-map {0}', "logic"),

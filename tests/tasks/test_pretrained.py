@@ -132,7 +132,7 @@ def test_the_command_of_a_card_is_that_of_the_run(small_runs, exported):
 
 
 def test_other_subcommands_take_a_directory(exported, capsys):
-    assert MAIN["listops"](["parse", "[SM 7 8 ]", "--checkpoint", str(exported / "listops")]) == 0
+    assert MAIN["listops"](["predict", "[SM 7 8 ]", "--checkpoint", str(exported / "listops")]) == 0
     assert MAIN["language_model"](["evaluate", "--checkpoint", str(exported / "language_model")]) == 0
     assert "perplexity" in capsys.readouterr().out
 
@@ -190,7 +190,7 @@ def test_a_damaged_config_is_one_clear_error(content, reason, exported, tmp_path
     with pytest.raises(UserError, match=re.escape(str(damaged))) as caught:
         ListOpsModel.from_pretrained(damaged)
     assert reason in str(caught.value)
-    assert MAIN["listops"](["parse", "3", "--checkpoint", str(damaged)]) == 2
+    assert MAIN["listops"](["predict", "3", "--checkpoint", str(damaged)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

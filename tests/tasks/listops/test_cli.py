@@ -63,9 +63,9 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     traces = embedded((tmp_path / "lstm" / "report.html").read_text())
     assert not any({"memory", "nodes"} & trace.keys() for trace in traces)
     checkpoint = str(tmp_path / "lstm" / "best.safetensors")
-    assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
+    assert main(["predict", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
     assert "induces no trees" in capsys.readouterr().out
-    error = fails(capsys, "parse", "[MAX 2 9 ]", "--checkpoint", checkpoint, "--heat-map", "map.png")
+    error = fails(capsys, "predict", "[MAX 2 9 ]", "--checkpoint", checkpoint, "--heat-map", "map.png")
     assert error == "--heat-map draws attention over slots, and lstm has none"
 
 
@@ -75,14 +75,14 @@ def test_the_trees_of_a_gumbel_tree_lstm_are_scored_and_drawn(tmp_path, capsys):
     traces = embedded((tmp_path / "run" / "report.html").read_text())
     assert all(len(trace["nodes"]) == len(trace["tokens"]) - 1 for trace in traces)
     checkpoint = str(tmp_path / "run" / "best.safetensors")
-    assert main(["parse", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
+    assert main(["predict", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
     assert "the tree is" in capsys.readouterr().out
 
 
 def test_a_model_that_is_given_trees_trains_and_answers_on_any_data(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "run"), *TINY, "--model", "gold-tree-cell"]) == 0
     checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]
-    assert main(["parse", "[MAX 2 9 ]", *checkpoint]) == 0
+    assert main(["predict", "[MAX 2 9 ]", *checkpoint]) == 0
     assert main(["evaluate", "--test", "200-300", "--size", "3", *checkpoint]) == 0
     write_tsv(tmp_path / "file.tsv", Dataset.from_texts(["[MAX 2 9 ]", "3"]))
     lines = (tmp_path / "file.tsv").read_bytes().replace(b"\n", b"\r\n")
@@ -170,7 +170,7 @@ def test_generated_files_have_other_expressions_than_a_run_with_the_same_seed(tm
 
 
 def test_parse_answers_draws_and_saves(run, tmp_path, capsys):
-    words = ["parse", "[MAX 2 9 [MIN 4 7 ] 0 ]", "--checkpoint", str(run / "best.safetensors")]
+    words = ["predict", "[MAX 2 9 [MIN 4 7 ] 0 ]", "--checkpoint", str(run / "best.safetensors")]
     assert main([*words, "--heat-map", str(tmp_path / "new" / "map.png")]) == 0
     output = capsys.readouterr().out
     assert re.search(r"answer: \d \(probability 0\.\d+; (right|wrong, it is 9)\)", output)
@@ -183,7 +183,7 @@ def test_parse_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
     run, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    words = ["parse", "[MAX 2 9 [MIN 4 7 ] 0 ]"]
+    words = ["predict", "[MAX 2 9 [MIN 4 7 ] 0 ]"]
     assert main(words) == 0
     right = capsys.readouterr().out
     assert "the tree is the true one" in right
@@ -199,7 +199,7 @@ def test_parse_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
     "expression", [f"[MAX {'1 ' * 1000}]", "[MAX " * 2000 + "1" + " ]" * 2000], ids=["wide", "deep"]
 )
 def test_an_expression_of_any_size_is_answered(run, capsys, expression):
-    assert main(["parse", expression, "--checkpoint", str(run / "best.safetensors")]) == 0
+    assert main(["predict", expression, "--checkpoint", str(run / "best.safetensors")]) == 0
     assert "not drawn, since it has more than 60" in capsys.readouterr().out
 
 
@@ -227,7 +227,7 @@ def test_every_hard_test_can_be_named():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fly"], "unknown subcommand 'fly': expected one of train, evaluate, parse, trace"),
+        (["fly"], "unknown subcommand 'fly': expected one of train, evaluate, predict, predict-file, trace"),
         (["--preset", "huge"], "--preset must be one of paper, demo, got 'huge'"),
         (["--num-slots", "0"], "--num-slots must be at least 1, got 0"),
         (["--slot-size", "-3"], "--slot-size must be at least 1, got -3"),
@@ -241,17 +241,17 @@ def test_every_hard_test_can_be_named():
         (["--max-train-length", "0"], "--max-train-length must be at least 1, got 0"),
         (["--backend", "magic"], "got 'magic'"),
         (["--data-dir", "/nowhere"], "/nowhere: no such directory; it should hold train_d20s.tsv"),
-        (["parse", "[MAX 2 q ]"], "unknown token 'q' at position 2"),
-        (["parse", "[MAX 2 9"], "'[MAX' at position 0"),
-        (["parse", "2 ]"], "']' at position 1"),
-        (["parse", ""], "the expression is empty"),
-        (["parse", "3", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
+        (["predict", "[MAX 2 q ]"], "unknown token 'q' at position 2"),
+        (["predict", "[MAX 2 9"], "'[MAX' at position 0"),
+        (["predict", "2 ]"], "']' at position 1"),
+        (["predict", ""], "the expression is empty"),
+        (["predict", "3", "--checkpoint", "/no.safetensors"], "/no.safetensors: no such checkpoint"),
         (["evaluate", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
         (["evaluate", "--checkpoint", "."], ".: this directory has no model.safetensors; for a run"),
         (["evaluate", "--file", "a", "--data-dir", "b"], "--file a and --data-dir b: give one of them"),
         (["evaluate", "--file", "a", "--test", "lra"], "--test lra generates its data: leave out --file"),
-        (["parse", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
-        (["parse", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
+        (["predict", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
+        (["predict", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
         (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),
         (["evaluate", "--data-dir", "/nowhere"], "/nowhere: no such directory"),
         (["generate", "/nowhere/file.tsv"], "OUTPUT /nowhere/file.tsv: there is no directory /nowhere"),
@@ -317,7 +317,7 @@ def test_a_file_that_is_no_checkpoint(run, capsys):
 
 
 def test_a_wrong_number_of_slots_for_a_call(run, capsys):
-    words = ["parse", "[MAX 2 9 ]", "--checkpoint", run / "best.safetensors", "--num-slots", "0"]
+    words = ["predict", "[MAX 2 9 ]", "--checkpoint", run / "best.safetensors", "--num-slots", "0"]
     assert fails(capsys, *words) == "--num-slots must be at least 1, got 0"
 
 

@@ -198,7 +198,7 @@ def test_what_takes_seconds_to_import_is_imported_where_it_is_needed():
 import importlib, sys
 import ordered_memory.backends.native, tasks.listops.__main__
 importlib.reload(ordered_memory.backends.native)  # defines its operators again
-assert tasks.listops.__main__.main(["parse", "[MAX 2 9 ]"]) == 0
+assert tasks.listops.__main__.main(["predict", "[MAX 2 9 ]"]) == 0
 for task in sys.argv[1:]:
     importlib.import_module(f"tasks.{task}.__main__")
 slow = {"torch._dynamo", "lightning_fabric", "matplotlib", "tensorboard", "transformers", "triton"}
