@@ -76,3 +76,6 @@ def test_random_trees_depend_on_their_seed_alone():
     assert baseline_trees.random_trees([9, 4, 9], seed=1) == first
     assert baseline_trees.random_trees([9, 4, 9], seed=2) != first
     assert torch.equal(torch.get_rng_state(), state)
+    six, nine = baseline_trees.random_trees([6, 9], seed=0)
+    assert six == ((0, (1, 2)), (3, (4, 5)))
+    assert nine == (((((0, ((1, (2, 3)), 4)), 5), 6), 7), 8)

@@ -77,6 +77,12 @@ def test_without_labels_every_word_is_a_leaf():
     assert brackets.from_brackets("(NP (NN cats))") == ((0, (1, 2)), ["NP", "NN", "cats"])
 
 
+@pytest.mark.parametrize("labels", [None, False])
+def test_without_labels_a_constituent_of_one_child_is_kept(labels):
+    assert brackets.from_brackets("((a) b)", labels) == (((0,), 1), ["a", "b"])
+    assert brackets.from_brackets("(((a b)) c)", labels) == ((((0, 1),), 2), ["a", "b", "c"])
+
+
 @pytest.mark.parametrize("word", ["(", "a)", "a b", "", "a\n", None])
 def test_words_that_could_not_be_read_again_are_refused(word):
     with pytest.raises(ValueError, match=r"without parentheses and white space, got tokens\[1\] = "):

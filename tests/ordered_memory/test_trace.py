@@ -90,6 +90,26 @@ def test_the_slots_of_the_stack_hold_what_the_memory_holds() -> None:
             torch.testing.assert_close(state.candidate[b, -1], vectors[-1])
 
 
+@pytest.mark.parametrize(
+    ("pointers", "slots", "stack"),
+    [
+        ((0, 2, 0), [1, 3], [(2, 0), (1, 1), (0, 3)]),  # empty slots between two subtrees
+        ((0, 0, 2), [3, 3], [(2, 2), (3, 3)]),
+        ((0, 1, 0, 3), [1, 4, 4], [(3, 3), (5, 4)]),  # four reductions, but only three subtrees
+        ((0, 3, 2, 0, 3), [1, 2, 4, 4], [(4, 3), (7, 4)]),
+        ((0, 1, 3, 0), [4, 1, 4], [(3, 0), (2, 1), (4, 4)]),
+    ],
+)
+def test_joining_ends_in_the_slot_attended_to_and_at_last_in_that_of_the_lower_subtree(
+    pointers: tuple[int, ...], slots: list[int], stack: list[tuple[int, int]]
+) -> None:
+    trace = read_attention(hard(pointers, 4), list("abcde")[: len(pointers)])
+    assert [node["slot"] for node in trace["nodes"]] == slots
+    *_, before, last = trace["memory"]["steps"]
+    assert before["stack"] == stack
+    assert last["stack"] == [(2 * len(pointers) - 2, slots[-1])]
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_stack_holds_every_token_read_once_and_from_top_to_bottom(direction: str) -> None:
     torch.manual_seed(0)

@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+from functools import partial
 
 import pytest
 
 from tasks.language_model import grammar
+from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.corpus import generate_splits
 from tasks.listops import generator as listops
 from tasks.logic import generator as logic
 from tasks.sst import grammar as sentiment
@@ -28,6 +31,11 @@ def sentences():
     return drawn + [[pair.good, pair.bad] for pair in grammar.generate_pairs(20, 1)]
 
 
+def part_of_text(index):
+    part = generate_splits(LanguageModelConfig(sentences=200, seed=1))[index]
+    return [[sentence.words, sentence.tree] for sentence in part]
+
+
 def labeled_trees():
     return [[tree.words, tree.tree, sorted(tree.labels.items())] for tree in sentiment.generate(50, 1)]
 
@@ -38,6 +46,9 @@ def labeled_trees():
         (expressions, "819f8f8dd722f5f7"),
         (formulas, "ea37b10ef77750d1"),
         (sentences, "974a18126b9b4f1b"),
+        (partial(part_of_text, 0), "3cb78942f00b4d00"),
+        (partial(part_of_text, 1), "344e42a98de84966"),
+        (partial(part_of_text, 2), "b6557eda5553c64b"),
         (labeled_trees, "80b508929531a3a3"),
     ],
 )

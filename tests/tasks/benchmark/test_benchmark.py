@@ -26,8 +26,9 @@ from tasks.benchmark.contenders import (
     build_batches,
     build_layer,
 )
-from tasks.benchmark.floor import Floor, count, products
-from tasks.benchmark.measure import Times, interleave
+from tasks.benchmark.figures import contender_figures, tables
+from tasks.benchmark.floor import Counts, Floor, count, products
+from tasks.benchmark.measure import Times, _clock, interleave
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import FILE, REPOSITORY, execute, largest_difference, released_weights
 from tasks.benchmark.workloads import (
@@ -131,10 +132,34 @@ def test_the_floor_counts_the_pairs_that_matter(threshold):
 
 def test_the_floor_has_one_product_for_each_map():
     layer = OrderedMemory(5, 6, 4)
-    counts = count(torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]]), torch.tensor([3]))
+    counts = Counts(tokens=3, attended=4, active=5, pairs=12)
     work = [(tuple(weight.shape), rows) for weight, rows in products(layer, counts)]
-    assert work == [((6, 5), 3), ((6, 6), 3), ((6, 6), 3), ((24, 6), 3), ((24, 6), 3), ((24, 24), 3)]
+    assert work == [((6, 5), 3), ((6, 6), 3), ((6, 6), 4), ((24, 6), 5), ((24, 6), 5), ((24, 24), 5)]
     assert len(products(OrderedMemory(5, 6, 4, cell="tree-rnn"), counts)) == 5
+
+
+def test_an_occupancy_exactly_at_the_threshold_is_attended():
+    attention = torch.tensor([[[0.0, 0.0, 0.0]], [[0.0, 0.5, 0.5]], [[0.0, 0.0, 1.0]]])
+    attended = [count(attention, torch.tensor([3]), threshold).attended for threshold in (0.5, 0.51)]
+    assert attended == [1 + 3, 1 + 2]
+
+
+def test_the_floor_counts_with_dropout_in_training_only_and_with_the_threshold_of_the_layer():
+    torch.manual_seed(0)
+    layer = OrderedMemory(5, 6, 4, cell_dropout=0.5, attention_dropout=0.5, occupancy_threshold=0.3)
+    batches = build_batches(Setup(SIZES, 0, "cpu"), some_batches([9] * 20))
+    torch.manual_seed(1)
+    floor = Floor(layer, batches)
+    torch.manual_seed(1)
+    expected = []
+    for training in (True, False):
+        with torch.no_grad():
+            layer.train(training)
+            attention = layer(batches[0].inputs, lengths=batches[0].lengths).attention
+        expected.append(count(attention, batches[0].lengths, 0.3))
+        assert expected[-1] != count(attention, batches[0].lengths)
+    assert [*floor.train_counts, *floor.infer_counts] == expected
+    assert expected[0] != expected[1]
 
 
 def test_the_floor_does_as_many_operations_as_it_counts(monkeypatch):
@@ -418,6 +443,23 @@ def test_contenders_take_turns_and_the_median_of_the_repeats_counts(monkeypatch)
     ran.clear()
     interleave(contenders, 2, repeats=1, device="cpu")
     assert len(ran) == len(set(ran)) * 2 == 2 * 2 * 2 * 2
+
+
+def test_the_clock_is_read_after_all_work_of_the_device(monkeypatch):
+    happened, seconds = [], iter([5.0, 5.25])
+    monkeypatch.setattr("tasks.benchmark.measure.synchronize", lambda device: happened.append(device))
+    monkeypatch.setattr("time.perf_counter", lambda: happened.append("clock") or next(seconds))
+    assert _clock(lambda: happened.append("run"), "sync") == 250
+    assert happened == ["sync", "clock", "run", "sync", "clock"]
+
+
+def test_the_ratios_of_a_table_are_those_to_the_floor_and_to_the_lstm_and_of_the_released_code():
+    times = {"released": 100.0, "ours": 50.0, "floor": 20.0, "nn.LSTM": 40.0}
+    figures = contender_figures({name: Times([ms], [ms]) for name, ms in times.items()}, "tokens", 7)
+    for table in tables(figures, "tokens").split("evaluation"):
+        (row,) = (line.split() for line in table.splitlines() if line.split()[:1] == ["ours"])
+        assert "× floor  × LSTM  speedup" in table
+        assert row[3:] == ["2.50", "1.25", "2.00"]
 
 
 def test_the_peak_of_a_training_step_holds_at_least_what_it_must():

@@ -15,6 +15,8 @@ from tasks.logic.task import LEFT_OUT
 from tests.hostile_files import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
 
+FILES = ("config", "results")
+
 
 def train(task, *options):
     assert MAIN[task](["train", *TINY[task].split(), *map(str, options)]) == 0
@@ -105,6 +107,30 @@ def test_other_test_data_are_pointed_out(tmp_path, capsys):
         train("listops", "--seed", seed, "--run-dir", tmp_path / str(seed))
     assert MAIN["listops"](["report", str(tmp_path / "1"), str(tmp_path / "2")]) == 0
     assert "The models were tested on different expressions." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("common", "other", "moved", "noted"),
+    [
+        ({}, {}, 0, False),
+        ({}, {"seed": 9}, 0, True),
+        ({}, {"data_seed": 9}, 0, True),
+        ({}, {}, 1, True),
+        ({"data_dir": "texts"}, {"seed": 9}, 0, False),
+    ],
+)
+def test_tests_differ_in_the_seed_of_what_is_drawn_or_in_the_sizes_of_groups(
+    small_runs, tmp_path, capsys, common, other, moved, noted
+):
+    for name, options, change in (("a", common, 0), ("b", common | other, moved)):
+        shutil.copytree(small_runs["listops_run"], tmp_path / name)
+        config, results = (json.loads((tmp_path / name / f"{of}.json").read_text()) for of in FILES)
+        first, *_, last = results["accuracy_by"]["tokens"].values()
+        first[1], last[1] = first[1] + change, last[1] - change
+        for of, values in zip(FILES, (config | options, results | {"span_f1": {}}), strict=True):
+            (tmp_path / name / f"{of}.json").write_text(json.dumps(values))
+    assert MAIN["listops"](["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert ("tested on different expressions" in capsys.readouterr().out) == noted
 
 
 @pytest.mark.parametrize("task", ["listops", "logic", "sst"])

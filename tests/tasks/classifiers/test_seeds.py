@@ -78,3 +78,18 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
         train_seeds(train, config)
     assert trained == [2]
     assert (tmp_path / "runs" / "seed-1-to-2.json").exists()
+
+
+@pytest.mark.parametrize("changing", [1, 2, 3])
+def test_what_summarizes_a_run_goes_before_the_run_is_trained_again(tmp_path, changing):
+    names = [f"seed-{first}-to-{first + 1}.json" for first in (1, 2, 3)]
+    for name in names:
+        (tmp_path / name).write_text("{}")
+
+    def train(config):
+        raise UserError("stopped")
+
+    with pytest.raises(UserError, match="stopped"):
+        train_seeds(train, LogicConfig(seed=changing, seeds=3, run_dir=tmp_path, resume=True))
+    left = [name for name in names if (tmp_path / name).exists()]
+    assert left == [name for name in names if str(changing) not in name]

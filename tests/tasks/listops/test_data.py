@@ -209,12 +209,12 @@ def test_hard_tests_keep_their_limits(name):
 
 
 def test_hard_tests_cover_the_literature():
-    assert list(generator.HARD_TESTS) == [
-        *(f"{n}-{n + 100}" for n in range(200, 1000, 100)),
-        "10-args",
-        "15-args",
-        "lra",
-        "operators",
+    assert list(generator.HARD_TESTS.items()) == [
+        *((f"{n}-{n + 100}", (20, 5, n, n + 100)) for n in range(200, 1000, 100)),
+        ("10-args", (9, 10, 100, 1000)),
+        ("15-args", (9, 15, 100, 1000)),
+        ("lra", (10, 10, 501, 1999)),
+        ("operators", (2, 15, 4, 17)),
     ]
     with pytest.raises(ValueError, match="unknown test '20-args': expected one of 200-300, "):
         generator.hard_test("20-args", 1, seed=0)

@@ -395,6 +395,17 @@ def test_trees_of_a_file_may_have_labels(directory, tmp_path):
     assert found[0] == found[1] == found[2]
 
 
+def test_brackets_around_a_single_constituent_count_for_nothing(tmp_path):
+    (tmp_path / "gold.mrg").write_text("(S (NP (DT a) (NN b)) (VP (VB c) (NP (NN d))))\n")
+    options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
+    found = []
+    for text in ("((a b) (c d))", "((((a) b)) (((c (d)))))", "(((a b) (c d)))"):
+        (tmp_path / "trees.txt").write_text(text)
+        assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+        found.append(json.loads((tmp_path / "results.json").read_text())["rows"])
+    assert found[0] == found[1] == found[2]
+
+
 def test_labeled_trees_need_no_part_of_speech_tags(tmp_path, capsys):
     (tmp_path / "gold.mrg").write_text("(S (NP (DT a) (NN b)) (VB c))\n(NP (DT d) (NN e))\n")
     options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]

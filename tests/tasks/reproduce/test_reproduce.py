@@ -22,6 +22,7 @@ from tasks.reproduce.results import Summary, collect
 from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
+from tasks.sst.config import SentimentConfig
 from tests.hostile_files import TINY
 
 OPTIONS = (*TINY["listops"].replace("--epochs 1", "--epochs 2").split(), "--threads", "1")
@@ -217,6 +218,14 @@ def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, command
     assert commands == {"train": 2, "evaluate": 2}
 
 
+def test_the_table_says_which_runs_were_trained_on_data_of_another_directory(again):
+    for config, path in zip(sorted(again.glob("listops/*/config.json")), ("here", "there"), strict=True):
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"data_dir": path}))
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2, listops_data=Path("here")))
+    notes = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).notes()
+    assert notes[1:] == [f"Trained with --data-dir there: {runs[1].name}."]
+
+
 def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
     table = TableSpec("Wild", ("100", "200"), (row("lstm", "--learning-rate", "1e30"),))
     monkeypatch.setitem(TABLES, "tiny", table)
@@ -403,6 +412,19 @@ def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task):
     data = PREPARE[task](config).objective
     sizes = sorted(int(data.train.sentence_lengths[batch].sum()) for batch in data.training_batches(1, 128))
     assert sizes.index(every[2]) == len(sizes) // 2
+
+
+def test_the_epoch_of_a_task_without_small_data_has_all_of_its_tokens(monkeypatch):
+    clock = [0.0]
+
+    def train_batch(self, batch):
+        clock[0] += float(self.objective.train.sentence_lengths[batch].sum())
+
+    monkeypatch.setattr(Trainer, "train_batch", train_batch)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    config = SentimentConfig(generated=40, vectors=("none",), batch_size=4, slot_size=8)
+    tokens = PREPARE["sst"](config).objective.train.sentence_lengths.sum()
+    assert _measure(config, "sst") == pytest.approx(float(tokens))
 
 
 def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):

@@ -92,6 +92,7 @@ def test_selected_columns_need_only_their_runs(tmp_path):
 
 def test_a_path_that_does_not_exist_finds_nothing():
     results = {"rows": [{"name": "a", "x": {"7": [0.5, 12]}}], "none": None}
+    assert find({"rows": [{"name": "a", "x": 1}, {"name": "a", "x": 2}]}, ("rows", {"name": "a"}, "x")) == 1
     assert find(results, ("rows", {"name": "a"}, "x", "7", 0)) == 0.5
     assert find(results, ("rows", 0, "x", 0, 1)) == 12
     for keys in (

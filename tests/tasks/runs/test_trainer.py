@@ -178,10 +178,11 @@ def assert_same(found, expected):
 
 
 def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=itertools.count().__next__))
+    clock = itertools.count(step=0.3)
+    monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=clock.__next__))
     trainer, progress = train(tmp_path / "run", CONFIG)
     rows, weights = by_hand(CONFIG)
-    assert [row.pop("seconds") for row in progress.history] == [3, 6, 9, 12, 15]  # a second for each step
+    assert [row.pop("seconds") for row in progress.history] == [0.9, 1.8, 2.7, 3.6, 4.5]  # 0.3 a step
     assert json.loads(json.dumps(progress.history)) == [pytest.approx(row, rel=1e-5) for row in rows]
     assert [list(scores) for scores in trainer.objective.selected_by] == [
         pytest.approx([row["validation_loss"], row["validation_accuracy"]], rel=1e-5) for row in rows

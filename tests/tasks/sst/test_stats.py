@@ -6,7 +6,7 @@ from tasks.sst.treebank import Treebank, read_trees
 
 def test_numbers_are_those_counted_by_hand(tmp_path):
     (tmp_path / "train").write_text(
-        "(3 (2 It) (4 (2 's) (4 Good)))\n(0 (1 bad) (0 (2 's) (0 (0 bad) (1 bad))))\n"
+        "(3 (2 It) (4 (2 's) (4 Good)))\n(0 (1 Bad) (0 (2 's) (0 (0 bad) (1 bad))))\n"
     )
     (tmp_path / "dev").write_text("(4 good)\n")
     treebank = Treebank(read_trees(tmp_path / "train"), read_trees(tmp_path / "dev"), None)

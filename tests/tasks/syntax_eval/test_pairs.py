@@ -84,6 +84,12 @@ def test_a_file_of_predictions_names_its_constructions(tmp_path):
     assert second == MinimalPair("c", "a", "b", group="d")
 
 
+def test_of_several_names_of_a_construction_the_first_counts(tmp_path):
+    record = {"good": "a", "bad": "b", "UID": "of BLiMP", "case": "of Marvin and Linzen"}
+    path = write_lines(tmp_path / "pairs.jsonl", record, record | {"construction": "of predictions"})
+    assert [pair.construction for pair in read_pairs(path)] == ["of Marvin and Linzen", "of predictions"]
+
+
 def test_more_than_a_file_may_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.syntax_eval.pairs.MAX_BYTES", 100)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 101))
