@@ -107,7 +107,8 @@ class TextModel(Classifier):
 
     @staticmethod
     def read_examples(examples: Sequence[Sequence[str]]) -> Texts:
-        Classifier.check_texts(examples, 1, "text")
+        for texts in examples:
+            Classifier.check_texts(texts, 1, "text")
         return Texts([(0, text.split()) for [text] in examples], labeled=False)
 
     def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:

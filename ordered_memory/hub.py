@@ -143,9 +143,11 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             )
         try:
             return super().from_pretrained(name_or_path, **options)
-        except _UNREADABLE as error:
+        except Exception as error:
             if isinstance(error, OSError) and not os.path.isdir(name_or_path):
-                error.add_note(f"{name_or_path!r} is no directory here, so it was looked for on the Hub")
+                error.add_note(f"{name_or_path!r} is not a directory, so it was looked for on the Hub")
+                raise
+            if not isinstance(error, _UNREADABLE):
                 raise
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
             if len(download) < len(options) and cls._is_readable(name_or_path, **download):

@@ -222,7 +222,6 @@ predict-file {text} -> {text}, line 1
 predict-file {cut_gz} -> {cut_gz}: truncated or damaged
 predict-file {text} --batch-size 0 -> --batch-size
 predict-file {text} --output {directory} -> {directory}
-predict-file {text} --checkpoint {logic} -> {text}, line 1
 trace ->
 trace '2 ]' -> position 1
 trace 3 --num-slots 0 -> --num-slots

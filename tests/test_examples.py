@@ -85,6 +85,9 @@ def test_a_task_of_your_own_trains_resumes_and_predicts_without_trees(own_task, 
     answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in answers] == [row["prediction"] for row in rows]
     assert "label" not in answers[0]
+    Path("texts.txt").write_text("a b\n\na\n")
+    assert main("predict-file", "texts.txt", "--checkpoint", checkpoint) == 2
+    assert "error: texts.txt, line 2: expected one token or more, got none" in capsys.readouterr().err
     assert main("export", "exported", "--checkpoint", checkpoint) == 0
     assert "from own_task import TextModel" in Path("exported", "README.md").read_text()
     assert main("evaluate", "--checkpoint", checkpoint, "--data-dir", ".") == 0

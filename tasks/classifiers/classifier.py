@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 from torch import nn
 
 from ordered_memory.hub import HubMixin
@@ -130,26 +131,25 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Args:
             examples: the texts of each example, one for each of its sentences.
         Returns:
-            A data set with these examples.
+            A data set with these examples, in their order.
         Raises:
             UserError: a text is not well-formed, or an example has another number of texts.
         """
-        raise NotImplementedError
+        raise NotImplementedError("a task that reads text must implement read_examples")
 
     @staticmethod
-    def check_texts(examples: Sequence[Sequence[str]], number: int, kind: str) -> None:
-        """Check that the texts of examples are complete.
+    def check_texts(texts: Sequence[str], number: int, kind: str) -> None:
+        """Check that the texts of one example are complete.
 
         Args:
-            examples: the texts of each example.
+            texts: the caller's arguments.
             number: how many texts an example has.
             kind: what they are, for the error message.
         Raises:
             UserError: another number of texts, or something else than text.
         """
-        for texts in examples:
-            if len(texts) != number or not all(isinstance(text, str) for text in texts):
-                raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
+        if len(texts) != number or not all(isinstance(text, str) for text in texts):
+            raise UserError(f"expected {number} {kind} as text, got {reprlib.repr(texts)}")
 
     @classmethod
     def from_pretrained(
@@ -227,15 +227,19 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Returns:
             The answers, in the order of the examples.
         Raises:
-            UserError: a text is not well-formed, or an example has another number of texts.
+            UserError: a text is not well-formed, or an example has another number of texts; the message names
+                the example, counted from 0.
             TypeError: `examples` is a single text.
         """
         if isinstance(examples, str):
             raise TypeError(f"examples must be a list of texts, got the text {reprlib.repr(examples)}")
-        texts = [tuple(texts) if isinstance(texts, list | tuple) else (texts,) for texts in examples]
+        texts = [
+            tuple(example) if isinstance(example, Iterable) and not isinstance(example, str) else (example,)
+            for example in examples
+        ]
         if not texts:
             return []
-        data = self.read_examples(texts)
+        data = read_named_examples(type(self), texts, lambda index: f"example {index}")
         check_data(data, len(self.classes), "input")
         self.adapt(data)
         evaluation = evaluate(
@@ -261,3 +265,30 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         write_directory(save_directory, self.state_dict(), self.metadata())
+
+
+def read_named_examples(
+    model_class: type[Classifier], examples: Sequence[Sequence[str]], name: Callable[[int], str]
+) -> LabeledData:
+    """Parse the texts of examples. An error names the example.
+
+    Args:
+        model_class: the model of the task.
+        examples: the texts of each example.
+        name: the name of an example, given its index.
+    Raises:
+        UserError: a text is empty or not well-formed, or an example has another number of texts.
+    """
+    try:
+        data = model_class.read_examples(examples)
+    except UserError:
+        for index, texts in enumerate(examples):
+            try:
+                model_class.read_examples([texts])
+            except UserError as error:
+                raise UserError(f"{name(index)}: {error}") from None
+        raise
+    empty = np.flatnonzero((data.sentence_lengths < 1).any(1))
+    if empty.size:
+        raise UserError(f"{name(int(empty[0]))}: expected one token or more, got none")
+    return data

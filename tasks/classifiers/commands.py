@@ -13,7 +13,7 @@ import tyro
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, check_data
-from tasks.classifiers.classifier import Classifier
+from tasks.classifiers.classifier import Classifier, read_named_examples
 from tasks.classifiers.evaluation import ExamplePrediction, evaluate, predict_example
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.report import results_text
@@ -184,14 +184,8 @@ def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> No
         UserError: bad options, checkpoint or file; the message names the line.
     """
     config.set_up()
-
-    def check(line: str) -> list[str]:
-        """The texts of a line, if they can be read."""
-        texts = line.split("\t")
-        task.model_class.read_text(*texts)
-        return texts
-
-    data = task.model_class.read_examples(read_lines(config.file, check))
+    examples = read_lines(config.file, lambda line: line.split("\t"))
+    data = read_named_examples(task.model_class, examples, lambda index: f"{config.file}, line {index + 1}")
     model = _load_model(task, config, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     evaluation = evaluate(

@@ -41,7 +41,8 @@ class ListOpsModel(Classifier):
 
     @staticmethod
     def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
-        Classifier.check_texts(examples, 1, "expression")
+        for texts in examples:
+            Classifier.check_texts(texts, 1, "expression")
         return Dataset.from_texts(text for [text] in examples).with_trees()
 
     def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:

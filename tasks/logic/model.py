@@ -63,7 +63,8 @@ class LogicModel(Classifier):
 
     @staticmethod
     def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
-        Classifier.check_texts(examples, 2, "formulas")
+        for texts in examples:
+            Classifier.check_texts(texts, 2, "formulas")
         pairs = (map(_without_redundant_parentheses, texts) for texts in examples)
         return Dataset.from_texts(((left, right) for left, right in pairs), trees=True)
 

@@ -34,6 +34,9 @@ PUNCTUATION_TAGS = {"``", "''", ",", ".", ":", "-LRB-", "-RRB-", "$", "#"}
 MAX_BYTES = 1 << 30
 """Maximum size of a treebank's text in bytes, decompressed."""
 NULL_ELEMENT = "-NONE-"
+EXPECTED_LABELS = (
+    "expected trees with labels and part-of-speech tags, such as (S (NP (DT the) (NN cat)) (VBZ sleeps))"
+)
 SUFFIXES = (".mrg", ".tree", ".ptb")
 OTHER_SUFFIXES = (".txt",)
 """Files with these suffixes are read if there is no file with one of `SUFFIXES`."""
@@ -194,15 +197,13 @@ def cut_label(label: str) -> str:
 
 
 def _check_labels(text: str, name: str) -> None:
-    """Raise a UserError for trees such as `( ( the cat ) sleeps )`, with a space after each bracket.
+    """Raise a UserError for trees such as `( the ( old cat ) )`: spaces after brackets, and no known tag.
 
     Words that follow a bracket would be read as labels and tags.
     """
-    if UNLABELED.search(text) and not LABELED.search(text):
-        raise UserError(
-            f"{name}: expected trees with labels and part-of-speech tags, such as (S (NP (DT the) (NN cat)) "
-            "(VBZ sleeps)), got trees without"
-        )
+    is_spaced = UNLABELED.search(text) and not LABELED.search(text)
+    if is_spaced and WORD_TAGS.isdisjoint(TOKEN.findall(text)):
+        raise UserError(f"{name}: {EXPECTED_LABELS}, got trees without")
 
 
 @dataclass
@@ -235,6 +236,8 @@ def _parse_trees(
                 raise UserError(f"{where}: ')' closes nothing")
             else:
                 bracket = stack.pop()
+                if stack and not bracket.tokens and len(bracket.children) > 1:
+                    raise UserError(f"{where}: {EXPECTED_LABELS}, got a constituent without")
                 tree = _close_bracket(bracket, words, spans, where, drop_tags, dropped)
                 if stack:
                     stack[-1].children.append(tree)

@@ -60,9 +60,10 @@ class SentimentModel(Classifier):
 
     @staticmethod
     def read_examples(examples: Sequence[Sequence[str]]) -> PhraseData:
-        Classifier.check_texts(examples, 1, "sentence")
         sentences = []
-        for [text] in examples:
+        for texts in examples:
+            Classifier.check_texts(texts, 1, "sentence")
+            [text] = texts
             check_text(text, "the sentence")
             sentences.append(split_as_treebank(text))
             if not sentences[-1]:

@@ -69,11 +69,16 @@ def test_a_directory_that_does_not_exist_is_called_that(path):
         LanguageModel.from_pretrained(path)
 
 
-def test_a_name_that_may_be_a_missing_directory_is_called_that(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(OSError, match="cache") as error:
+@pytest.mark.parametrize("kind", [OSError, FileNotFoundError])
+def test_a_name_that_may_be_a_missing_directory_is_called_that(monkeypatch, kind):
+    def download(*arguments, **options):
+        raise kind("404")
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
+    monkeypatch.setattr("ordered_memory.hub.hf_hub_download", download)
+    with pytest.raises(kind, match="404") as error:
         LanguageModel.from_pretrained("runs/nowhere")
-    assert error.value.__notes__ == ["'runs/nowhere' is no directory here, so it was looked for on the Hub"]
+    assert error.value.__notes__ == ["'runs/nowhere' is not a directory, so it was looked for on the Hub"]
 
 
 @pytest.mark.parametrize(

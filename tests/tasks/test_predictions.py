@@ -4,6 +4,7 @@ import errno
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ordered_memory.brackets import from_brackets
@@ -12,6 +13,7 @@ from tasks.language_model.model import load_model
 from tasks.listops.model import ListOpsModel
 from tasks.logic.model import LogicModel
 from tasks.parsing.__main__ import main as parsing
+from tasks.runs.errors import UserError
 from tasks.sst.model import SentimentModel
 from tasks.syntax_eval.__main__ import main as syntax_eval
 from tasks.syntax_eval.scoring import word_log_probabilities
@@ -92,8 +94,8 @@ def test_a_file_without_labels_has_the_same_predictions(task, small_runs, evalua
     ("task", "text", "message"),
     [
         ("listops", "[MAX 1 2 ]\n[MAX 1\n", "texts.txt, line 2: "),
-        ("logic", "a\tb\na\n", "texts.txt, line 2: expected 2 formulas as text, got ('a',)"),
-        ("sst", "0\ta film\n", "texts.txt, line 1: expected 1 sentence as text, got ('0', 'a film')"),
+        ("logic", "a\tb\na\n", "texts.txt, line 2: expected 2 formulas as text, got ['a']"),
+        ("sst", "0\ta film\n", "texts.txt, line 1: expected 1 sentence as text, got ['0', 'a film']"),
         ("sst", "a film\n\na film\n", "texts.txt, line 2: the sentence must have one word or more, got ''"),
         ("sst", "", "texts.txt: the file is empty"),
     ],
@@ -107,13 +109,30 @@ def test_a_bad_line_is_named_and_nothing_is_written(task, text, message, small_r
     assert not output.exists()
 
 
+def test_a_model_of_another_task_is_named(small_runs, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("[MAX 1 2 ]\n")
+    command = ["predict-file", str(tmp_path / "texts.txt"), "--checkpoint", small_runs["logic"]]
+    assert MAIN["listops"](command) == 2
+    assert small_runs["logic"] in capsys.readouterr().err
+
+
 def test_answers_to_no_texts_and_to_one_text(small_runs):
     model = SentimentModel.from_pretrained(small_runs["sst"])
     assert model.answers([]) == []
     with pytest.raises(TypeError, match="examples must be a list of texts, got the text 'a film'"):
         model.answers("a film")
-    with pytest.raises(ValueError, match=r"expected 1 sentence as text, got \(5,\)"):
-        model.answers(["a film", 5])
+    for bad, message in (
+        (5, r"expected 1 sentence as text, got \(5,\)"),
+        (" ", "must have one word or more"),
+    ):
+        with pytest.raises(UserError, match=f"example 1: .*{message}"):
+            model.answers(["a film", bad, "another"])
+
+
+def test_an_example_is_any_sequence_of_texts(small_runs):
+    model = LogicModel.from_pretrained(small_runs["logic"])
+    pair = ("( a ( or b ) )", "b")
+    assert model.answers([np.array(pair), list(pair), iter(pair)]) == model.answers([pair] * 3)
 
 
 def test_a_model_on_true_trees_cannot_read_a_file_without_them(tmp_path, capsys):

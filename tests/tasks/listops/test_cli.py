@@ -169,7 +169,7 @@ def test_generated_files_have_other_expressions_than_a_run_with_the_same_seed(tm
     assert not written & drawn
 
 
-def test_parse_answers_draws_and_saves(run, tmp_path, capsys):
+def test_predict_answers_draws_and_saves(run, tmp_path, capsys):
     words = ["predict", "[MAX 2 9 [MIN 4 7 ] 0 ]", "--checkpoint", str(run / "best.safetensors")]
     assert main([*words, "--heat-map", str(tmp_path / "new" / "map.png")]) == 0
     output = capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_parse_answers_draws_and_saves(run, tmp_path, capsys):
     assert (tmp_path / "new" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_parse_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
+def test_predict_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
     run, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

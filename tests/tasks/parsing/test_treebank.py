@@ -247,12 +247,19 @@ def test_a_treebank_of_other_tags_is_refused_unless_every_tag_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("drop_tags", [None, ()])
-def test_trees_without_labels_are_no_treebank(tmp_path, drop_tags):
-    (tmp_path / "own.mrg").write_text("( the ( old dog ) )\n( ( the cat ) sleeps )\n")
-    with pytest.raises(UserError, match=r"own\.mrg: expected trees with labels and part-of-speech tags"):
+@pytest.mark.parametrize(
+    "text", ["( the ( old dog ) )\n( ( the cat ) sleeps )", "(the ((cat sees) (a dog)))"]
+)
+def test_trees_without_labels_are_no_treebank(tmp_path, text, drop_tags):
+    (tmp_path / "own.mrg").write_text(text)
+    with pytest.raises(UserError, match=r"own\.mrg.*: expected trees with labels and part-of-speech tags"):
         read_treebank(tmp_path, drop_tags)
-    (tmp_path / "own.mrg").write_text("( NP (DT the)\n  ( NN\n dog ) )")  # spaces alone do no harm
-    assert read_treebank(tmp_path, drop_tags).sentences[0].words == ["the", "dog"]
+
+
+@pytest.mark.parametrize("text", ["( NP (DT the)\n  ( NN\n dog ) )", "( ( NP ( DT the ) ( NN dog ) ) )"])
+def test_spaces_within_brackets_do_no_harm(tmp_path, text):
+    (tmp_path / "own.mrg").write_text(text)
+    assert read_treebank(tmp_path).sentences[0].words == ["the", "dog"]
 
 
 def test_named_tags_are_dropped_and_all_others_kept(tmp_path):
