@@ -137,6 +137,32 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         raise NotImplementedError("a task that reads text must implement read_examples")
 
+    @classmethod
+    def read_checked_examples(
+        cls, examples: Sequence[Sequence[str]], name: Callable[[int], str]
+    ) -> LabeledData:
+        """Parse the texts of examples, none of which may be empty. An error names the example.
+
+        Args:
+            examples: the texts of each example.
+            name: the name of an example, given its index.
+        Raises:
+            UserError: a text is empty or not well-formed, or an example has another number of texts.
+        """
+        try:
+            data = cls.read_examples(examples)
+        except UserError:
+            for index, texts in enumerate(examples):
+                try:
+                    cls.read_examples([texts])
+                except UserError as error:
+                    raise UserError(f"{name(index)}: {error}") from None
+            raise
+        empty = np.flatnonzero((data.sentence_lengths < 1).any(1))
+        if empty.size:
+            raise UserError(f"{name(int(empty[0]))}: expected one token or more, got none")
+        return data
+
     @staticmethod
     def check_texts(texts: Sequence[str], number: int, kind: str) -> None:
         """Check that the texts of one example are complete.
@@ -239,7 +265,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         ]
         if not texts:
             return []
-        data = read_named_examples(type(self), texts, lambda index: f"example {index}")
+        data = self.read_checked_examples(texts, lambda index: f"example {index}")
         check_data(data, len(self.classes), "input")
         self.adapt(data)
         evaluation = evaluate(
@@ -265,30 +291,3 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         write_directory(save_directory, self.state_dict(), self.metadata())
-
-
-def read_named_examples(
-    model_class: type[Classifier], examples: Sequence[Sequence[str]], name: Callable[[int], str]
-) -> LabeledData:
-    """Parse the texts of examples. An error names the example.
-
-    Args:
-        model_class: the model of the task.
-        examples: the texts of each example.
-        name: the name of an example, given its index.
-    Raises:
-        UserError: a text is empty or not well-formed, or an example has another number of texts.
-    """
-    try:
-        data = model_class.read_examples(examples)
-    except UserError:
-        for index, texts in enumerate(examples):
-            try:
-                model_class.read_examples([texts])
-            except UserError as error:
-                raise UserError(f"{name(index)}: {error}") from None
-        raise
-    empty = np.flatnonzero((data.sentence_lengths < 1).any(1))
-    if empty.size:
-        raise UserError(f"{name(int(empty[0]))}: expected one token or more, got none")
-    return data

@@ -13,7 +13,7 @@ import tyro
 from ordered_memory.draw import tree_text
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, check_data
-from tasks.classifiers.classifier import Classifier, read_named_examples
+from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import ExamplePrediction, evaluate, predict_example
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.report import results_text
@@ -185,7 +185,7 @@ def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> No
     """
     config.set_up()
     examples = read_lines(config.file, lambda line: line.split("\t"))
-    data = read_named_examples(task.model_class, examples, lambda index: f"{config.file}, line {index + 1}")
+    data = task.model_class.read_checked_examples(examples, lambda index: f"{config.file}, line {index + 1}")
     model = _load_model(task, config, data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     evaluation = evaluate(

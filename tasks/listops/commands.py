@@ -10,14 +10,6 @@ from typing import Annotated, Literal
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import (
-    print_answer,
-    run_evaluate,
-    run_export,
-    run_predict_file,
-    run_trace,
-    show_trees,
-)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
@@ -93,8 +85,8 @@ class GenerateConfig:
 
 
 def _predict(config: PredictConfig) -> None:
-    data, prediction, _ = print_answer(LISTOPS, config)
-    show_trees(config, data, prediction)
+    data, prediction, _ = commands.print_answer(LISTOPS, config)
+    commands.show_trees(config, data, prediction)
 
 
 def _generate(config: GenerateConfig) -> None:
@@ -112,13 +104,13 @@ def _generate(config: GenerateConfig) -> None:
 
 SUBCOMMANDS = {
     "train": Subcommand(ListOpsConfig, LISTOPS.train, LISTOPS.presets),
-    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LISTOPS)),
+    "evaluate": Subcommand(EvaluateConfig, partial(commands.run_evaluate, LISTOPS)),
     "predict": Subcommand(PredictConfig, _predict),
-    "predict-file": Subcommand(commands.PredictFileConfig, partial(run_predict_file, LISTOPS)),
-    "trace": Subcommand(TraceConfig, partial(run_trace, LISTOPS)),
+    "predict-file": Subcommand(commands.PredictFileConfig, partial(commands.run_predict_file, LISTOPS)),
+    "trace": Subcommand(TraceConfig, partial(commands.run_trace, LISTOPS)),
     "generate": Subcommand(GenerateConfig, _generate),
     "report": Subcommand(ReportConfig, partial(run_report, LISTOPS)),
-    "export": Subcommand(ExportConfig, partial(run_export, LISTOPS)),
+    "export": Subcommand(ExportConfig, partial(commands.run_export, LISTOPS)),
 }
 
 main = partial(run, "tasks.listops", SUBCOMMANDS)

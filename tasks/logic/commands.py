@@ -12,14 +12,6 @@ import numpy as np
 import tyro
 
 from tasks.classifiers import commands
-from tasks.classifiers.commands import (
-    print_answer,
-    run_evaluate,
-    run_export,
-    run_predict_file,
-    run_trace,
-    show_trees,
-)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import DataConfig, LogicConfig
@@ -96,11 +88,11 @@ class GenerateConfig:
 
 
 def _predict(config: PredictConfig) -> None:
-    data, prediction, _ = print_answer(LOGIC, config)
+    data, prediction, _ = commands.print_answer(LOGIC, config)
     for label in prediction.probabilities.argsort(descending=True).tolist():
         sign = RELATIONS[label]
         print(f"  {sign} {RELATION_NAMES[sign]:<19} {prediction.probabilities[label]:.4f}")
-    show_trees(config, data, prediction)
+    commands.show_trees(config, data, prediction)
 
 
 def _stats(config: StatsConfig) -> None:
@@ -152,14 +144,14 @@ def _generate(config: GenerateConfig) -> None:
 
 SUBCOMMANDS = {
     "train": Subcommand(LogicConfig, LOGIC.train, LOGIC.presets),
-    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, LOGIC)),
+    "evaluate": Subcommand(EvaluateConfig, partial(commands.run_evaluate, LOGIC)),
     "predict": Subcommand(PredictConfig, _predict),
-    "predict-file": Subcommand(commands.PredictFileConfig, partial(run_predict_file, LOGIC)),
-    "trace": Subcommand(TraceConfig, partial(run_trace, LOGIC)),
+    "predict-file": Subcommand(commands.PredictFileConfig, partial(commands.run_predict_file, LOGIC)),
+    "trace": Subcommand(TraceConfig, partial(commands.run_trace, LOGIC)),
     "stats": Subcommand(StatsConfig, _stats),
     "generate": Subcommand(GenerateConfig, _generate),
     "report": Subcommand(ReportConfig, partial(run_report, LOGIC, make_table=comparison_table)),
-    "export": Subcommand(ExportConfig, partial(run_export, LOGIC)),
+    "export": Subcommand(ExportConfig, partial(commands.run_export, LOGIC)),
 }
 
 main = partial(run, "tasks.logic", SUBCOMMANDS)

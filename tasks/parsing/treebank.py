@@ -169,7 +169,7 @@ def read_trees(
     Returns:
         The sentences; None for a tree without words.
     Raises:
-        UserError: there are no trees, or brackets do not match.
+        UserError: there are no trees, a constituent has no label, or brackets do not match.
     Example:
         >>> (sentence,) = read_trees("((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))", "cat.mrg")
         >>> sentence.words, sentence.tree

@@ -13,14 +13,6 @@ from torch import Tensor
 
 from ordered_memory.trees import Span
 from tasks.classifiers import commands
-from tasks.classifiers.commands import (
-    print_answer,
-    run_evaluate,
-    run_export,
-    run_predict_file,
-    run_trace,
-    show_trees,
-)
 from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.reporting.drawing import LONGEST_DRAWN
 from tasks.runs.command_line import Subcommand, run
@@ -91,7 +83,7 @@ class StatsConfig:
 
 
 def _predict(config: PredictConfig) -> None:
-    data, prediction, model = print_answer(SST, config)
+    data, prediction, model = commands.print_answer(SST, config)
     [sentence] = data.sentences(0)
     for name, probability in zip(model.classes, prediction.probabilities.tolist(), strict=True):
         print(f"  {name:<16}  {probability:.4f}")
@@ -102,7 +94,7 @@ def _predict(config: PredictConfig) -> None:
         num_slots = config.num_slots or model.config.test_num_slots
         labels = _signs(model.node_probabilities(sentence, prediction.trees[0], num_slots), signs)
         legend = f"{' '.join(signs)}: from {_sentiment(model.classes[0])} to {_sentiment(model.classes[-1])}"
-    show_trees(config, data, prediction, labels, legend)
+    commands.show_trees(config, data, prediction, labels, legend)
 
 
 def _signs(probabilities: Mapping[Span, Tensor], signs: Sequence[str]) -> dict[Span, str]:
@@ -128,13 +120,13 @@ def _stats(config: StatsConfig) -> None:
 
 SUBCOMMANDS = {
     "train": Subcommand(SentimentConfig, SST.train, SST.presets),
-    "evaluate": Subcommand(EvaluateConfig, partial(run_evaluate, SST)),
+    "evaluate": Subcommand(EvaluateConfig, partial(commands.run_evaluate, SST)),
     "predict": Subcommand(PredictConfig, _predict),
-    "predict-file": Subcommand(PredictFileConfig, partial(run_predict_file, SST)),
-    "trace": Subcommand(TraceConfig, partial(run_trace, SST)),
+    "predict-file": Subcommand(PredictFileConfig, partial(commands.run_predict_file, SST)),
+    "trace": Subcommand(TraceConfig, partial(commands.run_trace, SST)),
     "stats": Subcommand(StatsConfig, _stats),
     "report": Subcommand(ReportConfig, partial(run_report, SST)),
-    "export": Subcommand(ExportConfig, partial(run_export, SST)),
+    "export": Subcommand(ExportConfig, partial(commands.run_export, SST)),
 }
 
 main = partial(run, "tasks.sst", SUBCOMMANDS)
