@@ -88,6 +88,14 @@ def test_the_last_layer_has_the_size_of_the_embedding_whose_weights_the_output_s
     assert LanguageModel(11, 5, 8, chunk_size=2, tied=False)(torch.zeros(4, 1).long()).raw.shape == (4, 1, 8)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_weights_of_words_begin_within_a_tenth(tied):
+    model = LanguageModel(200, 16, 8, chunk_size=2, tied=tied)
+    weights = [model.embedding.weight, *([] if tied else [model.output_weight])]
+    assert all(0.09 < weight.abs().max() <= 0.1 for weight in weights)
+    assert not model.output_bias.any()
+
+
 def test_the_paper_has_25_million_parameters():
     with torch.device("meta"):
         model = LanguageModel(10_000)
