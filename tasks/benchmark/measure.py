@@ -106,8 +106,9 @@ def machine_line(machine: dict[str, Any], *notes: str) -> str:
         notes: other conditions of the measurement.
     """
     flushed = ["denormals flushed"] if machine["flush_denormal"] else []
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
     parts = (
-        f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}, "
+        f"{machine['device_name']}, {threads}, torch {machine['torch']}, "
         f"commit {machine['commit'] or 'unknown'}",
         f"medians of {machine['repeats']}",
         *notes,

@@ -19,15 +19,22 @@ Batch = TypeVar("Batch")
 def device_name(device: str | torch.device) -> str:
     """The model name of a GPU, or of the processor.
 
+    Virtual machines give processors of several generations one name, such as "AMD EPYC". On x86 under Linux the
+    family and model follow the name, because they tell which generation it is.
+
     Args:
         device: a PyTorch device.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
+        first_core = Path("/proc/cpuinfo").read_text(encoding="utf-8").strip().split("\n\n")[0]
+        pairs = (line.partition(":") for line in first_core.splitlines())
+        facts = {name.strip(): value.strip() for name, _, value in pairs}
+        if facts.keys() >= {"model name", "cpu family", "model"}:
+            return f"{facts['model name']} (family {facts['cpu family']}, model {facts['model']})"
+        if "model name" in facts:
+            return facts["model name"]
     return platform.processor() or platform.machine()
 
 

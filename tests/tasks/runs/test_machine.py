@@ -1,12 +1,14 @@
-"""Batches on a device."""
+"""Batches on a device, and the name of the processor."""
 
+import platform
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from tasks.runs.machine import to_device
+from tasks.runs.machine import device_name, to_device
 
 
 class Recorded(Tensor):
@@ -37,3 +39,28 @@ def test_a_copy_to_a_gpu_does_not_wait_for_it_and_lengths_stay(device):
     assert [tensor.call for tensor in (moved.tokens, moved.more[0], moved.more[1]["name"])] == [expected] * 3
     assert moved.lengths is batch.lengths
     assert moved.words == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "cpuinfo, expected",
+    [
+        (
+            "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\n"
+            "processor\t: 1\ncpu family\t: 1\nmodel\t\t: 1\nmodel name\t: another\n",
+            "AMD EPYC (family 25, model 17)",
+        ),
+        ("processor\t: 0\nmodel name\t: Core: of ours\n", "Core: of ours"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", "processor from the platform"),
+        (None, "processor from the platform"),
+    ],
+)
+def test_a_processor_is_named_with_its_generation(monkeypatch, cpuinfo, expected):
+    def read_text(path, encoding=None):
+        assert path == Path("/proc/cpuinfo")
+        if cpuinfo is None:
+            raise FileNotFoundError(path)
+        return cpuinfo
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(platform, "processor", lambda: "processor from the platform")
+    assert device_name("cpu") == expected
