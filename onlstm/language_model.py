@@ -196,7 +196,7 @@ class LanguageModel(LanguageModelBase):
     Raises:
         ValueError: a size is not a positive integer, another argument is out of range, `chunk_size` does not
             divide the number of units of a layer, or `vocabulary` does not have V distinct words.
-        TypeError: `vocabulary` is a string.
+        TypeError: `vocabulary` is not a list or a tuple of strings.
     Example:
         >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
         >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape

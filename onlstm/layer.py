@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.distances import Distances
 from onlstm.functional import RecurrenceOutput, Weights
-from onlstm.packing import batch_size_of, packing, reorder, reversal_of, unpack
+from onlstm.packing import batch_size_of, reorder, reversal_of
 from onlstm.parameters import (
     State,
     check_pair,
@@ -40,6 +40,7 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, clone_if_saved
+from ordered_memory.packing import packing, unpack
 from ordered_memory.representation import constructor_arguments
 
 FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
@@ -326,7 +327,6 @@ class ONLSTM(nn.Module):
         if hx is None:
             zeros = tokens.new_zeros(self.num_layers * directions, batch_size, self.hidden_size)
             hx = (zeros, zeros)
-        self._check_state(hx, batch_size, tokens)
         dtype = weights[0][0].dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
         results = []

@@ -1,4 +1,4 @@
-"""The order of tokens in a packed batch: how padded sequences are packed, unpacked and reversed.
+"""The order of sequences and tokens in a packed batch; see also `ordered_memory.packing`.
 
 Axes: B batch, T time, P tokens of a packed batch, H hidden units, L layers, D directions.
 """
@@ -39,40 +39,6 @@ def batch_size_of(packed: PackedSequence, hx: State | None) -> int:
     if torch.compiler.is_compiling() and hx is not None:
         return hx[0].shape[1]
     return cast(int, packed.batch_sizes[0].item())  # non-strict export cannot trace int()
-
-
-def packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """How to pack padded sequences.
-
-    Args:
-        lengths: number of tokens of each sequence, (B,) int64 on the CPU.
-        steps: T.
-        device: the device of the tokens.
-    Returns:
-        The index t * B + b of each packed token in the padded batch, (P,); the batch sizes, on the CPU; and
-        the index of each sequence of the packed batch, longest first, (B,).
-    """
-    order = lengths.argsort(descending=True, stable=True)
-    t = torch.arange(steps, device="cpu").unsqueeze(1)
-    running = t < lengths[order]
-    positions = (t * lengths.shape[0] + order)[running]
-    if torch.compiler.is_compiling():
-        torch._check(positions.shape[0] > 0)  # which a graph cannot know otherwise
-    batch_sizes = running.sum(1)
-    return copy_to(positions, device), batch_sizes[batch_sizes > 0], copy_to(order, device)
-
-
-def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
-    """Put packed tokens at their positions in the padded batch, and zeros elsewhere.
-
-    Args:
-        packed: values of the packed tokens, with P entries along `axis`.
-        axis: axis of the tokens.
-        positions: from `packing`.
-        count: T · B, the size of that axis in the result.
-    """
-    shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])
-    return packed.new_zeros(shape).index_copy(axis, positions, packed)
 
 
 def reversal_of(batch_sizes: Tensor, tokens: Tensor) -> Tensor:

@@ -89,18 +89,6 @@ class _Score(nn.Module):
         """Initialize the parameters again. The same seed gives the same values as at construction."""
         reset_children(self)
 
-    def draw_query_mask(self, like: Tensor) -> Tensor | None:
-        """Draw a dropout mask for tokens.
-
-        Args:
-            like: the tokens, (tokens, D), whose dtype and device the mask takes.
-        Returns:
-            (tokens, D); None when nothing is dropped.
-        """
-        if not self.training or self.dropout == 0:
-            return None
-        return draw_mask(tuple(like.shape), self.dropout, like)
-
     def draw_masks(self, batch_size: int, num_slots: int, like: Tensor) -> ScoreMasks | None:
         """Draw the dropout masks of one time step from the global generator.
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.trees import Span, Tree, check_tokens, depth, fold, leaves, spans, to_nltk
+from ordered_memory.trees import Span, Tree, check_tokens, depth, fold, to_nltk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -284,18 +284,15 @@ def _figure(width: float, height: float) -> Figure:
 
 def _children(tree: Tree) -> dict[Span, list[Span]]:
     """The spans of the children of every constituent, children before parents."""
-    inner = spans(tree)
     children: dict[Span, list[Span]] = {}
-    span_starting_at: dict[int, Span] = {leaf: (leaf, leaf) for leaf in leaves(tree)}
-    for first, last in inner:
-        child_spans = []
-        position = first
-        while position <= last:
-            child = span_starting_at.pop(position)
-            child_spans.append(child)
-            position = child[1] + 1
-        children[first, last] = child_spans
-        span_starting_at[first] = (first, last)
+
+    def join(child_spans: list[Span]) -> Span:
+        span = (child_spans[0][0], child_spans[-1][1])
+        if len(child_spans) > 1:
+            children[span] = child_spans
+        return span
+
+    fold(tree, lambda leaf: (leaf, leaf), join)
     return children
 
 

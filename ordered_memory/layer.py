@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,9 @@ from ordered_memory.checks import (
     check_positive,
     check_sequences,
 )
-from ordered_memory.devices import copy_to
 from ordered_memory.direction import Direction
 from ordered_memory.modes import clone_if_saved, is_jit_tracing
+from ordered_memory.packing import positions_and_lengths, unpack
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -255,9 +255,9 @@ class OrderedMemory(nn.Module):
         if x.data.dim() != 2:
             raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
         _check_batch_sizes(x)
-        position, lengths = _positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
+        position, lengths = positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
-        padded = x.data.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, position, x.data).view(shape)
+        padded = unpack(x.data, 0, position, shape[0] * shape[1]).view(shape)
         if x.unsorted_indices is not None:
             padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
         output, state, attention = self._run(padded, state, lengths, num_slots)
@@ -363,16 +363,3 @@ def _check_batch_sizes(packed: PackedSequence) -> None:
             f"the batch_sizes of x must be positive and non-increasing, and their sum {rows}, the number of "
             f"rows of its data, got {sizes[:20]}"
         )
-
-
-def _positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The index t * B + b of each token of a PackedSequence in the padded batch, and all lengths, (B,)."""
-    # Non-strict export cannot trace int().
-    batch_size = cast(int, batch_sizes[0].item()) if order is None else order.shape[0]
-    torch._check(batch_size > 0)
-    ends = batch_sizes.cumsum(0)
-    token = torch.arange(data.shape[0], device="cpu")
-    t = torch.searchsorted(ends, token, right=True)
-    position = t * batch_size + token - (ends - batch_sizes)[t]
-    running = torch.arange(batch_size, device="cpu") < batch_sizes.unsqueeze(1)
-    return copy_to(position, data.device), running.sum(0)

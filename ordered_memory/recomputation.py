@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.backends import RunRecurrence
+from ordered_memory.backends.module_checks import has_hooks
 from ordered_memory.recurrence import DropoutSampler, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -93,8 +94,7 @@ def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
 def _is_hooked(module: nn.Module) -> bool:
     """Whether calling a module runs hooks, which may know the module itself, or those of FSDP."""
     fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
-    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return isinstance(module, fsdp) or any(getattr(module, kind) for kind in kinds)
+    return isinstance(module, fsdp) or has_hooks(module)
 
 
 def _shallow_copies(modules: Modules) -> Modules:

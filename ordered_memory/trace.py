@@ -9,7 +9,7 @@ import operator
 import reprlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +29,6 @@ from ordered_memory.trees import Tree, check_tokens, spans
 
 __all__ = [
     "Answer",
-    "HasAttention",
     "Layer",
     "Memory",
     "Node",
@@ -47,15 +46,8 @@ __all__ = [
 ]
 
 
-class HasAttention(Protocol):
-    """An output of `OrderedMemory`."""
-
-    @property
-    def attention(self) -> Tensor: ...
-
-
 def read_output(
-    output: HasAttention | tuple[Any, ...],
+    output: tuple[Any, ...],
     tokens: Sequence[Sequence[str]],
     lengths: Sequence[int] | Tensor | None = None,
     *,

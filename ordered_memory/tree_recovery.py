@@ -177,8 +177,8 @@ def from_distances(
         TypeError: the distances are not a tensor.
         ValueError: the distances have the wrong number of axes, are complex, or are NaN within a sequence;
             the lengths do not fit them; the temperature is not positive; or a name is unknown. With "cky": a
-            distance divided by the temperature is infinite. (The first token that is read is exempt: no tree
-            depends on its distance.)
+            distance divided by the temperature is infinite. (The first token that is read is exempt: no
+            "cky" tree depends on its distance.)
     Example:
         >>> d = torch.tensor([[3.0, 1.0, 2.0]])  # one sequence of three tokens
         >>> [from_distances(d, decoding=decoding, batch_first=True)[0] for decoding in DECODINGS]
@@ -200,7 +200,8 @@ def from_distances(
     forward = direction == "forward"
     rows = [batch[i, :size] if forward else batch[i, :size].flip(0) for i, size in enumerate(sizes)]
     low_precision = distances.dtype in (torch.bfloat16, torch.float16)
-    if low_precision and any(len(row.unique()) < len(row) for row in rows):
+    compared = rows if decoding == "prpn" else [row[1:] for row in rows]  # no other tree depends on row[0]
+    if low_precision and any(len(row.unique()) < len(row) for row in compared):
         warnings.warn(
             f"some distances are equal after rounding to {distances.dtype}, so that other trees may be "
             "recovered: compute them with a model in float32",

@@ -10,8 +10,7 @@ Triton is imported when the kernels are first run, not with this module.
 from __future__ import annotations
 
 import math
-from functools import cache, partial
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,8 +18,8 @@ from torch import Tensor
 from onlstm.backends import contract
 from onlstm.backends.loop import Loop, Saved, StepGradients
 from onlstm.functional import Weights
-from ordered_memory.backends.devices import on_device, why_no_triton
 from ordered_memory.backends.operators import define
+from ordered_memory.backends.triton_support import on_device, why_no_triton
 
 LARGEST = 16_384
 """Maximum number of units, with M and C rounded up to powers of two."""
@@ -41,20 +40,22 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
 
 def _forward_step(preactivations: Tensor, previous_cell: Tensor, saved: Saved, output: Tensor) -> None:
     """`loop.ForwardStep` as one kernel."""
+    from onlstm.backends.triton_kernels import forward_kernel
+
     sizes, options = _plan(saved)
     with on_device(preactivations):
-        _kernels().forward_kernel[(len(preactivations),)](
+        forward_kernel[(len(preactivations),)](
             preactivations, previous_cell, *saved, output, *sizes, **options
         )
 
 
 def _backward_step(saved: Saved, previous_cell: Tensor, gradients: StepGradients) -> None:
     """`loop.BackwardStep` as one kernel."""
+    from onlstm.backends.triton_kernels import backward_kernel
+
     sizes, options = _plan(saved)
     with on_device(previous_cell):
-        _kernels().backward_kernel[(len(previous_cell),)](
-            *saved, previous_cell, *gradients, *sizes, **options
-        )
+        backward_kernel[(len(previous_cell),)](*saved, previous_cell, *gradients, *sizes, **options)
 
 
 def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:
@@ -69,13 +70,6 @@ def _plan(saved: Saved) -> tuple[tuple[int, ...], dict[str, int]]:
 def _blocks(hidden_size: int, master_size: int) -> list[int]:
     """M and C, rounded up to powers of two."""
     return [1 << (size - 1).bit_length() for size in (master_size, hidden_size // master_size)]
-
-
-@cache
-def _kernels() -> Any:
-    from onlstm.backends import triton_kernels
-
-    return triton_kernels
 
 
 OPERATOR = define("onlstm::triton", Loop(_forward_step, _backward_step))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ordered_memory.attention import NormalizedScore
 from ordered_memory.backends.operators import needs_backward
 from ordered_memory.cells import GatedRecursiveCell
-from ordered_memory.dropout import apply_mask
+from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.modes import autocast_dtype, without_autocast
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
@@ -223,11 +223,11 @@ def _dropout(
         return *_given_masks(masks, inputs, num_slots), (1.0, 1.0)
     score, cell = modules.score, modules.cell
     cell_factor, cell_drop_below = _factor_and_drop_below(cell.dropout if cell.training else 0.0)
-    score_factor, score_drop_below = _factor_and_drop_below(score.dropout if score.training else 0.0)
+    score_dropout = score.dropout if score.training else 0.0
+    score_factor, score_drop_below = _factor_and_drop_below(score_dropout)
     seed = torch.randint(2**63 - 1, (), device="cpu")
     dropout = Dropout(seed=seed, cell_drop_below=cell_drop_below, score_drop_below=score_drop_below)
-    query_mask = score.draw_query_mask(inputs.flatten(0, 1))
-    query_mask = None if query_mask is None else query_mask.view_as(inputs)
+    query_mask = draw_mask(tuple(inputs.shape), score_dropout, inputs) if score_dropout else None
     return query_mask, dropout, (cell_factor, score_factor)
 
 

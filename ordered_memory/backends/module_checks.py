@@ -65,7 +65,7 @@ def unsupported_module_reason(
         if type(module) is not expected_type:
             type_name = f"{type(module).__module__}.{type(module).__qualname__}"
             return f"its {name} must be a torch.nn.{expected_type.__name__}, got {type_name}"
-        if _has_hooks(module):
+        if has_hooks(module):
             return f"it does not call the hooks of {name}"
         if _is_patched(module):
             return f"it does not call the methods that were set on {name}"
@@ -84,7 +84,7 @@ def unsupported_module_reason(
                 )
             if weight is not None and weight.dtype != (dtype := dtype or weight.dtype):
                 return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
-    if _has_hooks(modules.score) or _has_hooks(modules.cell):
+    if has_hooks(modules.score) or has_hooks(modules.cell):
         return "it does not call the hooks of the score and the cell"
     if _is_patched(modules.score) or _is_patched(modules.cell):
         return "it does not call the methods that were set on the score and the cell"
@@ -116,10 +116,17 @@ def _submodules(modules: Modules, size: int) -> dict[str, tuple[nn.Module, type[
     return submodules
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module runs hooks.
+
+    Args:
+        module: any module; its children are not looked at.
+    """
     return any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 def _is_patched(module: nn.Module) -> bool:
     """Whether a method was replaced on the instance, for instance by a wrapper that sets `module.forward`."""
-    return any(name in module.__dict__ for name in ("forward", "features", "prepare", "compose"))
+    return any(
+        name in module.__dict__ for name in ("forward", "features", "prepare", "compose", "draw_masks")
+    )

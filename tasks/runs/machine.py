@@ -19,8 +19,8 @@ Batch = TypeVar("Batch")
 def device_name(device: str | torch.device) -> str:
     """The model name of a GPU, or of the processor.
 
-    Virtual machines give processors of several generations one name, such as "AMD EPYC". On x86 under Linux the
-    family and model follow the name, because they tell which generation it is.
+    Virtual machines give processors of several generations one name, such as "AMD EPYC". On x86 under Linux
+    the family and model follow the name, because they tell which generation it is.
 
     Args:
         device: a PyTorch device.

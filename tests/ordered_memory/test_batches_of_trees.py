@@ -158,6 +158,14 @@ def test_the_warning_of_equal_distances_points_to_the_caller():
     assert caught[0].filename == __file__
 
 
+def test_equal_distances_are_only_warned_of_where_a_tree_depends_on_them():
+    distances = torch.tensor([[1, 1, 2]], dtype=torch.bfloat16)
+    for decoding in ("unbiased", "cky"):  # no tree depends on the first distance
+        recovery.from_distances(distances, decoding=decoding, batch_first=True)
+    with pytest.warns(UserWarning, match="equal after rounding"):
+        recovery.from_distances(distances, decoding="prpn", batch_first=True)
+
+
 # ---- Lengths
 
 

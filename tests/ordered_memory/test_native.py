@@ -270,7 +270,7 @@ def test_what_is_no_number_stays_none_as_bfloat16():
 def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, monkeypatch, caplog):
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
     library = build.load(onlstm_native.SOURCE, dtype)
-    monkeypatch.setattr(library, "supports_bf16_products", False)
+    monkeypatch.setattr(library, "has_bf16_vnni", False)
     processor._warn_once.cache_clear()
     for layer in (OrderedMemory(4, 6, 3, backend="native"), ONLSTM(4, 6, chunk_size=2, backend="native")):
         layer.to(dtype)

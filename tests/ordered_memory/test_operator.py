@@ -623,6 +623,8 @@ CHANGES = {
     "hook of the cell": lambda d: d.cell.register_forward_hook(lambda m, x, y: y),
     "hook of the score": lambda d: d.score.register_forward_hook(lambda m, x, y: 2 * y),
     "forward of a part": lambda d: setattr(d.cell.output, "forward", lambda x: 0 * x),
+    "masks of the cell": lambda d: setattr(d.cell, "draw_masks", lambda *sizes: None),
+    "masks of the score": lambda d: setattr(d.score, "draw_masks", lambda *sizes: None),
     "compose of the cell": lambda d: setattr(d.cell, "compose", lambda *inputs: inputs[1]),
     "weight norm": lambda d: parametrizations.weight_norm(d.cell.from_memory),
     "pruned": lambda d: prune.l1_unstructured(d.score.output, "weight", 0.5),

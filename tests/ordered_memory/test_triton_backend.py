@@ -25,6 +25,7 @@ from ordered_memory.attention import ScoreMasks
 from ordered_memory.backends import contract, triton, triton_jit
 from ordered_memory.backends.triton import kernels, kernels_backward
 from ordered_memory.cells import CellMasks
+from ordered_memory.dropout import draw_mask
 from ordered_memory.memory import initial_state, run_recurrence
 from ordered_memory.recurrence import DropoutSampler, StepMasks
 from tests.tolerances import assert_close
@@ -243,7 +244,9 @@ def drawn_masks(case, sampler):
     arguments = contract.prepare(case.inputs, case.state, case.modules, None, sampler)
     torch.set_rng_state(before)
     torch.randint(2**63 - 1, (), device="cpu")
-    query = case.modules.score.draw_query_mask(case.inputs)
+    score = case.modules.score
+    is_dropped = score.training and score.dropout > 0
+    query = draw_mask(tuple(case.inputs.shape), score.dropout, case.inputs) if is_dropped else None
     cell, score = (
         0.0 if part.dropout == 1 else 1 / (1 - round(part.dropout * 2**16) / 2**16)
         for part in (case.modules.cell, case.modules.score)

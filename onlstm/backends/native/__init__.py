@@ -7,8 +7,8 @@ compiled when first needed, into the user's cache directory. With neither a whee
 cannot run, and "auto" selects another one.
 
 Under autocast the recurrence keeps the dtype of the parameters. Under bfloat16 autocast its matrix products
-have bfloat16 operands if the processor multiplies such numbers, and so have the three products over
-all tokens at the end of the backward pass.
+have bfloat16 operands if the processor multiplies such numbers and both `input_size` and H are even, and so
+have the three products over all tokens at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class _Native(Implementation):
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
         d_preactivations = _buffer(gates.shape[0], gates.shape[1], gates.dtype)
-        rounded, uses_vnni = None, _uses_bf16_vnni(inputs)
-        if inputs.bfloat16 and load_or_raise(SOURCE, inputs.weight_hh.dtype).supports_bf16_products:
+        rounded = None
+        if _uses_bf16_vnni(inputs):
             rounded = _buffer(gates.shape[0], gates.shape[1], torch.bfloat16)
         d_master_gates = softmax.new_empty(len(inputs.hidden), softmax.shape[1])
         d_hidden, d_cell = (
@@ -119,11 +119,9 @@ class _Native(Implementation):
             "d_master_gates": d_master_gates,
             "d_hidden": d_hidden,
             "d_cell": d_cell,
-            "bf16_d_preactivations": rounded if uses_vnni else None,
+            "bf16_d_preactivations": rounded,
         }
         _run("backward", inputs, int(parts), True, **read_fields, **written_fields)
-        if rounded is not None and not uses_vnni:
-            rounded.copy_(d_preactivations)
         return contract.gradients(
             inputs, results[0], d_preactivations, d_hidden, d_cell, needs_input_grad, rounded, multiply
         )
@@ -141,7 +139,7 @@ def _run(function: str, inputs: Inputs, parts: int, save: bool, **extra_fields: 
     steps, (batch_size, _) = len(inputs.batch_sizes), inputs.hidden.shape
     features, master_size = inputs.tokens.shape[1], size // inputs.chunk_size
     library = load_or_raise(SOURCE, inputs.weight_hh.dtype)
-    if inputs.bfloat16 and library.dtype == torch.float32 and not library.supports_bf16_products:
+    if inputs.bfloat16 and library.dtype == torch.float32 and not library.has_bf16_vnni:
         warn_float32_products()
     uses_vnni = _uses_bf16_vnni(inputs)
     sizes = (steps, batch_size, features, size, master_size, inputs.chunk_size, rows)

@@ -15,8 +15,8 @@ directory. With neither a wheel nor a compiler this backend cannot run, and "aut
 pass. The forward operator returns all that the backward operator needs besides its arguments, among it the
 number of shares, so that the backward pass does not depend on global state such as the number of threads.
 
-Under bfloat16 autocast, matrix products have bfloat16 operands if the processor supports it, with MKL if it
-has AMX. Sums and all other operations keep the dtype of the parameters.
+Under bfloat16 autocast, matrix products have bfloat16 operands if the processor supports it and D is even,
+with MKL if it has AMX. Sums and all other operations keep the dtype of the parameters.
 """
 
 from __future__ import annotations

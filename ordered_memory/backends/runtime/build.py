@@ -36,7 +36,6 @@ class Library:
 
     `code` holds the functions. `has_bf16_vnni` says whether they multiply bfloat16 numbers in the VNNI layout
     of bf16.h (AVX512_BF16; CC="cc -DEMULATE_BF16_VNNI" emulates it slowly on any processor).
-    `supports_bf16_products` says whether these functions or the processor multiply such numbers.
     `bf16_gemm` is MKL's bfloat16 matrix product, or None on a processor without AMX, where it is not fast.
     """
 
@@ -51,8 +50,6 @@ class Library:
         self._structs: dict[str, type[CStruct]] = {}
         self.code = _load_code(source, dtype)
         self.has_bf16_vnni = bool(ctypes.c_int64.in_dll(self.code, "has_bf16_vnni").value)
-        processor_multiplies = dtype == torch.float32 and bool({"amx_bf16", "avx512_bf16"} & flags)
-        self.supports_bf16_products = self.has_bf16_vnni or processor_multiplies
 
     def struct(self, name: str) -> type[CStruct]:
         """The ctypes type of a struct that the C file declares with EXPORT_SIZE.

@@ -24,8 +24,8 @@ from ordered_memory.backends.contract import Arguments
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.operations import RecurrencePlan
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
-from ordered_memory.devices import copy_to
 from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
+from ordered_memory.packing import packing, unpack
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -96,13 +96,8 @@ def _pack_order(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[in
     if lengths is None:
         order = torch.arange(batch_size, device=inputs.device)
         return order, [batch_size] * steps, torch.arange(steps * batch_size, device=inputs.device)
-    order = lengths.argsort(descending=True, stable=True)
-    batch_sizes = (lengths > torch.arange(steps, device="cpu").unsqueeze(1)).sum(1).tolist()
-    batch_sizes = [rows for rows in batch_sizes if rows]
-    token_index = torch.cat(
-        [t * batch_size + order[:rows] for t, rows in enumerate(batch_sizes)] or [order[:0]]
-    )
-    return copy_to(order, inputs.device), batch_sizes, copy_to(token_index, inputs.device)
+    token_index, batch_sizes, order = packing(lengths, steps, inputs.device)
+    return order, batch_sizes.tolist(), token_index
 
 
 def _unpack(result: Packed[Tensor], order: Tensor, token_index: Tensor, inputs: Tensor) -> RecurrenceOutput:
@@ -110,10 +105,8 @@ def _unpack(result: Packed[Tensor], order: Tensor, token_index: Tensor, inputs: 
     steps, batch_size = inputs.shape[:2]
 
     def padded(packed: Tensor) -> Tensor:
-        zeros = packed.new_zeros(steps * batch_size, packed.shape[1])
-        return zeros.index_copy(0, token_index, packed).view(steps, batch_size, -1)
+        return unpack(packed, 0, token_index, steps * batch_size).view(steps, batch_size, -1)
 
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(batch_size, device=order.device)
+    rank = order.argsort()  # the inverse of the permutation
     state = OrderedMemoryState(*(tensor.index_select(0, rank) for tensor in result[2:]))
     return RecurrenceOutput(padded(result.output), state, padded(result.attention))

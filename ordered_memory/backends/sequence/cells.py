@@ -213,12 +213,3 @@ class TreeRNN(Cell):
     def compose_backward(self, i: int, d_composed: Tensor, d_inputs: Tensor) -> None:
         torch.ops.aten.tanh_backward(d_composed, self.composed_of[i], grad_input=self.d_pre_of[i])
         self._first_map_backward(i, d_inputs)
-
-
-def cell_with(weights: Weights) -> Cell:
-    """Create the cell that weights belong to.
-
-    Args:
-        weights: weights of the gated cell, or of the TreeRNN, which has no `w_out`.
-    """
-    return TreeRNN(weights) if weights.w_out is None else Gated(weights)

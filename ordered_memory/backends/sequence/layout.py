@@ -172,8 +172,7 @@ def dense_layout(num_rows: int, num_slots: int, device: torch.device) -> Layout:
 def _layout(
     counts: list[int], sizes: Tensor, order: Tensor, first: Tensor, entry_row: Tensor, entry_slot: Tensor
 ) -> Layout:
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=order.device)
+    rank = order.argsort()  # the inverse of the permutation
     start_of = sizes.cumsum(0) - sizes
     starts = [0, *accumulate(counts)]
     return Layout(counts, starts, start_of, order, rank, first, entry_row, entry_slot)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.sequence.cells import cell_with
+from ordered_memory.backends.sequence.cells import Cell, Gated, TreeRNN
 from ordered_memory.backends.sequence.masks import SlotMasks
-from ordered_memory.backends.sequence.scores import score_with
+from ordered_memory.backends.sequence.scores import Additive, Normalized, Score
 
 
 class RecurrencePlan(NamedTuple):
@@ -42,8 +42,9 @@ class Operations:
 
     def __init__(self, plan: RecurrencePlan, weights: Weights) -> None:
         self.plan = plan
-        self.score = score_with(weights, plan.key_epsilon)
-        self.cell = cell_with(weights)
+        score_type = Additive if weights.key_norm is None else Normalized
+        self.score: Score = score_type(weights, plan.key_epsilon)
+        self.cell: Cell = TreeRNN(weights) if weights.w_out is None else Gated(weights)
         self.norm, self.epsilon = [weights.norm, weights.norm_bias], plan.norm_epsilon
         self.d_norm = [torch.zeros_like(weight) for weight in self.norm]
 

@@ -161,15 +161,5 @@ class Normalized(Score):
         return super().gradients() | {"key_norm": weight, "key_norm_bias": bias}
 
 
-def score_with(weights: Weights, epsilon: float) -> Score:
-    """Create the score that weights belong to.
-
-    Args:
-        weights: weights of the normalized score, or of the additive one, which has no `key_norm`.
-        epsilon: epsilon of the normalized score's LayerNorm.
-    """
-    return Additive(weights, epsilon) if weights.key_norm is None else Normalized(weights, epsilon)
-
-
 def _chunks(rows: int) -> list[slice]:
     return [slice(a, a + ROWS_AT_ONCE) for a in range(0, rows, ROWS_AT_ONCE)]

@@ -56,7 +56,6 @@ class Step(NamedTuple):
         carried: the state after the step.
         composed: the cell's results for the pairs, before LayerNorm, (P, D).
         attention: p, (R, N).
-        mask: m, (R, N).
         forward_pi: →π of the pairs, (P,).
         backward_pi: ←π of the pairs, (P,); 1 where the slot was not active in the previous step.
         old_candidate, old_memory: indices of M̂ and M of the pairs in `vectors_of` the previous entries, (P,).
@@ -69,7 +68,6 @@ class Step(NamedTuple):
     carried: StepState
     composed: Tensor
     attention: Tensor
-    mask: Tensor
     forward_pi: Tensor
     backward_pi: Tensor
     old_candidate: Tensor
@@ -99,8 +97,7 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
     """
     plan = operations.plan
     scores, score_masks, scored = _score(t, query, previous, operations)
-    occupancy = previous.occupancy[: len(x)]
-    attention, mask = masked_attention(scores, occupancy, plan.threshold), occupancy[:, 1:]
+    attention = masked_attention(scores, previous.occupancy[: len(x)], plan.threshold)
     forward_pi, backward_pi = forward_mask(attention), backward_mask(attention)
     num_slots = attention.shape[1]
     if plan.active_only:
@@ -133,7 +130,6 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
         StepState(layout, entries, torch.cat([forward_pi, torch.ones_like(forward_pi[:, :1])], 1)),
         composed,
         attention,
-        mask.masked_fill(mask < plan.threshold, 0.0),
         forward_pi_of_pairs,
         backward_pi_of_pairs,
         old_candidate,
@@ -194,7 +190,8 @@ def backward_step(
 
     # p_i = m_i exp(a_i) / Σ_j m_j exp(a_j)
     d_scores = step.attention * (d_p - torch.linalg.vecdot(step.attention, d_p).unsqueeze(1))
-    previous_gradients.occupancy[: len(x), 1:] += d_scores / step.mask.masked_fill(step.mask == 0, 1.0)
+    mask = previous.occupancy[: len(x), 1:]  # below the threshold p is 0, and so are its gradients
+    previous_gradients.occupancy[: len(x), 1:] += d_scores / mask.masked_fill(mask == 0, 1.0)
     return d_x, _score_backward(d_scores, query, step, previous, operations, previous_gradients)
 
 

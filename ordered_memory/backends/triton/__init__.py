@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights, forbid_double_backward
-from ordered_memory.backends.devices import on_device, why_no_triton
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
+from ordered_memory.backends.triton_support import on_device, why_no_triton
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.modes import untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput

@@ -1,0 +1,69 @@
+"""How padded sequences are packed, and packed ones padded.
+
+Axes: B batch, T time, P tokens of a packed batch.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ordered_memory.devices import copy_to
+
+
+def packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """How to pack padded sequences.
+
+    Args:
+        lengths: number of tokens of each sequence, (B,) int64 on the CPU.
+        steps: T.
+        device: the device of the tokens.
+    Returns:
+        The index t * B + b of each packed token in the padded batch, (P,); the batch sizes, on the CPU; and
+        the index of each sequence of the packed batch, longest first, (B,).
+    """
+    order = lengths.argsort(descending=True, stable=True)
+    t = torch.arange(steps, device="cpu").unsqueeze(1)
+    running = t < lengths[order]
+    positions = (t * lengths.shape[0] + order)[running]
+    if torch.compiler.is_compiling():
+        torch._check(positions.shape[0] > 0)  # which a graph cannot know otherwise
+    batch_sizes = running.sum(1)
+    return copy_to(positions, device), batch_sizes[batch_sizes > 0], copy_to(order, device)
+
+
+def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
+    """Put packed tokens at their positions in the padded batch, and zeros elsewhere.
+
+    Args:
+        packed: values of the packed tokens, with P entries along `axis`.
+        axis: axis of the tokens.
+        positions: from `packing`.
+        count: T · B, the size of that axis in the result.
+    """
+    shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])
+    return packed.new_zeros(shape).index_copy(axis, positions, packed)
+
+
+def positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
+    """How to unpack a PackedSequence.
+
+    Args:
+        batch_sizes: number of tokens of each step, on the CPU.
+        data: packed tokens, (P, ·), for their number and device.
+        order: the index of each sequence of the packed batch, (B,), for their number; None if not known.
+    Returns:
+        The index t * B + b of each packed token in the padded batch, (P,), with the sequences in the order of
+        the packed batch; and the length of each sequence, (B,), on the CPU.
+    """
+    # Non-strict export cannot trace int().
+    batch_size = cast(int, batch_sizes[0].item()) if order is None else order.shape[0]
+    torch._check(batch_size > 0)
+    ends = batch_sizes.cumsum(0)
+    token = torch.arange(data.shape[0], device="cpu")
+    t = torch.searchsorted(ends, token, right=True)
+    position = t * batch_size + token - (ends - batch_sizes)[t]
+    running = torch.arange(batch_size, device="cpu") < batch_sizes.unsqueeze(1)
+    return copy_to(position, data.device), running.sum(0)
