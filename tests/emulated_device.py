@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 NAME = "emulated"
 INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 """These also take indices from the CPU."""
+MISSING = ("aten::take",)
+"""Apple GPUs do not have these."""
 PYTHON: dict[str, Callable] = {}
 """Operators that are written in Python, for all devices."""
 WAITS: list[str] = []
@@ -69,6 +71,7 @@ def mapped(function: Callable, value: object) -> object:
 def call(operator, args, kwargs):
     """Compute on the CPU, and wrap what the device would hold."""
     name = operator.name().split(".")[0]
+    assert name not in MISSING, name
     if name in PYTHON:
         with Emulation():
             return PYTHON[name](*args, **kwargs)

@@ -61,7 +61,7 @@ def explain(layer: nn.Module, *args: Any, **kwargs: Any) -> str:
     layer = getattr(layer, "_orig_mod", layer)  # of a module from torch.compile
     explanations: list[str] = []
     token = _explanations.set(explanations)
-    devices = {parameter.device for parameter in layer.parameters() if parameter.is_cuda}
+    devices = {p.device for p in layer.parameters() if p.device.type in ("cuda", "mps")}
     try:
         with (
             torch.random.fork_rng(devices),

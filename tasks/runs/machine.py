@@ -89,6 +89,6 @@ def commit() -> str | None:
 def _git(*words: str) -> str:
     """Run git in the directory of this file and return its output."""
     completed = subprocess.run(
-        ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=20
+        ["git", *words], cwd=Path(__file__).parent, capture_output=True, check=True, timeout=20
     )
-    return completed.stdout.strip()
+    return completed.stdout.decode(errors="replace").strip()

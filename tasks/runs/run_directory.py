@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import reprlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -100,6 +101,8 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Create the directory and lock it, so that no other process trains in it.
 
+        Some network file systems have no locks. There a warning is printed, and the directory is not locked.
+
         Raises:
             UserError: another process is training here.
         """
@@ -109,6 +112,11 @@ class RunDirectory:
             lock.acquire()
         except Timeout:
             raise UserError(f"{self.path}: another process is training here") from None
+        except (OSError, NotImplementedError) as error:
+            print(
+                f"warning: {self.path}: cannot be locked ({error}); start no other training here",
+                file=sys.stderr,
+            )
         try:
             remove_leftovers(self.path)
             yield

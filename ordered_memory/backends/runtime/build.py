@@ -168,7 +168,8 @@ def _compile(flags: list[str], target: Path, key: str) -> None:
             file.write(content + _digest(key, content))
             file.flush()
             os.fsync(file.fileno())
-        signed.replace(target)
+        if not _may_be_loaded(target, key):  # else another process was faster, and may have loaded its file
+            signed.replace(target)
 
 
 def _digest(key: str, content: bytes) -> bytes:

@@ -82,8 +82,8 @@ class Layout(NamedTuple):
         Returns:
             (n,) int64.
         """
-        region = torch.maximum(slot + 1, self.first.take(row))
-        return 2 * (self.start_of.take(region) + self.rank.take(row)) + 1
+        region = torch.maximum(slot + 1, self.first[row])
+        return 2 * (self.start_of[region] + self.rank[row]) + 1
 
     def memory_index(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of `vectors_of(entries)` with M of given rows and slots.
@@ -94,8 +94,8 @@ class Layout(NamedTuple):
         Returns:
             (n,) int64, 0 where the slot is not active; and whether the slot is active, (n,) bool.
         """
-        active = slot >= self.first.take(row)
-        return torch.where(active, 2 * (self.start_of.take(slot) + self.rank.take(row)), 0), active
+        active = slot >= self.first[row]
+        return torch.where(active, 2 * (self.start_of[slot] + self.rank[row]), 0), active
 
     @property
     def num_above(self) -> int:

@@ -111,8 +111,8 @@ def forward_step(t: int, x: Tensor, query: Tensor, previous: StepState, operatio
     old_memory, was_active = previous.layout.memory_index(row, slot)
     # Where the slot was not active before, ←π = 1 and M[t-1] has no effect, so it may be any value.
     old_memory = torch.where(was_active, old_memory, old_candidate)
-    forward_pi_of_pairs = forward_pi.take(flat_index)
-    backward_pi_of_pairs = backward_pi.take(flat_index).masked_fill_(~was_active, 1.0)
+    forward_pi_of_pairs = forward_pi.flatten()[flat_index]
+    backward_pi_of_pairs = backward_pi.flatten()[flat_index].masked_fill_(~was_active, 1.0)
 
     entries = x.new_empty(len(layout.entry_row), 2 * x.shape[1])
     vectors_of(entries).index_copy_(0, layout.x_index, x)
@@ -225,7 +225,7 @@ def _score_backward(
     padded = d_scores.new_zeros(len(previous.occupancy), num_slots)
     padded[:rows] = d_scores
     return operations.score.backward(
-        padded.take(row * num_slots + slot),
+        padded[row, slot],
         torch.nn.functional.pad(query, (0, 0, 0, len(padded) - rows)),
         row,
         candidate,

@@ -50,9 +50,9 @@ def test_content_is_on_the_disk_before_it_replaces_what_was_there(tmp_path, monk
 
 
 def test_a_write_leaves_no_file_open(tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(os.listdir("/dev/fd"))
     write_atomically(tmp_path / "file", "content")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path, monkeypatch):
@@ -105,7 +105,7 @@ def test_a_device_stays_a_device(tmp_path):
 
 def test_what_stands_behind_an_open_file_is_not_replaced(tmp_path):
     with (tmp_path / "out").open("w") as file:
-        write_atomically(Path(f"/proc/self/fd/{file.fileno()}"), "content")
+        write_atomically(Path(f"/dev/fd/{file.fileno()}"), "content")
         assert os.fstat(file.fileno()).st_ino == (tmp_path / "out").stat().st_ino
     assert (tmp_path / "out").read_text() == "content"
 

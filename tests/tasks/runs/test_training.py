@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 from safetensors.torch import load_file
@@ -532,6 +533,22 @@ def test_two_runs_do_not_share_a_directory(tmp_path, capsys, uninterrupted):
     assert "run: another process is training here" in capsys.readouterr().err
     assert not (tmp_path / "run" / "config.json").exists()
     assert train(tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOLCK, "No locks available"), NotImplementedError("no flock")]
+)
+def test_where_there_are_no_locks_a_run_is_trained_without(
+    tmp_path, capsys, monkeypatch, uninterrupted, error
+):
+    def refuse(*arguments):
+        raise error
+
+    monkeypatch.setattr(FileLock, "_acquire", refuse)
+    assert train(tmp_path / "run") == 0
+    expected = f"warning: {tmp_path / 'run'}: cannot be locked ({error}); start no other training here"
+    assert expected in capsys.readouterr().err
     assert outcome(tmp_path / "run") == uninterrupted
 
 
