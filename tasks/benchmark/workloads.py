@@ -233,7 +233,7 @@ def _listops(batches: int, seed: int, max_length: int, quick: bool) -> list[Toke
     if quick:
         expressions = generate(60, seed=seed, max_length=max_length)
     else:
-        expressions = standard(seed, max_train_length=max_length).train
+        expressions = [one for one in standard(seed).train if len(one.tokens) <= max_length]
     return _spread([list(expression.tokens) for expression in expressions], batch_size, batches, seed)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 
 from ordered_memory.draw import tree_text
@@ -25,6 +24,7 @@ from tasks.runs.command_options import CommandConfig, PredictionsConfig, Threads
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
+from tasks.runs.machine import default_device
 from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
 
 
@@ -161,7 +161,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         raise UserError(f"{source}: no {task.unit} to evaluate on")
     model.adapt(data)
     check_data(data, len(model.classes), str(config.file or "test data"))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = default_device()
     evaluation, results = task.evaluate(
         model.to(device),
         data,
@@ -187,7 +187,7 @@ def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> No
     examples = read_lines(config.file, lambda line: line.split("\t"))
     data = task.model_class.read_checked_examples(examples, lambda index: f"{config.file}, line {index + 1}")
     model = _load_model(task, config, data)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = default_device()
     evaluation = evaluate(
         model.to(device),
         data,

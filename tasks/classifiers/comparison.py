@@ -123,7 +123,8 @@ def run_report(
         config: the options.
         make_table: makes the table.
     Raises:
-        UserError: no runs are given, or a directory holds no finished run of this task.
+        UserError: no runs are given, a directory holds no finished run of this task, or they have different
+            classes.
     """
     if not config.runs:
         raise UserError("name the directories of one or more finished runs")
@@ -175,6 +176,10 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         names = (model, f"{model}, {directory.name}", f"{model}, {directory}")
         name = next(candidate for candidate in names if candidate not in runs)
         runs[name] = FinishedRun(files, config, results)
+    classes = {tuple(run.results["classes"]): run.files.path for run in runs.values()}
+    if len(classes) > 1:
+        different = ", ".join(f"{path} {len(names)}" for names, path in classes.items())
+        raise UserError(f"runs with different classes cannot be compared: {different}")
     return runs
 
 

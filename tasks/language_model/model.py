@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from onlstm.language_model import LanguageModel, LanguageModelBase
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.prpn import PRPN
@@ -14,6 +12,7 @@ from tasks.language_model.vocabulary import END, Vocabulary
 from tasks.runs.checkpoints import load_weights, read_metadata
 from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
+from tasks.runs.machine import default_device
 from tasks.runs.options import argument_error
 from tasks.runs.saved_config import check_architecture, config_to_dict, read_config
 
@@ -113,5 +112,5 @@ def load_model(path: Path, config: LanguageModelConfig | None = None) -> Trained
     vocabulary = Vocabulary(words)
     model = build_model(config, len(vocabulary))
     load_weights(path, model)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(default_device())
     return Trained(model.eval(), vocabulary, config)

@@ -148,7 +148,6 @@ def load(
     seed: int,
     count: int = 100_000,
     validation: int = 5_000,
-    max_train_length: int | None = 100,
 ) -> Splits[Dataset]:
     """Generate the standard task, or read the official files.
 
@@ -158,24 +157,21 @@ def load(
         seed: determines the generated data, or which lines of the training file are validation data.
         count: number of expressions to generate, one tenth of them for testing; ignored for files.
         validation: number of expressions to hold out for validation; ignored for Long Range Arena.
-        max_train_length: maximum number of tokens of a training expression; None for no limit. Validation and
-            test data keep all lengths.
     Returns:
         Three data sets.
     Raises:
         UserError: a file is missing or bad, or `validation` leaves no training data.
 
     Example:
-        >>> [len(part) for part in load(seed=0, count=200, validation=20, max_train_length=None)]
+        >>> [len(part) for part in load(seed=0, count=200, validation=20)]
         [160, 20, 20]
     """
     if data_dir is None:
-        splits = generator.standard(seed, count, validation=validation, max_train_length=max_train_length)
-        return Splits(*map(Dataset, splits))
+        return Splits(*map(Dataset, generator.standard(seed, count, validation=validation)))
     names = _file_names(data_dir)
     training_data, *other_data = (read_tsv(path) for path in find_files(data_dir, names))
     if names == LONG_RANGE_ARENA:
-        return Splits(_limit_length(training_data, max_train_length), *other_data)
+        return Splits(training_data, *other_data)
     if not 0 <= validation < len(training_data):
         raise UserError(
             f"--validation-size must be at least 0 and below {len(training_data)}, the number of lines of "
@@ -185,7 +181,7 @@ def load(
     train, held_out = (
         training_data.select(np.sort(indices)) for indices in (order[validation:], order[:validation])
     )
-    return Splits(_limit_length(train, max_train_length), held_out, *other_data)
+    return Splits(train, held_out, *other_data)
 
 
 def read_test(data_dir: Path) -> Dataset:
@@ -205,10 +201,6 @@ def _file_names(data_dir: Path) -> tuple[str, ...]:
     """The names of the files in a directory, the training data first and the test data last."""
     has_long_range_arena = any(find_file(data_dir / name).exists() for name in LONG_RANGE_ARENA)
     return LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
-
-
-def _limit_length(dataset: Dataset, max_length: int | None) -> Dataset:
-    return dataset if max_length is None else dataset.select(dataset.lengths <= max_length)
 
 
 def read_tsv(path: Path) -> Dataset:
@@ -234,11 +226,7 @@ def write_tsv(path: Path, dataset: Dataset) -> None:
     Args:
         path: the file, in a directory that exists.
         dataset: the data set.
-    Raises:
-        UserError: the directory does not exist.
     """
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: no such directory to write to")
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for index, label in enumerate(dataset.labels):
             file.write(f"{label}\t{to_official(dataset.tokens_of(index))}\n")

@@ -143,26 +143,22 @@ def generate(
     return [expressions[index] for index in rng.permutation(count)]
 
 
-def standard(
-    seed: Seed, count: int = 100_000, *, validation: int = 5_000, max_train_length: int | None = 100
-) -> Splits[list[Expression]]:
+def standard(seed: Seed, count: int = 100_000, *, validation: int = 5_000) -> Splits[list[Expression]]:
     """Generate the standard task: 100,000 expressions, one tenth for testing.
 
-    The official files have no validation data. Here they are taken from the other nine tenths. Only the
-    training data drop long expressions; validation and test data keep all lengths.
+    The official files have no validation data. Here they are taken from the other nine tenths.
 
     Args:
         seed: the same as for `generate`.
         count: total number of expressions.
         validation: number of validation expressions.
-        max_train_length: maximum number of tokens of a training expression; None for no limit.
     Returns:
         Three disjoint lists.
     Raises:
         UserError: `validation` leaves no training data.
 
     Example:
-        >>> [len(part) for part in standard(0, count=200, validation=20, max_train_length=None)]
+        >>> [len(part) for part in standard(0, count=200, validation=20)]
         [160, 20, 20]
     """
     test_start = count - count // 10
@@ -172,13 +168,8 @@ def standard(
             f"the {count} expressions is test data"
         )
     expressions = generate(count, seed=seed)
-    max_length = _NO_LIMIT if max_train_length is None else max_train_length
     return Splits(
-        train=[
-            expression
-            for expression in expressions[validation:test_start]
-            if len(expression.tokens) <= max_length
-        ],
+        train=expressions[validation:test_start],
         validation=expressions[:validation],
         test=expressions[test_start:],
     )

@@ -35,9 +35,8 @@ def _load_splits(config: ListOpsConfig) -> Splits[Dataset]:
         seed=config.seed_of_data,
         count=config.expressions,
         validation=config.validation_size,
-        max_train_length=config.max_train_length,
     )
-    train, validation = splits.train, splits.validation
+    train, validation = (part.select(part.lengths <= config.max_train_length) for part in splits[:2])
     if config.train_size is not None:
         if config.train_size > len(train):
             raise UserError(
@@ -45,8 +44,7 @@ def _load_splits(config: ListOpsConfig) -> Splits[Dataset]:
                 f"{config.train_size}"
             )
         train = train.select(np.arange(config.train_size))
-    short = validation.select(validation.lengths <= config.max_train_length)
-    return Splits(*(_for_model(config, dataset) for dataset in (train, short, splits.test)))
+    return Splits(*(_for_model(config, dataset) for dataset in (train, validation, splits.test)))
 
 
 def _load_test(config: ListOpsConfig) -> LabeledData:

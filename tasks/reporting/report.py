@@ -16,6 +16,7 @@ from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.rendering import TEMPLATES
 from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
+from tasks.runs.run_directory import selection_score
 
 MAX_TRACE_BYTES = 2_500_000
 """Maximum total size of the traces of a page, so that it opens quickly."""
@@ -119,14 +120,10 @@ def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Find the metrics of the epoch whose weights were tested.
 
-    It has the highest validation accuracy or, for tasks without accuracy, the lowest validation loss.
-
     Args:
         rows: rows of metrics.jsonl.
     """
-    if "validation_accuracy" in rows[0]:
-        return max(rows, key=lambda row: row["validation_accuracy"])
-    return min(rows, key=lambda row: row["validation_loss"])
+    return max(rows, key=lambda row: selection_score(row, "metrics.jsonl"))
 
 
 def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:

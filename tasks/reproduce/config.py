@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.reproduce.runs import Run
-from tasks.reproduce.table import EvaluationSpec, RowSpec, TableSpec, TrainingSpec, trainings_of
+from tasks.reproduce.table import EvaluationSpec, TableSpec, TrainingSpec, trainings_of
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive, check_unused, flag
@@ -131,16 +131,6 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
             return self.threads
         return max(1, count_cores() // self.jobs)
 
-    def select(self, table: TableSpec) -> tuple[tuple[str, ...], tuple[RowSpec, ...]]:
-        """Select the columns and rows of `--columns` and `--only`; by default all that the preset can fill.
-
-        Args:
-            table: the table to reproduce.
-        Returns:
-            The columns and the rows, both in the order of the table.
-        """
-        return table.select(self.preset, models=self.only, columns=self.columns)
-
 
 def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
     """List the runs that a table needs: all of the first seed, then all of the next one.
@@ -152,7 +142,7 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
         UserError: a bad option, missing data, or the directory of a run holds one with other options.
     """
     config.check(table)
-    needed = trainings_of(*config.select(table))
+    needed = trainings_of(*table.select(config.preset, models=config.only, columns=config.columns))
     limit = config.max_minutes
     if limit is None and config.preset == "demo":
         limit = round(DEMO_MINUTES / len(trainings_of(*table.select("demo"))), 2)

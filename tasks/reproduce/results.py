@@ -124,7 +124,7 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
     Raises:
         UserError: a file of a run is damaged.
     """
-    columns, rows = config.select(table)
+    columns, rows = table.select(config.preset, models=config.only, columns=config.columns)
     scale = 100.0 if table.percent else 1.0
     models = []
     for row in rows:

@@ -17,7 +17,7 @@ from tasks.runs.command_line import parse_run
 from tasks.runs.config import LIMITS
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json
-from tasks.runs.run_directory import RunDirectory
+from tasks.runs.run_directory import RunDirectory, selection_score
 from tasks.runs.saved_config import changed_options, config_from_dict
 
 
@@ -187,7 +187,7 @@ class Run:
         if not rows:
             raise UserError(f"{self.files.metrics}: has no epochs, but the run is finished")
         return max(
-            _selection_score(row, f"{self.files.metrics}, line {number}")
+            selection_score(row, f"{self.files.metrics}, line {number}")
             for number, row in enumerate(rows, start=1)
         )
 
@@ -201,23 +201,6 @@ class Run:
         """Whether a time limit stopped the run after some epochs, and the limit of the table is higher."""
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
-
-
-def _selection_score(row: Mapping[str, Any], where: str) -> float:
-    """The score by which the trainer selected the best epoch, from a row of metrics.jsonl.
-
-    Older versions did not write `selection_score`: it was the accuracy or, without one, the negative loss.
-    """
-    if "selection_score" in row:
-        name, sign = "selection_score", 1
-    elif "validation_accuracy" in row:
-        name, sign = "validation_accuracy", 1
-    else:
-        name, sign = "validation_loss", -1
-    value: Any = row.get(name)
-    if not is_finite_number(value):
-        raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
-    return sign * float(value)
 
 
 def _diverged_text(path: Path) -> str:

@@ -18,6 +18,7 @@ from tasks.runs.checkpoints import read_checkpoint
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically
+from tasks.runs.machine import default_device
 
 MAX_PROCESSES = max(8, os.cpu_count() or 1)
 """Maximum number of processes on one machine."""
@@ -35,7 +36,7 @@ def build_fabric(config: TrainingConfig) -> Fabric:
         raise UserError(f"--devices must be at most {MAX_PROCESSES} on this machine, got {config.devices}")
     accelerator = config.accelerator
     if accelerator == "auto":  # Fabric would choose MPS, which has neither float64 nor a tested backend
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+        accelerator = default_device()
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise UserError("--precision 16-mixed needs a GPU; on a CPU use bf16-mixed")
     strategy: str = config.strategy

@@ -213,4 +213,4 @@ class Experiment(NamedTuple):
     description: str
     test_and_report: Callable[[RunDirectory, torch.device], dict[str, Any]]
     results_text: Callable[[dict[str, Any]], str]
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any]

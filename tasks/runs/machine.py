@@ -7,7 +7,7 @@ import platform
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 
@@ -36,6 +36,14 @@ def device_name(device: str | torch.device) -> str:
         if "model name" in facts:
             return facts["model name"]
     return platform.processor() or platform.machine()
+
+
+def default_device() -> Literal["cpu", "cuda"]:
+    """The device that trained models run on: a GPU if there is one.
+
+    Apple GPUs are left out: they have no float64.
+    """
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def synchronize(device: str | torch.device) -> None:

@@ -19,7 +19,7 @@ import json
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,25 @@ class RunDirectory:
             return None if results is None else format_results(results)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return None
+
+
+def selection_score(row: Mapping[str, Any], where: str) -> float:
+    """The score by which the trainer selected the best epoch; higher is better.
+
+    Older versions did not write it: it was the accuracy or, without one, the negative loss.
+
+    Args:
+        row: a row of metrics.jsonl.
+        where: file and line, for error messages.
+    Raises:
+        UserError: the score is not a finite number.
+    """
+    names = ("selection_score", "validation_accuracy")
+    name = next((name for name in names if name in row), "validation_loss")
+    value: Any = row.get(name)
+    if not is_finite_number(value):
+        raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
+    return -float(value) if name == "validation_loss" else float(value)
 
 
 def initial_checkpoint(config: TrainingConfig) -> Path | None:

@@ -56,14 +56,14 @@ class Trainer:
         self, config: TrainingConfig, experiment: Experiment, fabric: Fabric, run: RunDirectory
     ) -> None:
         self.config, self.objective, self.fabric, self.run = config, experiment.objective, fabric, run
-        self.metadata = config_to_dict(config) | (experiment.metadata or {})
+        self.metadata = config_to_dict(config) | experiment.metadata
         self.unwrapped_model, self.optimization = experiment.model, experiment.optimization
         self.model, self.optimizer = fabric.setup(self.unwrapped_model, self.optimization.optimizer)
         self.progress = Progress()
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
         self.fingerprint = self.objective.fingerprint()
-        self.digests = _digests(experiment.metadata or {}, leave_out=vars(config))
+        self.digests = _digests(experiment.metadata, leave_out=vars(config))
 
     def restore(self) -> None:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.

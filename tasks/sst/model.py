@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -25,7 +26,7 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases, unlabeled_sentences
 from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore, treebank_vectors
-from tasks.sst.vectors import SHOWN_WORDS, coverage_text
+from tasks.sst.vectors import coverage_text, random_vectors_text, shortened
 
 CLASSES = {
     2: ("- negative", "+ positive"),
@@ -52,6 +53,7 @@ class SentimentModel(Classifier):
     def __init__(self, config: SentimentConfig, embedding: Embedding) -> None:
         super().__init__(config)
         self.embedding = embedding
+        self._random_words: set[str] = set()  # in the vocabulary since a call of `adapt`
         self.classes = CLASSES[config.classes]
         size = embedding.embedding_size
         self.input_dropout = config.input_dropout
@@ -102,7 +104,7 @@ class SentimentModel(Classifier):
     def unknown_words(self, data: LabeledData) -> list[str]:
         if not isinstance(self.embedding, WordEmbedding):
             return []
-        return self.embedding.unknown(word for tree in cast(PhraseData, data).trees for word in tree.words)
+        return self.embedding.unknown(_words_of(data))
 
     def adapt(self, data: LabeledData) -> None:
         """Add vectors for the words of new data, if the files of vectors still exist; name words without one.
@@ -110,12 +112,15 @@ class SentimentModel(Classifier):
         See `Classifier.adapt`. The names are printed to stderr.
         """
         embedding, names = self.embedding, self.config.vectors
+        seen_before = self._random_words.intersection(map(str.lower, _words_of(data)))
+        if seen_before:
+            print(random_vectors_text(sorted(seen_before)), file=sys.stderr)
         words = self.unknown_words(data)
         if not words or not isinstance(embedding, WordEmbedding):
             return
-        listed_words = " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
         if embedding.learned:
-            print(f"unknown words, which share one vector: {len(words):,} ({listed_words})", file=sys.stderr)
+            text = f"unknown words, which share one vector: {len(words):,} ({shortened(words)})"
+            print(text, file=sys.stderr)
             return
         try:
             vectors = treebank_vectors(names, words)
@@ -123,12 +128,13 @@ class SentimentModel(Classifier):
             if size != embedding.embedding_size:
                 raise UserError(f"{' '.join(names)}: expected {embedding.embedding_size} numbers, got {size}")
         except UserError as error:
-            print(
-                f"words without a vector, which get a random one ({error}): {listed_words}", file=sys.stderr
-            )
+            text = f"words without a vector, which get a random one ({error}): {shortened(words)}"
+            print(text, file=sys.stderr)
             return
         print(coverage_text(vectors, words, names), file=sys.stderr)
-        is_found = torch.from_numpy(vectors.found).any(dim=1, keepdim=True).to(embedding.weight.device)
+        found = torch.from_numpy(vectors.found).any(dim=1)
+        self._random_words.update(itertools.compress(words, ~found))
+        is_found = found.unsqueeze(1).to(embedding.weight.device)
         values = torch.from_numpy(vectors.values).to(embedding.weight)
         embedding.extend(words, torch.where(is_found, values, embedding.random_vectors(words)))
 
@@ -177,3 +183,7 @@ class SentimentModel(Classifier):
         pieces = to_device(self.embedding.tokenize(words), device)
         vectors: tuple[Tensor, Tensor] = self.embedding(pieces)
         return vectors
+
+
+def _words_of(data: LabeledData) -> Iterator[str]:
+    return (word for tree in cast(PhraseData, data).trees for word in tree.words)

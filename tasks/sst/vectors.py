@@ -119,9 +119,26 @@ def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) 
     lines = [f"{name}: {n:,} of {len(words):,} words" for name, n in zip(names, counts, strict=True)]
     missing = [words[row] for row in np.flatnonzero(~vectors.found.any(axis=1)).tolist()]
     if missing:
-        listed = " ".join(missing[:SHOWN_WORDS]) + (" …" if len(missing) > SHOWN_WORDS else "")
-        lines.append(f"random vectors: {len(missing):,} ({listed})")
+        lines.append(random_vectors_text(missing))
     return "\n".join(lines)
+
+
+def random_vectors_text(words: Sequence[str]) -> str:
+    """Format which words have random vectors.
+
+    Args:
+        words: the words.
+    """
+    return f"random vectors: {len(words):,} ({shortened(words)})"
+
+
+def shortened(words: Sequence[str]) -> str:
+    """Join words, of which only the first are shown if there are many.
+
+    Args:
+        words: the words.
+    """
+    return " ".join(words[:SHOWN_WORDS]) + (" …" if len(words) > SHOWN_WORDS else "")
 
 
 def _row_indices(words: Sequence[str], lookup: set[str]) -> dict[str, int]:

@@ -16,7 +16,9 @@ from tasks.sst import grammar as sentiment
 
 def expressions():
     splits = listops.standard(1, 1_000, validation=100)
-    drawn = [*splits, *(listops.hard_test(name, 20, seed=1) for name in ("operators", "900-1000", "10-args"))]
+    short = [expression for expression in splits.train if len(expression.tokens) <= 100]  # as by default
+    drawn = [short, splits.validation, splits.test]
+    drawn += (listops.hard_test(name, 20, seed=1) for name in ("operators", "900-1000", "10-args"))
     return [[expression.tokens.hex(), int(expression.label)] for part in drawn for expression in part]
 
 

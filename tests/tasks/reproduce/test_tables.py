@@ -82,7 +82,7 @@ def test_selected_columns_need_only_their_runs(tmp_path):
         "split-A-seed-1",
         "split-C-seed-1",
     ]
-    columns, rows = config.select(TABLES["om-table-1"])
+    columns, rows = TABLES["om-table-1"].select(config.preset, models=config.only, columns=config.columns)
     assert columns == ("7", "A", "C")
     assert [row.model for row in rows] == ["lstm"]
     results = collect("om-table-1", TABLES["om-table-1"], config, runs)

@@ -54,6 +54,15 @@ def test_the_results_say_everything(run):
         assert len(trace["token_values"]) == len(trace["true_token_values"]) == len(trace["tokens"])
 
 
+def test_runs_with_two_and_with_five_classes_are_not_compared(run, tmp_path, capsys):
+    two = tmp_path / "two"
+    assert train(two, "--classes", "2") == 0
+    assert main(["report", str(run), str(two), "--output", str(tmp_path / "page.html")]) == 2
+    expected = f"runs with different classes cannot be compared: {run} 5, {two} 2"
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+
+
 def test_a_finished_run_resumes_to_its_results(run, capsys):
     before = (run / "results.json").read_bytes()
     assert main(["train", "--run-dir", str(run), "--resume"]) == 0
@@ -218,6 +227,8 @@ def test_files_of_vectors(tmp_path, capsys):
     assert "random vectors: 1 (goood)" in capsys.readouterr().err
     assert torch.allclose(model.embedding([["zany"]])[0, 0], torch.tensor([0, 4, 1, 0, 4]) / 7)
     assert torch.equal(model.embedding([["goood"]]), random)
+    model.answer("a Goood zany film")
+    assert capsys.readouterr().err == "random vectors: 1 (goood)\n"
     text = (tmp_path / "b.txt").read_text()
     (tmp_path / "b.txt").write_text("".join(f"{line} 1\n" for line in text.splitlines()))
     assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0
