@@ -6,7 +6,6 @@ B is the batch size, T the length of the longest sequence, E the embedding size,
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import torch
@@ -176,7 +175,6 @@ def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Seque
     )
 
 
-@singledispatch
 def encode(
     encoder: nn.Module,
     embedded: Tensor,
@@ -187,11 +185,8 @@ def encode(
 ) -> Encoded:
     """Encode a batch of sequences.
 
-    This is for encoders that return the summaries alone. A type of encoder that is called in another way, or
-    returns more, has a function of its own below.
-
     Args:
-        encoder: encoder from `build_encoder`.
+        encoder: encoder from `build_encoder`, or any module that maps (embedded, lengths) to the summaries.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64, on the CPU.
         num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
@@ -199,66 +194,38 @@ def encode(
     Raises:
         UserError: an encoder of `GOLD_TREE_MODELS` got no trees.
     """
-    return Encoded(encoder(embedded, lengths))
-
-
-@encode.register
-def _(
-    encoder: OrderedMemory,
-    embedded: Tensor,
-    lengths: Tensor,
-    *,
-    num_slots: int | None = None,
-    trees: TreeBatch | None = None,
-) -> Encoded:
-    out = encoder(embedded, lengths=lengths, num_slots=num_slots)
-    if not encoder.bidirectional:
-        return Encoded(out.summary, out.attention)
-    return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
-
-
-@encode.register
-def _(encoder: ONLSTM, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
-    _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
-    last = -2 if encoder.bidirectional else -1
-    return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[last])
-
-
-@encode.register
-def _(encoder: nn.LSTM, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
-    with autocast_of_lstm(embedded.device):
-        tokens = embedded.to(encoder.all_weights[0][0].dtype)
-        packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
-
-
-@encode.register
-def _(
-    encoder: RRNet, embedded: Tensor, lengths: Tensor, *, num_slots: int | None = None, **_: Any
-) -> Encoded:
-    summary, rollout = encoder(embedded, lengths, num_slots)
-    return Encoded(summary, rollout=rollout)
-
-
-@encode.register
-def _(encoder: GumbelTreeLSTM, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
-    summary, merges = encoder(embedded, lengths)
-    return Encoded(summary, merges=merges)
-
-
-@encode.register
-def _(encoder: CRvNN, embedded: Tensor, lengths: Tensor, **_: Any) -> Encoded:
-    summary, penalty = encoder(embedded, lengths)
-    return Encoded(summary, penalty=penalty)
-
-
-@encode.register
-def _(
-    encoder: TreeModel, embedded: Tensor, lengths: Tensor, *, trees: TreeBatch | None = None, **_: Any
-) -> Encoded:
-    if trees is None:
-        raise UserError("a gold-tree- model needs the true tree of what it reads: it is not known here")
-    return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
+    match encoder:
+        case OrderedMemory():
+            out = encoder(embedded, lengths=lengths, num_slots=num_slots)
+            if not encoder.bidirectional:
+                return Encoded(out.summary, out.attention)
+            return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
+        case ONLSTM():
+            _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
+            last = -2 if encoder.bidirectional else -1
+            return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[last])
+        case nn.LSTM():
+            with autocast_of_lstm(embedded.device):
+                tokens = embedded.to(encoder.all_weights[0][0].dtype)
+                packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
+                return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
+        case RRNet():
+            summary, rollout = encoder(embedded, lengths, num_slots)
+            return Encoded(summary, rollout=rollout)
+        case GumbelTreeLSTM():
+            summary, merges = encoder(embedded, lengths)
+            return Encoded(summary, merges=merges)
+        case CRvNN():
+            summary, penalty = encoder(embedded, lengths)
+            return Encoded(summary, penalty=penalty)
+        case TreeModel():
+            if trees is None:
+                raise UserError(
+                    "a gold-tree- model needs the true tree of what it reads: it is not known here"
+                )
+            return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
+        case _:
+            return Encoded(encoder(embedded, lengths))
 
 
 def _last_hidden(encoder: nn.LSTM | ONLSTM, hidden: Tensor) -> Tensor:
