@@ -111,9 +111,9 @@ class TextModel(Classifier):
             Classifier.check_texts(texts, 1, "text")
         return Texts([(0, text.split()) for [text] in examples], labeled=False)
 
-    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: Batch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.words))
-        encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots)
+        encoded = encode(self.encoder, embedded, batch.lengths)
         return Prediction.from_encoded(self.head(encoded.summary), encoded)
 
 

@@ -51,7 +51,7 @@ def main(directory: str | None = None, size: str = "20") -> None:
     valid: dict[str, list[bool]] = {name: [] for name in READINGS}
     predicted: dict[str, list[Tree]] = {name: [] for name in READINGS}
     for index in random.Random(1).sample(range(len(data.labels)), int(size)):
-        attention = predict_example(model, data, index, num_slots=24).attention or []
+        attention = predict_example(model, data, index).attention or []
         for sentence, p in zip(data.sentences(index), attention, strict=True):
             if len(sentence.words) > 1:
                 gold.append(sentence.tree)

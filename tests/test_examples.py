@@ -117,7 +117,7 @@ def test_what_a_task_of_your_own_does_not_have_is_said(own_task, capsys, words, 
     ("name", "value", "error"),
     [
         ("metadata", Classifier.metadata, r"TextModel\.metadata\(\) must have the key 'words'"),
-        ("forward", lambda self, batch: None, "positional argument"),
+        ("forward", lambda self, batch: None, r"TextModel\.forward must return a Prediction, got NoneType"),
     ],
 )
 def test_a_mistake_in_a_task_is_found_before_training(own_task, monkeypatch, name, value, error):

@@ -69,26 +69,33 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         return cls(config, **saved)
 
-    def forward(self, batch: Any, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: Any) -> Prediction:
         """Compute the logits of a batch.
 
         Args:
             batch: B examples, with trees if the encoder needs them.
-            num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         Returns:
             Logits, and the encoder's attention, merges, penalty and rollout, if any.
         """
         raise NotImplementedError
 
-    def node_values(
-        self, sentence: Sentence, tree: Tree | None, num_slots: int | None = None
-    ) -> Mapping[Span, float] | None:
+    def set_num_slots(self, num_slots: int | None = None) -> None:
+        """Set the number of memory slots for later calls. Without `self.encoder.num_slots` it does nothing.
+
+        Args:
+            num_slots: number of slots; None for `test_num_slots` of the configuration or, where that is None,
+                its `num_slots`.
+        """
+        encoder: Any = getattr(self, "encoder", None)
+        if hasattr(encoder, "num_slots"):
+            encoder.num_slots = num_slots or self.config.test_num_slots or self.config.num_slots
+
+    def node_values(self, sentence: Sentence, tree: Tree | None) -> Mapping[Span, float] | None:
         """The model's value in [-1, 1] for each node of a tree, single words (i, i) included.
 
         Args:
             sentence: the sentence.
             tree: over its words; None for the values of single words alone.
-            num_slots: number of slots, if the encoder has any; None for the encoder's own.
         Returns:
             None in tasks whose nodes have no value.
         """
@@ -186,7 +193,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         occupancy_threshold: float | None = None,
         **options: Any,
     ) -> Self:
-        """Load a pretrained model, in evaluation mode.
+        """Load a pretrained model, in evaluation mode, with the number of slots of `test_num_slots`.
 
         Args:
             pretrained_model_name_or_path: a directory that `save_pretrained` or `export` wrote, a
@@ -215,6 +222,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
                 f"{path}: trained with the classes {reprlib.repr(names)}, not {reprlib.repr(model.classes)}"
             )
         model.load(path, saved)
+        model.set_num_slots()
         return model.eval()
 
     def load(self, path: Path, saved: Any) -> None:
@@ -239,7 +247,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         data = self.read_text(*texts)
         check_data(data, len(self.classes), "input")
         self.adapt(data)
-        prediction = predict_example(self, data, 0, self.config.test_num_slots)
+        prediction = predict_example(self, data, 0)
         probabilities = dict(zip(self.classes, prediction.probabilities.tolist(), strict=True))
         best = max(probabilities, key=lambda name: probabilities[name])
         return Answer(best, probabilities, prediction.trees)
@@ -268,13 +276,8 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         data = self.read_checked_examples(texts, lambda index: f"example {index}")
         check_data(data, len(self.classes), "input")
         self.adapt(data)
-        evaluation = evaluate(
-            self,
-            data,
-            batch_size=batch_size,
-            num_slots=self.config.test_num_slots,
-            device=next(self.parameters()).device,
-        )
+        device = next(self.parameters()).device
+        evaluation = evaluate(self, data, batch_size=batch_size, device=device)
         trees: Sequence[tuple[Tree, ...] | None] = evaluation.trees or [None] * len(texts)
         rows = zip(evaluation.predicted, evaluation.probabilities.tolist(), trees, strict=True)
         return [

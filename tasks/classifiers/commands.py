@@ -142,6 +142,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     )
     trained = model.config
     _warn_of_unused(config, model, "num_slots", "occupancy_threshold")
+    model.set_num_slots(config.num_slots)
     if config.data_dir is not None:
         if not hasattr(trained, "data_dir"):
             raise UserError("--data-dir: this task reads no directory")
@@ -166,7 +167,6 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         model.to(device),
         data,
         batch_size=config.batch_size,
-        num_slots=config.num_slots or trained.test_num_slots,
         device=device,
     )
     config.write(results)
@@ -192,7 +192,6 @@ def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> No
         model.to(device),
         data,
         batch_size=config.batch_size,
-        num_slots=config.num_slots or model.config.test_num_slots,
         device=device,
     )
     write_or_print(config.output, "".join(map(json_line, evaluation.rows(model.classes))))
@@ -241,7 +240,7 @@ def print_answer(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"
             )
     model = _load_model(task, config, data)
-    prediction = predict_example(model, data, 0, config.num_slots or model.config.test_num_slots)
+    prediction = predict_example(model, data, 0)
     if config.heat_map is not None and prediction.attention is None:
         raise UserError(f"--heat-map draws attention over slots, and {model.config.model} has none")
     print(answer_text(answer_of(prediction, data, 0, model.classes)))
@@ -260,7 +259,7 @@ def run_trace(task: ClassifierTask[Any], config: TraceConfig) -> None:
     data = task.model_class.read_text(*config.texts)
     config.check()
     model = _load_model(task, config, data)
-    traces = example_traces(model, data, 0, config.num_slots or model.config.test_num_slots)
+    traces = example_traces(model, data, 0)
     config.write(traces, task.title(model.config), task.about)
 
 
@@ -269,6 +268,7 @@ def _load_model(task: ClassifierTask[Any], config: CheckpointConfig, data: Label
     model = task.model_class.from_pretrained(task.checkpoint(config.checkpoint))
     check_data(data, len(model.classes), "input")
     _warn_of_unused(config, model, "num_slots")
+    model.set_num_slots(config.num_slots)
     model.adapt(data)
     return model
 

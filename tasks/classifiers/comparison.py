@@ -239,9 +239,7 @@ def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) ->
     return [
         trace
         for number, (index, (name, model)) in enumerate(itertools.product(chosen, models.items()))
-        for trace in example_traces(
-            model, data, index, runs[name].config.test_num_slots, model_name=name, example=number
-        )
+        for trace in example_traces(model, data, index, model_name=name, example=number)
     ]
 
 

@@ -179,8 +179,6 @@ def encode(
     encoder: nn.Module,
     embedded: Tensor,
     lengths: Tensor,
-    *,
-    num_slots: int | None = None,
     trees: TreeBatch | None = None,
 ) -> Encoded:
     """Encode a batch of sequences.
@@ -189,14 +187,13 @@ def encode(
         encoder: encoder from `build_encoder`, or any module that maps (embedded, lengths) to the summaries.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64, on the CPU.
-        num_slots: number of slots for this call, if the encoder has any; None for the encoder's own.
         trees: the true trees, for an encoder of `GOLD_TREE_MODELS`.
     Raises:
         UserError: an encoder of `GOLD_TREE_MODELS` got no trees.
     """
     match encoder:
         case OrderedMemory():
-            out = encoder(embedded, lengths=lengths, num_slots=num_slots)
+            out = encoder(embedded, lengths=lengths)
             if not encoder.bidirectional:
                 return Encoded(out.summary, out.attention)
             return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
@@ -210,7 +207,7 @@ def encode(
                 packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
                 return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
         case RRNet():
-            summary, rollout = encoder(embedded, lengths, num_slots)
+            summary, rollout = encoder(embedded, lengths)
             return Encoded(summary, rollout=rollout)
         case GumbelTreeLSTM():
             summary, merges = encoder(embedded, lengths)

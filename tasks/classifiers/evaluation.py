@@ -197,16 +197,14 @@ def evaluate(
     data: LabeledData,
     *,
     batch_size: int = 256,
-    num_slots: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Evaluation:
     """Evaluate a model on a data set, with a progress bar in a terminal.
 
     Args:
-        model: takes a batch and `num_slots` and returns a `Prediction`; on `device`.
+        model: takes a batch and returns a `Prediction`; on `device`.
         data: examples of any length.
         batch_size: maximum number of examples in a batch.
-        num_slots: number of slots for this evaluation; None for the model's own.
         device: the device to compute on.
     Returns:
         Predictions and trees in the order of the data.
@@ -219,7 +217,7 @@ def evaluate(
     trees: dict[int, tuple[Tree, ...]] = {}
     with progress_bar(total=len(data.labels), desc="evaluating", unit="example") as bar:
         for indices, batch in iterate_batches(data, batch_size):
-            prediction = _predict(model, to_device(batch, device), num_slots)
+            prediction = _predict(model, to_device(batch, device))
             order.append(indices)
             probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
             induced = read_trees(prediction, batch.lengths)
@@ -236,23 +234,20 @@ def evaluate(
 
 
 @torch.inference_mode()
-def predict_example(
-    model: nn.Module, data: LabeledData, index: int, num_slots: int | None = None
-) -> ExamplePrediction:
+def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExamplePrediction:
     """Apply a model to one example, in evaluation mode.
 
     Args:
         model: model on the CPU.
         data: contains the example.
         index: index of the example.
-        num_slots: number of slots for this call; None for the model's own.
     Returns:
         Probabilities, trees and attention.
     Raises:
         UserError: the model computes values that are not finite.
     """
     batch = data.batch([index])
-    prediction = _predict(model.eval(), batch, num_slots)
+    prediction = _predict(model.eval(), batch)
     probabilities = prediction.logits.float().softmax(-1)[0]
     induced, attention = read_trees(prediction, batch.lengths), None
     if prediction.attention is not None:
@@ -263,9 +258,12 @@ def predict_example(
     return ExamplePrediction(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)
 
 
-def _predict(model: nn.Module, batch: Any, num_slots: int | None) -> Prediction:
+def _predict(model: nn.Module, batch: Any) -> Prediction:
     """Apply a model to a batch; a UserError is raised unless its logits are finite."""
-    prediction: Prediction = model(batch, num_slots)
+    prediction: Prediction = model(batch)
+    if not isinstance(prediction, Prediction):
+        name, got = type(model).__name__, type(prediction).__name__
+        raise TypeError(f"{name}.forward must return a Prediction, got {got}")
     if not prediction.logits.isfinite().all():
         raise UserError("the model computes values that are not finite: its training has diverged")
     return prediction

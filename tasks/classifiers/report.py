@@ -88,7 +88,7 @@ def write_run_report(
         traces=[
             trace
             for number, index in enumerate(chosen)
-            for trace in example_traces(model, data, index, config.test_num_slots, example=number)
+            for trace in example_traces(model, data, index, example=number)
         ],
         facts=run_facts(run),
         config=config_to_dict(config),

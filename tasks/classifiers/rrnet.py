@@ -65,7 +65,7 @@ class RRNet(nn.Module):
     Args:
         input_size: E, also the hidden size of the networks for π and v.
         size: D.
-        num_slots: S.
+        num_slots: S. Setting the attribute takes effect at the next call.
         dropout: dropout on h_{t-1} as input of the gates, with one mask for all tokens of a sequence.
     """
 
@@ -79,20 +79,17 @@ class RRNet(nn.Module):
         self.cell_norm = nn.LayerNorm(size)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, embedded: Tensor, lengths: Tensor, num_slots: int | None = None
-    ) -> tuple[Tensor, Rollout]:
+    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Rollout]:
         """Encode a batch of sequences.
 
         Args:
             embedded: (B, T, E), padded on the right.
             lengths: (B,) int64, at least 1.
-            num_slots: S for this call; None for the model's own.
         Returns:
             Summaries, (B, D), and the actions taken.
         """
         lengths = copy_to(lengths, embedded.device)
-        slots = torch.arange(num_slots or self.num_slots, device=embedded.device)
+        slots = torch.arange(self.num_slots, device=embedded.device)
         hidden = cell = embedded.new_zeros(len(embedded), self.size)
         stack = embedded.new_zeros(len(embedded), len(slots), self.size)
         depths = torch.zeros_like(lengths)

@@ -97,7 +97,6 @@ class ClassifierTask(Generic[Config]):
         data: LabeledData,
         *,
         batch_size: int,
-        num_slots: int | None,
         device: torch.device | str,
     ) -> tuple[Evaluation, dict[str, Any]]:
         """Evaluate a model.
@@ -106,14 +105,13 @@ class ClassifierTask(Generic[Config]):
             model: model on `device`.
             data: test data.
             batch_size: maximum number of examples in a batch.
-            num_slots: number of slots for this evaluation; None for the model's own.
             device: the device to compute on.
         Returns:
             The evaluation, and its results as JSON values; see `summary`.
         """
 
         def evaluate_on(dataset: LabeledData) -> Evaluation:
-            return evaluate(model, dataset, batch_size=batch_size, num_slots=num_slots, device=device)
+            return evaluate(model, dataset, batch_size=batch_size, device=device)
 
         evaluation = evaluate_on(data)
         results = self.summary(model, evaluation)
@@ -223,6 +221,7 @@ class ClassifierTask(Generic[Config]):
         if config.draws_data and start == config.initial_weights:
             _warn_of_other_data(config, start)
         model = self.model_class.from_pretrained(start, config=config)
+        model.set_num_slots(config.num_slots)
         for dataset in splits:
             model.adapt(dataset)
         return model
@@ -234,7 +233,7 @@ class ClassifierTask(Generic[Config]):
                 raise ValueError(
                     f"{type(model).__name__}.metadata() must have the key {key!r} of its saved_arguments"
                 )
-        predict_example(model, data, 0, model.config.test_num_slots)
+        predict_example(model, data, 0)
         data.sentences(0)
 
     def _test_and_report(
@@ -244,11 +243,7 @@ class ClassifierTask(Generic[Config]):
         # A resumed run may have other options than when these weights were saved.
         model = self.model_class.from_pretrained(run.best, config=config)
         evaluation, results = self.evaluate(
-            model.to(device),
-            data,
-            batch_size=config.evaluation_batch_size,
-            num_slots=config.test_num_slots,
-            device=device,
+            model.to(device), data, batch_size=config.evaluation_batch_size, device=device
         )
         write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
         return results

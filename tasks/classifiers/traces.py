@@ -24,7 +24,6 @@ def example_traces(
     model: Classifier,
     data: LabeledData,
     index: int,
-    num_slots: int | None = None,
     *,
     model_name: str = "",
     example: int = 0,
@@ -35,14 +34,13 @@ def example_traces(
         model: model on the CPU.
         data: contains the example.
         index: index of the example.
-        num_slots: number of slots for this call; None for the model's own.
         model_name: the caption; by default the name of the sentence.
         example: traces with the same number are shown together.
     Returns:
         One trace for each sentence: its attention or, for a model without slots, the tree that it induces, if
         any. Labels and true trees are left out if they are not known.
     """
-    prediction = predict_example(model, data, index, num_slots)
+    prediction = predict_example(model, data, index)
     traces = []
     for sentence_index, sentence in enumerate(data.sentences(index)):
         trace = _model_trace(prediction, sentence_index, sentence)
@@ -56,7 +54,7 @@ def example_traces(
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
         induced = None if prediction.trees is None else prediction.trees[sentence_index]
-        values = model.node_values(sentence, sentence.tree if induced is None else induced, num_slots)
+        values = model.node_values(sentence, sentence.tree if induced is None else induced)
         if values is not None:
             if induced is None:
                 add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")

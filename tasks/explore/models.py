@@ -150,7 +150,8 @@ class ClassifierModel(Model):
         note = io.StringIO()
         with contextlib.redirect_stderr(note):
             self.model.adapt(data)
-        traces = example_traces(self.model, data, 0, num_slots or self.model.config.test_num_slots)
+        self.model.set_num_slots(num_slots)
+        traces = example_traces(self.model, data, 0)
         return Reading(traces, note.getvalue())
 
     def unknown_words(self, texts: Texts) -> set[str]:

@@ -45,8 +45,8 @@ class ListOpsModel(Classifier):
             Classifier.check_texts(texts, 1, "expression")
         return Dataset.from_texts(text for [text] in examples).with_trees()
 
-    def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: TokenBatch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))
-        encoded = encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
+        encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))
         return Prediction.from_encoded(logits, encoded)

@@ -68,17 +68,17 @@ class LogicModel(Classifier):
         pairs = (map(_without_redundant_parentheses, texts) for texts in examples)
         return Dataset.from_texts(((left, right) for left, right in pairs), trees=True)
 
-    def forward(self, batch: TokenBatch, num_slots: int | None = None) -> Prediction:
-        encoded = self._encode(batch, num_slots)
+    def forward(self, batch: TokenBatch) -> Prediction:
+        encoded = self._encode(batch)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
         return Prediction.from_encoded(self.classifier(summary), encoded)
 
-    def _encode(self, batch: TokenBatch, num_slots: int | None) -> Encoded:
+    def _encode(self, batch: TokenBatch) -> Encoded:
         """Encode the formulas one by one or, with a transformer, in pairs."""
         embedded = self.input_dropout(self.embedding(batch.tokens))
         if self.joint:
             return Encoded(self.encoder(embedded, batch.lengths))
-        return encode(self.encoder, embedded, batch.lengths, num_slots=num_slots, trees=batch.trees)
+        return encode(self.encoder, embedded, batch.lengths, batch.trees)
 
 
 def _without_redundant_parentheses(formula: str) -> str:

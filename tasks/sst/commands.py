@@ -91,8 +91,7 @@ def _predict(config: PredictConfig) -> None:
     if prediction.trees is not None and len(sentence.words) <= LONGEST_DRAWN:
         assert isinstance(model, SentimentModel)
         signs = [name.split()[0] for name in model.classes]
-        num_slots = config.num_slots or model.config.test_num_slots
-        labels = _signs(model.node_probabilities(sentence, prediction.trees[0], num_slots), signs)
+        labels = _signs(model.node_probabilities(sentence, prediction.trees[0]), signs)
         legend = f"{' '.join(signs)}: from {_sentiment(model.classes[0])} to {_sentiment(model.classes[-1])}"
     commands.show_trees(config, data, prediction, labels, legend)
 

@@ -93,12 +93,12 @@ class SentimentModel(Classifier):
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {EMBEDDING: describe(self.embedding)}
 
-    def forward(self, batch: Batch, num_slots: int | None = None) -> Prediction:
+    def forward(self, batch: Batch) -> Prediction:
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
             return Prediction(self.classifier(sentences * mask[:, 0]))
-        encoded = encode(self.encoder, embedded * mask, batch.lengths, num_slots=num_slots, trees=batch.trees)
+        encoded = encode(self.encoder, embedded * mask, batch.lengths, batch.trees)
         return Prediction.from_encoded(self.classifier(encoded.summary), encoded)
 
     def unknown_words(self, data: LabeledData) -> list[str]:
@@ -138,9 +138,7 @@ class SentimentModel(Classifier):
         values = torch.from_numpy(vectors.values).to(embedding.weight)
         embedding.extend(words, torch.where(is_found, values, embedding.random_vectors(words)))
 
-    def node_values(
-        self, sentence: Sentence, tree: Tree | None, num_slots: int | None = None
-    ) -> dict[Span, float]:
+    def node_values(self, sentence: Sentence, tree: Tree | None) -> dict[Span, float]:
         """The expected sentiment of each node, from -1 (very) negative to 1 (very) positive.
 
         See `node_probabilities` and `Classifier.node_values`.
@@ -148,13 +146,11 @@ class SentimentModel(Classifier):
         values = torch.linspace(-1, 1, len(self.classes))
         return {
             node: float(probabilities @ values)
-            for node, probabilities in self.node_probabilities(sentence, tree, num_slots).items()
+            for node, probabilities in self.node_probabilities(sentence, tree).items()
         }
 
     @torch.inference_mode()
-    def node_probabilities(
-        self, sentence: Sentence, tree: Tree | None, num_slots: int | None = None
-    ) -> dict[Span, Tensor]:
+    def node_probabilities(self, sentence: Sentence, tree: Tree | None) -> dict[Span, Tensor]:
         """Compute the probabilities of the classes at each node, (C,) on the CPU.
 
         Each node is a phrase that the model, on the CPU, reads by itself.
@@ -162,7 +158,6 @@ class SentimentModel(Classifier):
         Args:
             sentence: its words.
             tree: a tree over these words; None for the words only.
-            num_slots: number of memory slots; None for the model's own.
         Returns:
             The probabilities by first and last word of the node, words included.
         """
@@ -172,7 +167,7 @@ class SentimentModel(Classifier):
         data = unlabeled_phrases(sentence.words, tree, nodes)
         probabilities = torch.zeros(len(nodes), len(self.classes))
         for indices, batch in iterate_batches(data, 256):
-            probabilities[indices] = self.eval()(batch, num_slots).logits.float().softmax(-1)
+            probabilities[indices] = self.eval()(batch).logits.float().softmax(-1)
         return dict(zip(nodes, probabilities, strict=True))
 
     def _embed(self, words: list[list[str]]) -> tuple[Tensor, Tensor | None]:

@@ -108,8 +108,8 @@ def test_the_options_of_ordered_memory_reach_it():
     encoder = build_encoder(replace(CONFIG, **options), 2)
     assert {name: getattr(encoder, name) for name in options} == options
     for num_slots in (5, 3):
-        given = None if num_slots == 5 else num_slots
-        assert encode(encoder, SEQUENCES, LENGTHS, num_slots=given).attention.shape == (3, 6, num_slots)
+        encoder.num_slots = num_slots
+        assert encode(encoder, SEQUENCES, LENGTHS).attention.shape == (3, 6, num_slots)
 
 
 def test_the_slots_of_a_call_are_the_depth_of_the_stack_of_rrnet():
@@ -117,7 +117,8 @@ def test_the_slots_of_a_call_are_the_depth_of_the_stack_of_rrnet():
     torch.nn.init.zeros_(encoder.policy[-1].weight)
     encoder.policy[-1].bias.data.copy_(torch.tensor([2.0, 1.0, 0.0]))  # split while there is room
     for num_slots in (2, 3):
-        rollout = encode(encoder, SEQUENCES[:1], LENGTHS[:1], num_slots=num_slots).rollout
+        encoder.num_slots = num_slots
+        rollout = encode(encoder, SEQUENCES[:1], LENGTHS[:1]).rollout
         no_room = rollout.log_probabilities[0] != rollout.log_probabilities[0, 1]
         assert no_room.tolist() == [True] + [False] * (num_slots - 1) + [True] * (6 - num_slots)
 

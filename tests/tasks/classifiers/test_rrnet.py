@@ -79,12 +79,12 @@ FORCED = [[S, S, M, M, S, R, S, M, R], [R] * 9, [S, R, R, M, R, R, R, R, R], [S,
 
 @pytest.mark.parametrize(("num_slots", "forced"), [(2, True), (3, True), (1, False), (2, False)])
 def test_a_batch_is_each_sequence_by_the_equations(num_slots, forced):
-    model = small(num_slots=2).eval()
+    model = small(num_slots).eval()
     lengths = [9, 1, 4, 2]
     x = torch.randn(4, 9, E, dtype=torch.float64, requires_grad=True)  # padding is not zero
     if forced:
         force(model, FORCED)
-    summaries, rollout = model(x, torch.tensor(lengths), num_slots)
+    summaries, rollout = model(x, torch.tensor(lengths))
     rewards = torch.tensor([1.0, 0, 1, 0], dtype=torch.float64)
     losses = policy_gradient_loss(rollout, rewards)
     by_hand, losses_by_hand, taken = [], [], set()

@@ -9,8 +9,10 @@ import pytest
 from tasks.classifiers.classification import check_data
 from tasks.listops.config import PRESETS
 from tasks.listops.task import LISTOPS
+from tasks.runs.checkpoints import save_weights
 from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Scores
+from tasks.runs.saved_config import config_to_dict
 
 
 def tokens(batches):
@@ -61,3 +63,24 @@ def test_processes_share_a_batch():
         assert [part.has_examples for part in parts] == [True, True, len(batch) > 2]
         shared = [part.batch for part in parts if part.has_examples]
         assert tokens(shared) == tokens([task.training_batch(batch)])
+
+
+SLOTS = replace(PRESETS["demo"], expressions=300, validation_size=40, num_slots=3, test_num_slots=5)
+
+
+def test_a_trained_model_has_the_slots_of_the_test_and_one_to_train_those_of_training(tmp_path):
+    path = tmp_path / "best.safetensors"
+    model = LISTOPS.prepare(SLOTS).model
+    assert model.encoder.num_slots == 3
+    save_weights(path, model, config_to_dict(SLOTS))
+    assert LISTOPS.model_class.from_pretrained(path).encoder.num_slots == 5
+    other = replace(SLOTS, test_num_slots=None)
+    assert LISTOPS.model_class.from_pretrained(path, config=other).encoder.num_slots == 3
+    further = replace(SLOTS, initial_weights=path, data_seed=SLOTS.seed)
+    assert LISTOPS.prepare(further).model.encoder.num_slots == 3
+
+
+def test_slots_of_a_model_without_slots_have_no_effect():
+    model = LISTOPS.prepare(replace(SLOTS, model="mean")).model
+    model.set_num_slots(7)
+    assert not hasattr(model.encoder, "num_slots")

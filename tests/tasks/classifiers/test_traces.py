@@ -33,8 +33,9 @@ def listops_model(name):
 
 def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
     model, data = listops_model("ordered-memory"), Dataset.from_texts(["3", EXPRESSION])
-    [trace] = example_traces(model, data, 1, num_slots=7, example=3)
-    prediction = model.eval()(data.batch([1]), 7)
+    model.set_num_slots(7)
+    [trace] = example_traces(model, data, 1, example=3)
+    prediction = model.eval()(data.batch([1]))
     pointers = prediction.attention[0].argmax(-1).tolist()
     assert tree_of(trace["nodes"], 9) == shift_reduce(pointers, 7)
     assert trace["answer"]["true"] == 9
@@ -85,7 +86,8 @@ def sentiment_model(name="ordered-memory"):
 def test_the_root_has_the_value_of_the_answer_with_any_number_of_slots(num_slots):
     model, trees = sentiment_model()
     data = PhraseData(trees, sentences(trees, 5))
-    [trace] = example_traces(model, data, 2, num_slots)
+    model.set_num_slots(num_slots)
+    [trace] = example_traces(model, data, 2)
     root = next(
         node for node in trace["nodes"] if (node["first"], node["last"]) == (0, len(trees[2].words) - 1)
     )
@@ -145,6 +147,7 @@ def test_a_model_along_true_trees_does_not_read_a_sentence_without_one():
 
 def test_more_slots_than_the_model_has_are_traced():
     model = listops_model("ordered-memory")
-    [trace] = example_traces(model, Dataset.from_texts([EXPRESSION]), 0, num_slots=9)
+    model.set_num_slots(9)
+    [trace] = example_traces(model, Dataset.from_texts([EXPRESSION]), 0)
     assert trace["memory"]["num_slots"] == 9
     assert torch.tensor(trace["memory"]["attention"]).shape == (9, 9)

@@ -18,7 +18,7 @@ def test_it_loads_in_one_line_answers_and_parses():
     model = ListOpsModel.from_pretrained(PRETRAINED)
     tokens = tokenize(EXPRESSION)
     with torch.inference_mode():
-        out = model(Dataset.from_texts([EXPRESSION]).batch([0]), model.config.num_slots)
+        out = model(Dataset.from_texts([EXPRESSION]).batch([0]))
     assert int(out.logits.argmax()) == 7
     assert from_attention(out.attention, batch_first=True)[0] == parse(tokens).tree
 
@@ -30,7 +30,7 @@ def test_its_slots_hold_the_subtrees_that_a_trace_says():
     maps = direction.recurrent_modules()
 
     def read(x):
-        state, states, attention = initial_state(1, model.config.num_slots, x), [], []
+        state, states, attention = initial_state(1, model.encoder.num_slots, x), [], []
         for row in x:
             state, p = step(row.unsqueeze(0), state, maps)
             states.append(state)
@@ -56,5 +56,5 @@ def test_its_slots_hold_the_subtrees_that_a_trace_says():
 def test_it_is_as_good_as_said_on_expressions_it_has_not_seen():
     model = ListOpsModel.from_pretrained(PRETRAINED)
     fresh = Dataset(generate(400, seed=987_654, max_length=100))
-    found = evaluate(model, fresh, batch_size=100, num_slots=model.config.num_slots)
+    found = evaluate(model, fresh, batch_size=100)
     assert found.correct.mean() >= 0.98

@@ -80,10 +80,11 @@ def test_a_transformer_tells_left_from_right_and_order(name, pairs):
 
 def test_evaluation_puts_everything_in_its_place(pairs):
     model = LogicModel(replace(SMALL, split="C"))
+    model.set_num_slots()
     data = Dataset(pairs)
-    whole = evaluate(model, data, batch_size=7, num_slots=6)
+    whole = evaluate(model, data, batch_size=7)
     for index in (0, 3, len(pairs) - 1):
-        alone = predict_example(model, data, index, 6)
+        alone = predict_example(model, data, index)
         assert whole.predicted[index] == alone.probabilities.argmax()
         assert whole.trees[index] == alone.trees
         for sentence, attention in zip(data.sentences(index), alone.attention, strict=True):

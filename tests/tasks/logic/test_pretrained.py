@@ -33,7 +33,7 @@ def test_it_is_as_good_as_said_on_longer_formulas_than_it_has_seen():
         for operations in range(TRAIN_OPERATIONS + 1, TRAIN_OPERATIONS + 4)
         for pair in longer(operations, 60, seed=987_654)
     ]
-    found = evaluate(model, Dataset(pairs), num_slots=model.config.test_num_slots)
+    found = evaluate(model, Dataset(pairs))
     assert found.correct.mean() >= 0.9
 
 

@@ -53,9 +53,7 @@ def test_the_tree_is_that_of_algorithm_2(small_runs, capsys):
     assert listops(["trace", expression, "--checkpoint", small_runs["listops"], "--json", "-"]) == 0
     [trace] = json.loads(capsys.readouterr().out)["traces"]
     model = ListOpsModel.from_pretrained(small_runs["listops"])
-    [attention] = predict_example(
-        model, ListOpsModel.read_text(expression), 0, model.config.test_num_slots
-    ).attention
+    [attention] = predict_example(model, ListOpsModel.read_text(expression), 0).attention
     [tree] = from_attention(attention.unsqueeze(0), batch_first=True)
     assert tree_of(trace["nodes"], 9) == tree
     shown = torch.tensor(trace["memory"]["attention"])
