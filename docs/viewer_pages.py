@@ -43,11 +43,10 @@ def traces(name: str, texts: tuple[str, ...]) -> list[Trace]:
         texts: an example each.
     """
     model = pretrained(name)
-    num_slots = model.config.test_num_slots
     found = []
     for number, text in enumerate(texts):
         data = model.read_text(text)
-        found += example_traces(model, data, 0, num_slots, example=number)
+        found += example_traces(model, data, 0, example=number)
     return found
 
 

@@ -165,7 +165,8 @@ def from_distances(
     Args:
         distances: d, (T, B), or (B, T) with `batch_first`: `distances.forget[i]` of what `onlstm.ONLSTM`
             returns. Values after the end of a sequence are ignored. A warning is given if distances in
-            float16 or bfloat16 are equal, since rounding makes them so.
+            float16 or bfloat16 are equal, since rounding makes them so, but not of the first that is read,
+            on which trees of "prpn" alone depend.
         lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
         temperature: τ > 0 of "cky", in master-gate entries. The other decodings do not depend on it.

@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import re
+import runpy
 import shlex
 import tomllib
 import zipfile
@@ -69,6 +70,13 @@ def test_the_api_pages_have_every_public_name(package):
     pages = " ".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
     documented = set(re.findall(r"\w+", pages))
     assert set(importlib.import_module(package).__all__) <= documented
+
+
+def test_the_examples_of_the_viewer_pages_are_traced():
+    made = runpy.run_path(str(ROOT / "docs" / "viewer_pages.py"))
+    expression, sentence = made["EXPRESSIONS"][0], made["SENTENCES"][0]
+    assert [trace["answer"]["true"] for trace in made["traces"]("listops", (expression,))] == [7]
+    assert made["traces"]("sst5", (sentence,))[0]["words"]
 
 
 def test_docstrings_contain_no_html_outside_of_code():

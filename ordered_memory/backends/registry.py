@@ -64,7 +64,7 @@ def explain(layer: nn.Module, *args: Any, **kwargs: Any) -> str:
     devices = {p.device for p in layer.parameters() if p.device.type in ("cuda", "mps")}
     try:
         with (
-            torch.random.fork_rng(devices),
+            torch.random.fork_rng(devices, device_type=next((device.type for device in devices), "cuda")),
             torch.no_grad(),
             contextlib.suppress(BackendError),
             _eager(layer),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from torch import nn
 
+from ordered_memory.checks import check_positive
 from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, check_data
@@ -83,12 +84,15 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """Set the number of memory slots for later calls. Without `self.encoder.num_slots` it does nothing.
 
         Args:
-            num_slots: number of slots; None for `test_num_slots` of the configuration or, where that is None,
-                its `num_slots`.
+            num_slots: number of slots, at least 1; None for `test_num_slots` of the configuration or, where
+                that is None, its `num_slots`.
         """
+        if num_slots is None:
+            num_slots = self.config.test_num_slots or self.config.num_slots
+        check_positive(num_slots=num_slots)
         encoder: Any = getattr(self, "encoder", None)
         if hasattr(encoder, "num_slots"):
-            encoder.num_slots = num_slots or self.config.test_num_slots or self.config.num_slots
+            encoder.num_slots = num_slots
 
     def node_values(self, sentence: Sentence, tree: Tree | None) -> Mapping[Span, float] | None:
         """The model's value in [-1, 1] for each node of a tree, single words (i, i) included.
@@ -238,6 +242,9 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
 
     def answer(self, *texts: str) -> Answer:
         """Predict the class of one example, on the CPU. The model is in evaluation mode afterwards.
+
+        A model that `from_pretrained` loaded has the number of slots of the test, any other that of training:
+        see `set_num_slots`.
 
         Args:
             texts: one expression or sentence, or two formulas, as the task writes them.

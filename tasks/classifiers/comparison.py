@@ -178,7 +178,7 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         runs[name] = FinishedRun(files, config, results)
     classes = {tuple(run.results["classes"]): run.files.path for run in runs.values()}
     if len(classes) > 1:
-        different = ", ".join(f"{path} {len(names)}" for names, path in classes.items())
+        different = "; ".join(f"{path} has {', '.join(names)}" for names, path in classes.items())
         raise UserError(f"runs with different classes cannot be compared: {different}")
     return runs
 

@@ -233,7 +233,9 @@ class ClassifierTask(Generic[Config]):
                 raise ValueError(
                     f"{type(model).__name__}.metadata() must have the key {key!r} of its saved_arguments"
                 )
+        model.set_num_slots()
         predict_example(model, data, 0)
+        model.set_num_slots(model.config.num_slots)
         data.sentences(0)
 
     def _test_and_report(

@@ -123,7 +123,7 @@ def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Args:
         rows: rows of metrics.jsonl.
     """
-    return max(rows, key=lambda row: selection_score(row, "metrics.jsonl"))
+    return max(rows, key=lambda row: selection_score(row, f"metrics.jsonl, epoch {row['epoch']}"))
 
 
 def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:

@@ -15,6 +15,7 @@ diverged.json      epoch and step at which the loss stopped being finite, if it 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import reprlib
@@ -30,6 +31,9 @@ from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json, remove_leftovers, write_atomically
 from tasks.runs.text_files import read_text
+
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
+"""The errors of a file system that has no locks."""
 
 
 class RunDirectory:
@@ -104,7 +108,7 @@ class RunDirectory:
         Some network file systems have no locks. There a warning is printed, and the directory is not locked.
 
         Raises:
-            UserError: another process is training here.
+            UserError: another process is training here, or the lock may not be opened.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock", timeout=0)
@@ -112,7 +116,9 @@ class RunDirectory:
             lock.acquire()
         except Timeout:
             raise UserError(f"{self.path}: another process is training here") from None
-        except (OSError, NotImplementedError) as error:
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise UserError(f"{self.path}: cannot be locked ({error})") from None
             print(
                 f"warning: {self.path}: cannot be locked ({error}); start no other training here",
                 file=sys.stderr,

@@ -26,7 +26,7 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases, unlabeled_sentences
 from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore, treebank_vectors
-from tasks.sst.vectors import coverage_text, random_vectors_text, shortened
+from tasks.sst.vectors import coverage_text, shortened
 
 CLASSES = {
     2: ("- negative", "+ positive"),
@@ -114,7 +114,8 @@ class SentimentModel(Classifier):
         embedding, names = self.embedding, self.config.vectors
         seen_before = self._random_words.intersection(map(str.lower, _words_of(data)))
         if seen_before:
-            print(random_vectors_text(sorted(seen_before)), file=sys.stderr)
+            text = f"random vectors, as before: {len(seen_before):,} ({shortened(sorted(seen_before))})"
+            print(text, file=sys.stderr)
         words = self.unknown_words(data)
         if not words or not isinstance(embedding, WordEmbedding):
             return

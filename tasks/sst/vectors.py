@@ -119,17 +119,8 @@ def coverage_text(vectors: Vectors, words: Sequence[str], names: Sequence[str]) 
     lines = [f"{name}: {n:,} of {len(words):,} words" for name, n in zip(names, counts, strict=True)]
     missing = [words[row] for row in np.flatnonzero(~vectors.found.any(axis=1)).tolist()]
     if missing:
-        lines.append(random_vectors_text(missing))
+        lines.append(f"random vectors: {len(missing):,} ({shortened(missing)})")
     return "\n".join(lines)
-
-
-def random_vectors_text(words: Sequence[str]) -> str:
-    """Format which words have random vectors.
-
-    Args:
-        words: the words.
-    """
-    return f"random vectors: {len(words):,} ({shortened(words)})"
 
 
 def shortened(words: Sequence[str]) -> str:

@@ -593,6 +593,20 @@ def test_gradients_under_autocast_follow_those_of_float32(backend):
         assert 0 < (one - other).norm() < 0.03 * other.norm() or torch.equal(one, other)
 
 
+@pytest.mark.skipif("native" not in FAST, reason="no native backend here")
+@pytest.mark.parametrize(("input_size", "hidden_size"), [(3, 8), (4, 7), (3, 7)])
+def test_nothing_is_rounded_under_autocast_where_a_size_is_odd(input_size, hidden_size):
+    layer = ONLSTM(input_size, hidden_size, chunk_size=1, backend="native")
+    x = torch.randn(9, 8, input_size, requires_grad=True)
+    upstream = torch.randint(-4, 5, (9, 8, hidden_size)).float()  # exact in bfloat16, too
+    found = []
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            output, _ = layer(x)
+        found.append(torch.autograd.grad(output, [x, *layer.parameters()], upstream.to(output.dtype)))
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("backend", FAST)
 def test_gradients_are_the_same_if_backward_is_called_under_autocast(backend):
     layer = ONLSTM(16, 32, chunk_size=4, backend=backend)

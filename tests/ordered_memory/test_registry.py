@@ -1,6 +1,8 @@
 """Which backend runs and why, for both models, and what is said where the fastest cannot."""
 
+import contextlib
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -84,6 +86,29 @@ def test_a_compiled_layer_is_explained_as_the_layer_in_it(make):
     assert explain(nn.Sequential(torch.compile(whole, backend="eager")), x) == expected
     whole.compile(backend="eager")
     assert explain(whole, x) == expected
+
+
+@BOTH
+@pytest.mark.parametrize(("kind", "expected"), [("cpu", "cuda"), ("mps", "mps"), ("cuda", "cuda")])
+def test_the_generator_of_the_device_is_restored(make, monkeypatch, kind, expected):
+    """On devices that are not here; PyTorch 2.12 takes them for GPUs of CUDA unless it is told."""
+    forked = []
+
+    @contextlib.contextmanager
+    def fork_rng(devices, device_type):
+        forked.append(({device.type for device in devices}, device_type))
+        yield
+
+    class Elsewhere(nn.Module):
+        def parameters(self, recurse=True):
+            return iter([SimpleNamespace(device=torch.device(kind))])
+
+        def forward(self, x):
+            return layer(make)(x)
+
+    monkeypatch.setattr(torch.random, "fork_rng", fork_rng)
+    explain(Elsewhere(), torch.zeros(5, 2, 3))
+    assert forked == [({kind} - {"cpu"}, expected)]
 
 
 @BOTH

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordered_memory.backends.runtime import buffers, build, processor
+from ordered_memory.backends.runtime import buffers, build, compiler, processor
 from ordered_memory.backends.runtime.build import Library, load
 from ordered_memory.backends.runtime.c_struct import parse
 from ordered_memory.backends.runtime.threads import run_team
@@ -243,6 +243,21 @@ def test_what_may_not_be_loaded_is_compiled_anew(source, cache, damage):
     assert not file.is_symlink()
     status = file.stat()
     assert (status.st_uid, status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) == (os.geteuid(), 0)
+
+
+def test_what_another_process_has_compiled_meanwhile_stays(source, cache, monkeypatch):
+    file = the_file(cache)
+    content, run = file.read_bytes(), compiler.run
+    file.write_bytes(b"damaged")
+
+    def slower(flags, built):
+        run(flags, built)
+        file.write_bytes(content)
+
+    monkeypatch.setattr(compiler, "run", slower)
+    before = file.stat().st_ino
+    scale(again(source))
+    assert the_file(cache).stat().st_ino == before
 
 
 def test_a_directory_of_its_name_is_a_reason(source, cache):

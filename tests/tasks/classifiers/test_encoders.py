@@ -112,7 +112,7 @@ def test_the_options_of_ordered_memory_reach_it():
         assert encode(encoder, SEQUENCES, LENGTHS).attention.shape == (3, 6, num_slots)
 
 
-def test_the_slots_of_a_call_are_the_depth_of_the_stack_of_rrnet():
+def test_the_slots_are_the_depth_of_the_stack_of_rrnet():
     encoder = build_encoder(replace(CONFIG, model="rrnet"), 2).eval()
     torch.nn.init.zeros_(encoder.policy[-1].weight)
     encoder.policy[-1].bias.data.copy_(torch.tensor([2.0, 1.0, 0.0]))  # split while there is room

@@ -536,20 +536,29 @@ def test_two_runs_do_not_share_a_directory(tmp_path, capsys, uninterrupted):
     assert outcome(tmp_path / "run") == uninterrupted
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOLCK, "No locks available"), NotImplementedError("no flock")]
-)
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_where_there_are_no_locks_a_run_is_trained_without(
-    tmp_path, capsys, monkeypatch, uninterrupted, error
+    tmp_path, capsys, monkeypatch, uninterrupted, number
 ):
     def refuse(*arguments):
-        raise error
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert train(tmp_path / "run") == 0
+    error = capsys.readouterr().err
+    assert f"warning: {tmp_path / 'run'}: cannot be locked ([Errno {number}]" in error
+    assert error.count("start no other training here") == 1
+    assert outcome(tmp_path / "run") == uninterrupted
+
+
+def test_where_the_lock_may_not_be_opened_nothing_is_trained(tmp_path, capsys, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(FileLock, "_acquire", refuse)
-    assert train(tmp_path / "run") == 0
-    expected = f"warning: {tmp_path / 'run'}: cannot be locked ({error}); start no other training here"
-    assert expected in capsys.readouterr().err
-    assert outcome(tmp_path / "run") == uninterrupted
+    assert train(tmp_path / "run") == 2
+    assert f"{tmp_path / 'run'}: cannot be locked ([Errno 13] Permission denied)" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_run_is_kept_that_was_trained_while_another_one_loaded_its_data(tmp_path, uninterrupted):

@@ -58,7 +58,8 @@ def test_runs_with_two_and_with_five_classes_are_not_compared(run, tmp_path, cap
     two = tmp_path / "two"
     assert train(two, "--classes", "2") == 0
     assert main(["report", str(run), str(two), "--output", str(tmp_path / "page.html")]) == 2
-    expected = f"runs with different classes cannot be compared: {run} 5, {two} 2"
+    five, pair = ", ".join(CLASSES[5]), ", ".join(CLASSES[2])
+    expected = f"runs with different classes cannot be compared: {run} has {five}; {two} has {pair}"
     assert expected in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
 
@@ -228,7 +229,7 @@ def test_files_of_vectors(tmp_path, capsys):
     assert torch.allclose(model.embedding([["zany"]])[0, 0], torch.tensor([0, 4, 1, 0, 4]) / 7)
     assert torch.equal(model.embedding([["goood"]]), random)
     model.answer("a Goood zany film")
-    assert capsys.readouterr().err == "random vectors: 1 (goood)\n"
+    assert capsys.readouterr().err == "random vectors, as before: 1 (goood)\n"
     text = (tmp_path / "b.txt").read_text()
     (tmp_path / "b.txt").write_text("".join(f"{line} 1\n" for line in text.splitlines()))
     assert main(["predict", "a goood film", "--checkpoint", checkpoint]) == 0
