@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tasks.runs.command_line import run as command_line
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -174,6 +176,40 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
             shorter += ["--sentences", "400"]
         main = importlib.import_module(f"{words[0]}.__main__").main
         assert main([*words[1:], *shorter]) == 0, (words, capsys.readouterr().err)
+
+
+PLACEHOLDERS = {
+    "TABLE": "om-table-1",
+    "--model M": "--model lstm",
+    "--occupancy-threshold X": "--occupancy-threshold 0.01",
+    "--precision P": "--precision 32-true",
+    "--score A": "--score additive",
+    "--seed S": "--seed 1",
+    "--seeds N": "--seeds 3",
+    "--split S": "--split C",
+    "--test T": "--test standard",
+}
+"""What stands for a value in the commands of the results."""
+
+
+def measured_commands():
+    """The words of the commands in the text of the results and the experiments."""
+    for page in (ROOT / "RESULTS.md", ROOT / "docs" / "experiments.md"):
+        for command in re.findall(r"`(python\s+-m\s+tasks\.[^`]+)`", page.read_text()):
+            words = " ".join(command.split())
+            for placeholder, value in PLACEHOLDERS.items():
+                words = re.sub(rf"{placeholder}\b", value, words)
+            yield tuple(shlex.split(words)[2:])
+
+
+def test_the_commands_of_the_results_have_options_of_today(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = {words for words in measured_commands() if "--help" not in words}
+    for task, *words in found:
+        subcommands = importlib.import_module(f"{task}.__main__").SUBCOMMANDS
+        parsed_only = {name: one._replace(run=lambda config: None) for name, one in subcommands.items()}
+        assert command_line(task, parsed_only, words) == 0, (task, words, capsys.readouterr().err)
+    assert len(found) > 60
 
 
 def test_other_commands_name_what_there_is():
