@@ -40,7 +40,7 @@ def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
     Args:
         packed: values of the packed tokens, with P entries along `axis`.
         axis: axis of the tokens.
-        positions: from `packing`.
+        positions: from `packing` or `positions_and_lengths`.
         count: T · B, the size of that axis in the result.
     """
     shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])

@@ -163,7 +163,7 @@ train --backend '' ->
 train --model foo ->
 train --preset '' ->
 train --run-dir {under_file} -> {text}
-train --run-dir /proc/nowhere/run -> /proc
+train --run-dir /proc/nowhere/run -> /proc/nowhere
 train stray ->
 '' -> ''
 TRAIN -> 'TRAIN'

@@ -226,7 +226,11 @@ def write_tsv(path: Path, dataset: Dataset) -> None:
     Args:
         path: the file, in a directory that exists.
         dataset: the data set.
+    Raises:
+        UserError: the directory does not exist.
     """
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: no such directory to write to")
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for index, label in enumerate(dataset.labels):
             file.write(f"{label}\t{to_official(dataset.tokens_of(index))}\n")

@@ -32,7 +32,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json, remove_leftovers, write_atomically
 from tasks.runs.text_files import read_text
 
-WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
+LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP)
 """The errors of a file system that has no locks."""
 
 
@@ -117,7 +117,7 @@ class RunDirectory:
         except Timeout:
             raise UserError(f"{self.path}: another process is training here") from None
         except OSError as error:
-            if error.errno not in WITHOUT_LOCKS:
+            if error.errno not in LOCKS_UNSUPPORTED:
                 raise UserError(f"{self.path}: cannot be locked ({error})") from None
             print(
                 f"warning: {self.path}: cannot be locked ({error}); start no other training here",

@@ -53,7 +53,7 @@ class SentimentModel(Classifier):
     def __init__(self, config: SentimentConfig, embedding: Embedding) -> None:
         super().__init__(config)
         self.embedding = embedding
-        self._random_words: set[str] = set()  # in the vocabulary since a call of `adapt`
+        self._random_words: set[str] = set()  # those that `adapt` added to the vocabulary
         self.classes = CLASSES[config.classes]
         size = embedding.embedding_size
         self.input_dropout = config.input_dropout

@@ -163,22 +163,33 @@ def test_nothing_is_drawn_twice_and_parts_are_disjoint(drawn, parts):
     assert sum(map(len, texts)) == len(set.union(*texts))
 
 
-def test_the_longest_tenth_is_above_a_hundred_tokens(parts):
+def test_the_parts_are_cut_from_what_is_drawn_and_a_tenth_is_above_a_hundred_tokens(drawn, parts):
+    assert (parts.validation, parts.train, parts.test) == (drawn[:5_000], drawn[5_000:90_000], drawn[90_000:])
     for part in parts:
         lengths = np.array([len(expression.tokens) for expression in part])
         assert 0.88 < (lengths <= 100).mean() < 0.91
         assert lengths.max() > 500
 
 
-def test_only_training_and_validation_are_cut_in_length():
-    whole = data.load(seed=3, count=2_000, validation=100)
+@pytest.mark.parametrize("source", ["drawn", "official files", "Long Range Arena"])
+def test_only_training_and_validation_are_cut_in_length(tmp_path, drawn, source):
+    first, second, third = (Dataset(drawn[i : i + 400]) for i in (0, 400, 800))
+    directory = None if source == "drawn" else tmp_path
+    if source == "official files":
+        data.write_tsv(tmp_path / data.TRAIN_FILE, first)
+        data.write_tsv(tmp_path / data.TEST_FILE, second)
+    elif source == "Long Range Arena":
+        for name, part in zip(data.LONG_RANGE_ARENA, (first, second, third), strict=True):
+            longer = part.select(part.lengths > 1)
+            write_long_range_arena(tmp_path / name, longer)
+    whole = data.load(directory, seed=3, count=2_000, validation=100)
     splits = LISTOPS.load_splits(
-        ListOpsConfig(seed=3, expressions=2_000, validation_size=100, max_train_length=50)
+        ListOpsConfig(data_dir=directory, seed=3, expressions=2_000, validation_size=100, max_train_length=50)
     )
     assert equal(splits.train, whole.train.select(whole.train.lengths <= 50))
     assert equal(splits.validation, whole.validation.select(whole.validation.lengths <= 50))
     assert equal(splits.test, whole.test)
-    assert all(max(part.lengths) > 50 for part in whole)
+    assert all(len(part) > 0 and max(part.lengths) > 50 for part in whole)
 
 
 def test_order_says_nothing_about_length(parts):
@@ -350,6 +361,8 @@ def test_file_reads_back_and_is_official(tmp_path, dataset):
     label, text = path.read_text().splitlines()[0].split("\t")
     assert int(label) == dataset.labels[0]
     assert text == expressions.to_official(dataset.tokens_of(0))
+    with pytest.raises(UserError, match="no such directory to write to"):
+        data.write_tsv(tmp_path / "missing" / "some.tsv", dataset)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
