@@ -51,6 +51,6 @@ def warn_float32_products() -> None:
 @cache  # here and not above: torch.compile traces into a cached function, despite the decorator
 def _warn_once() -> None:
     logger.warning(
-        "bfloat16 autocast: the recurrence stays float32: the compiled code has no bfloat16 products for this "
-        "processor"
+        "bfloat16 autocast: the recurrence stays float32, as the compiled code has no bfloat16 products for "
+        "this processor"
     )
