@@ -1,9 +1,8 @@
-"""Options of classification tasks: model, dropout, curriculum, seeds. Each task adds those of its data."""
+"""Options of classification tasks: model, dropout, curriculum. Each task adds those of its data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from tasks.runs.config import AdamConfig
@@ -169,7 +168,7 @@ class EncoderConfig(DropoutConfig):
 
 
 @dataclass
-class CurriculumConfig(EncoderConfig):
+class ClassifierConfig(EncoderConfig):
     """Curriculum."""
 
     curriculum_epochs: int = 0
@@ -193,47 +192,6 @@ class CurriculumConfig(EncoderConfig):
         if not self.curriculum_epochs:
             unused["curriculum_length"] = "without --curriculum-epochs"
         return unused
-
-
-@dataclass
-class ClassifierConfig(CurriculumConfig):
-    """Several seeds."""
-
-    seeds: int = 1
-    """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed and
-    written to a JSON file beside the run directories."""
-    data_seed: int | None = None
-    """Seed of the data that are drawn: generated examples, or the choice of those to hold out for validation.
-    Give one to train several seeds on the same data; None for the seed of the run."""
-
-    def check(self) -> None:
-        super().check()
-        check_at_least(1, self, "seeds")
-        check_at_least(0, self, "data_seed")
-
-    @property
-    def unused(self) -> dict[str, str]:
-        unused = super().unused
-        if not self.draws_data:
-            unused["data_seed"] = "with data that are not drawn"
-        return unused
-
-    @property
-    def draws_data(self) -> bool:
-        """Whether a seed decides which examples the run has."""
-        return False
-
-    @property
-    def seed_of_data(self) -> int:
-        """The seed of the data that are drawn."""
-        return self.seed if self.data_seed is None else self.data_seed
-
-    @property
-    def given_directory(self) -> Path | None:
-        """The directory of the run with `seed`, if `run_dir` is given: for several seeds a subdirectory."""
-        if self.run_dir is None or self.seeds == 1:
-            return self.run_dir
-        return self.run_dir / f"seed-{self.seed}"
 
 
 DEMO: dict[str, Any] = {

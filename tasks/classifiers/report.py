@@ -54,6 +54,22 @@ def results_text(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def values_to_summarize(results: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that are summarized over several seeds, by name.
+
+    Args:
+        results: the content of results.json.
+    """
+    values = {"accuracy": results["accuracy"]}
+    for title, groups in results["accuracy_by"].items():
+        values |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
+    for convention, scores in results["span_f1"].items():
+        values[f"F1, {convention.split(',')[0]}"] = scores["model"]
+    if results.get("valid_trees"):
+        values["valid trees"] = results["valid_trees"]["model"]
+    return values
+
+
 def write_run_report(
     run: RunDirectory,
     title: str,

@@ -15,15 +15,13 @@ from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
-from tasks.classifiers.report import results_text, write_run_report
-from tasks.classifiers.seeds import train_seeds
-from tasks.runs.checkpoints import read_metadata
+from tasks.classifiers.report import results_text, values_to_summarize, write_run_report
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
-from tasks.runs.hub import find_checkpoint
 from tasks.runs.interfaces import Experiment
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory, initial_checkpoint
+from tasks.runs.seeds import train_seeds, warn_of_other_data
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]
@@ -154,7 +152,7 @@ class ClassifierTask(Generic[Config]):
         if config.seeds == 1:
             run_experiment(config, lambda: self.prepare(config))
         else:
-            train_seeds(self.train, config)
+            train_seeds(self.train, config, values_to_summarize)
 
     def prepare(self, config: Config) -> Experiment:
         """Load the data of a run and build its model.
@@ -219,7 +217,7 @@ class ClassifierTask(Generic[Config]):
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
         if config.draws_data and start == config.initial_weights:
-            _warn_of_other_data(config, start)
+            warn_of_other_data(config, start)
         model = self.model_class.from_pretrained(start, config=config)
         model.set_num_slots(config.num_slots)
         for dataset in splits:
@@ -249,17 +247,3 @@ class ClassifierTask(Generic[Config]):
         )
         write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
         return results
-
-
-def _warn_of_other_data(config: ClassifierConfig, start: Path) -> None:
-    """Warn if the initial weights may have been trained on examples that are now held out."""
-    saved = read_metadata(find_checkpoint(start))
-    data_seed = saved.get("data_seed")
-    seed = saved.get("seed") if data_seed is None else data_seed
-    if seed is not None and seed != config.seed_of_data:
-        print(
-            f"warning: the data of {start} were drawn with the seed {seed}, and now with "
-            f"{config.seed_of_data}: it may have been trained on examples that are held out now; "
-            f"--data-seed {seed} draws the same",
-            file=sys.stderr,
-        )

@@ -123,9 +123,14 @@ class LanguageModelConfig(TrainingConfig):
         return unused
 
     @property
+    def draws_data(self) -> bool:
+        return self.data_dir is None
+
+    @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, model and seed."""
-        return self.run_dir or Path("runs", "language_model", f"{self.preset}-{self.model}-{self.seed}")
+        name = f"{self.preset}-{self.model}-{self.seed}"
+        return self.given_directory or Path("runs", "language_model", name)
 
 
 PAPER = LanguageModelConfig(

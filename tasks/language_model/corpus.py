@@ -63,7 +63,7 @@ def generate_splits(
     Returns:
         Training, validation and test sentences.
     """
-    sentences = generate_sentences(config.sentences, config.seed)
+    sentences = generate_sentences(config.sentences, config.seed_of_data)
     held_out = config.sentences // 10
     return sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]
 

@@ -44,6 +44,15 @@ def results_text(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def perplexities(results: dict[str, Any]) -> dict[str, float]:
+    """The numbers that are summarized over several seeds, by name.
+
+    Args:
+        results: the content of results.json.
+    """
+    return {f"{part} perplexity": results[f"{part}_perplexity"] for part in ("validation", "test")}
+
+
 def write_run_report(
     run: RunDirectory, trained: Trained, results: dict[str, Any], validation: Tensor
 ) -> None:

@@ -17,7 +17,7 @@ from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import Corpus, load_corpus, split_text
 from tasks.language_model.model import Trained, build_model, load_model
 from tasks.language_model.optimization import build_optimization
-from tasks.language_model.report import results_text, write_run_report
+from tasks.language_model.report import perplexities, results_text, write_run_report
 from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
@@ -26,6 +26,7 @@ from tasks.runs.interfaces import Experiment, Losses, Scores, Shard, digest
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
 from tasks.runs.run_directory import RunDirectory, initial_checkpoint
+from tasks.runs.seeds import train_seeds, warn_of_other_data
 
 MIN_SEGMENT, SEGMENT_DEVIATION, HALF_PROBABILITY = 5, 5, 0.05
 """Random segment lengths, as in AWD-LSTM: minimum, standard deviation, and probability of half the mean."""
@@ -239,14 +240,17 @@ def perplexity(loss: float) -> float:
 
 
 def train(config: LanguageModelConfig) -> None:
-    """Train, then test the best weights once and write the report.
+    """Train, then test the best weights once and write the report; with `seeds`, once for each seed.
 
     Args:
         config: configuration of the run.
     Raises:
-        UserError: see `run_experiment` and `prepare`.
+        UserError: see `run_experiment`, `prepare` and `train_seeds`.
     """
-    run_experiment(config, lambda: prepare(config))
+    if config.seeds == 1:
+        run_experiment(config, lambda: prepare(config))
+    else:
+        train_seeds(train, config, perplexities, digits=2, whole=None)
 
 
 def prepare(config: LanguageModelConfig) -> Experiment:
@@ -267,6 +271,8 @@ def prepare(config: LanguageModelConfig) -> Experiment:
         trained = load_model(start, config)
         model, vocabulary = trained.model.cpu(), trained.vocabulary
         corpus = load_corpus(config, vocabulary)
+        if config.draws_data and start == config.initial_weights:
+            warn_of_other_data(config, start)
     return Experiment(
         objective=LanguageModelingObjective(config, corpus.train, corpus.validation),
         model=model,

@@ -65,7 +65,46 @@ class RunConfig:
 
 
 @dataclass
-class TrainingConfig(RunConfig):
+class SeedsConfig(RunConfig):
+    """Several seeds."""
+
+    seeds: int = 1
+    """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed and
+    written to a JSON file beside the run directories."""
+    data_seed: int | None = None
+    """Seed of the data that are drawn: generated examples, or the choice of those to hold out for validation.
+    Give one to train several seeds on the same data; None for the seed of the run."""
+
+    def check(self) -> None:
+        super().check()
+        check_at_least(1, self, "seeds")
+        check_at_least(0, self, "data_seed")
+
+    @property
+    def unused(self) -> dict[str, str]:
+        """The options, by name, that have no effect with the others, and why: "with --model lstm"."""
+        return {} if self.draws_data else {"data_seed": "with data that are not drawn"}
+
+    @property
+    def draws_data(self) -> bool:
+        """Whether a seed decides which examples the run has."""
+        return False
+
+    @property
+    def seed_of_data(self) -> int:
+        """The seed of the data that are drawn."""
+        return self.seed if self.data_seed is None else self.data_seed
+
+    @property
+    def given_directory(self) -> Path | None:
+        """The directory of the run with `seed`, if `run_dir` is given: for several seeds a subdirectory."""
+        if self.run_dir is None or self.seeds == 1:
+            return self.run_dir
+        return self.run_dir / f"seed-{self.seed}"
+
+
+@dataclass
+class TrainingConfig(SeedsConfig):
     """Training loop."""
 
     initial_weights: Path | None = None
@@ -96,11 +135,6 @@ class TrainingConfig(RunConfig):
     @property
     def architecture(self) -> dict[str, Any]:
         """The options, by name, that decide which trained weights fit and what these compute."""
-        return {}
-
-    @property
-    def unused(self) -> dict[str, str]:
-        """The options, by name, that have no effect with the others, and why: "with --model lstm"."""
         return {}
 
     @property

@@ -39,7 +39,7 @@ def test_training_starts_from_the_weights_of_a_run_and_of_an_exported_model(task
         assert json.loads((run / "config.json").read_text())["initial_weights"] == str(start)
 
 
-@pytest.mark.parametrize("task", ["listops", "logic", "sst"])
+@pytest.mark.parametrize("task", MAIN)
 def test_examples_that_the_weights_may_know_are_warned_of(task, small_runs, tmp_path, capsys):
     start = ("--initial-weights", small_runs[task])
     assert train(task, tmp_path / "other", *start, "--seed", "2") == 0

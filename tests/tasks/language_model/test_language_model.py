@@ -637,6 +637,36 @@ def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, ca
     assert "line 1: 'barks' is not in the vocabulary" in capsys.readouterr().err
 
 
+def test_seeds_give_mean_and_deviation_of_the_perplexity_and_may_share_their_sentences(tmp_path, capsys):
+    options = ["--seeds", "2", "--seed", "3", "--data-seed", "5", "--epochs", "2", "--learning-rate", "5"]
+    assert train(tmp_path, *options) == 0
+    out = capsys.readouterr().out
+    summary = json.loads((tmp_path / "seed-3-to-4.json").read_text())["results"]["test perplexity"]
+    one, other = (
+        json.loads((tmp_path / f"seed-{seed}" / "results.json").read_text())["test_perplexity"]
+        for seed in (3, 4)
+    )
+    assert summary["values"] == {"3": one, "4": other}
+    assert one != other
+    assert summary["mean"] == pytest.approx((one + other) / 2)
+    assert summary["deviation"] == pytest.approx(abs(one - other) / 2**0.5)
+    text = f"test perplexity  {summary['mean']:.2f} ± {summary['deviation']:.2f}  ({one:.2f} {other:.2f})"
+    assert text in out
+    assert "2 seeds: mean ± sample standard deviation\n" in out
+    models = [load_model(tmp_path / f"seed-{seed}" / "best.safetensors") for seed in (3, 4)]
+    first, second = (generate_splits(trained.config)[2] for trained in models)
+    assert [sentence.words for sentence in first] == [sentence.words for sentence in second]
+    drawn = generate_splits(replace(models[0].config, data_seed=None))[2]
+    assert [sentence.words for sentence in drawn] != [sentence.words for sentence in first]
+    assert train(tmp_path, *options, "--resume") == 0  # nothing is left to train
+    assert capsys.readouterr().out == out[out.index("2 seeds") :]
+
+
+def test_the_seed_of_the_data_has_no_effect_on_a_text():
+    assert "data_seed" in LanguageModelConfig(data_dir=Path("ptb"), data_seed=1).unused
+    assert "data_seed" not in LanguageModelConfig(sentences=20, data_seed=1).unused
+
+
 @pytest.mark.slow
 def test_two_processes_equal_one_with_the_doubled_batch(tmp_path):
     plain = ["--epochs", "2", "--learning-rate", "5"]

@@ -22,7 +22,6 @@ from safetensors.torch import load_file
 
 import tasks.runs.files
 from tasks.classifiers.classification import ClassificationObjective
-from tasks.classifiers.seeds import train_seeds
 from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset as ListOpsData
@@ -436,17 +435,6 @@ def test_options_that_a_model_does_not_have_are_warned_of(tmp_path, capsys):
 def test_options_without_effect_are_warned_of(tmp_path, capsys, options, told):
     assert train(tmp_path, *options) == 0
     assert f"warning: {told}" in capsys.readouterr().err
-
-
-def test_seeds_without_a_directory_have_the_directories_of_single_runs():
-    config = ListOpsConfig(seeds=2, seed=3)
-    assert config.given_directory is None
-    assert config.directory == ListOpsConfig(seed=3).directory
-
-
-def test_seeds_of_a_wrong_type_are_an_error_before_any_run():
-    with pytest.raises(UserError, match="seeds"):
-        train_seeds(lambda config: pytest.fail("trained"), ListOpsConfig(seeds="2"))
 
 
 def test_more_epochs_continue_every_seed(tmp_path, uninterrupted):

@@ -1,4 +1,4 @@
-"""Train a classifier with several seeds."""
+"""Train with several seeds; warn of initial weights whose data had another seed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ordered_memory.span_f1 import fraction_text
-from tasks.classifiers.config import ClassifierConfig
 from tasks.reporting.summary import mean_and_deviation
-from tasks.reporting.tables import count_text, mean_text
+from tasks.reporting.tables import count_text, mean_text, number
+from tasks.runs.checkpoints import read_metadata
+from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, read_json, write_json
+from tasks.runs.hub import find_checkpoint
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import changed_options, check_types
 
-Config = TypeVar("Config", bound=ClassifierConfig)
+Config = TypeVar("Config", bound=TrainingConfig)
+Values = Callable[[dict[str, Any]], Mapping[str, float]]
 
 
-def train_seeds(train: Callable[[Config], None], config: Config) -> None:
+def train_seeds(
+    train: Callable[[Config], None],
+    config: Config,
+    values: Values,
+    *,
+    digits: int = 4,
+    whole: float | None = 1,
+) -> None:
     """Train once for each of several seeds; print and write the mean and standard deviation.
 
     A run that diverges has no results: it is named beside those of the others.
@@ -36,6 +45,10 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
         config: the first run has the seed `seed`, the next `seed` + 1, and so on. The runs are saved in
             subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped. If a path
             is not the same as in such a run, its training and validation data must be.
+        values: returns the numbers to summarize, by name, from the content of a results.json. It raises an
+            AttributeError, LookupError or TypeError if these are damaged.
+        digits: number of decimals to print.
+        whole: what the numbers are fractions of, or None; see `number`.
     Raises:
         UserError: bad options, or without `resume` one of the directories already holds a run.
         Diverged: all runs have diverged.
@@ -45,7 +58,7 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
     configs = [_with_seed(config, seed) for seed in range(config.seed, config.seed + config.seeds)]
     runs = {run_config.seed: RunDirectory(run_config.directory) for run_config in configs}
     first_directory, last_seed = runs[config.seed].path, configs[-1].seed
-    summary = first_directory.with_name(f"{first_directory.name}-to-{last_seed}.json")
+    path = first_directory.with_name(f"{first_directory.name}-to-{last_seed}.json")
     is_main = is_launcher()
     if is_main and not config.resume:
         parent = [RunDirectory(config.run_dir)] if config.run_dir is not None else []
@@ -72,10 +85,29 @@ def train_seeds(train: Callable[[Config], None], config: Config) -> None:
         raise diverged[config.seed]
     if is_main:
         finished = {seed: run.path for seed, run in runs.items() if seed not in diverged}
-        values = _summarize(finished, list(diverged))
-        print(_text(values))
-        write_json(summary, values)
-        print(f"written: {summary}")
+        summary = _summarize(finished, list(diverged), values)
+        print(_text(summary, digits, whole))
+        write_json(path, summary)
+        print(f"written: {path}")
+
+
+def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
+    """Warn if the initial weights may have been trained on examples that are now held out.
+
+    Args:
+        config: configuration of a run whose data are drawn.
+        start: the checkpoint of the initial weights.
+    """
+    saved = read_metadata(find_checkpoint(start))
+    data_seed = saved.get("data_seed")
+    seed = saved.get("seed") if data_seed is None else data_seed
+    if seed is not None and seed != config.seed_of_data:
+        print(
+            f"warning: the data of {start} were drawn with the seed {seed}, and now with "
+            f"{config.seed_of_data}: it may have been trained on examples that are held out now; "
+            f"--data-seed {seed} draws the same",
+            file=sys.stderr,
+        )
 
 
 def _summaries_with(seed: int, first: Path, first_seed: int) -> Iterator[Path]:
@@ -99,25 +131,26 @@ def _with_seed(config: Config, seed: int) -> Config:
     return replace(seeded, seeds=1, run_dir=seeded.given_directory)
 
 
-def _summarize(runs: Mapping[int, Path], diverged: list[int]) -> dict[str, Any]:
+def _summarize(runs: Mapping[int, Path], diverged: list[int], values: Values) -> dict[str, Any]:
     """Compute mean and sample standard deviation of the results of several runs, as JSON values.
 
     Args:
         runs: the directories of the finished runs, by seed.
         diverged: the seeds of the others.
+        values: see `train_seeds`.
     Raises:
         UserError: a results.json is missing or damaged.
     """
     results_by_seed = {seed: read_json(RunDirectory(path).results) for seed, path in runs.items()}
     try:
-        rows = {seed: _rows(results) for seed, results in results_by_seed.items()}
+        rows = {seed: _checked(values(results)) for seed, results in results_by_seed.items()}
         names = dict.fromkeys(name for row in rows.values() for name in row)
-        values = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
+        by_name = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
         return {
-            "part": next(iter(results_by_seed.values()))["part"],
+            "part": next(iter(results_by_seed.values())).get("part"),
             "runs": {seed: path.name for seed, path in runs.items()},
             "diverged": diverged,
-            "results": {name: _summary(by_seed) for name, by_seed in values.items()},
+            "results": {name: _summary(by_seed) for name, by_seed in by_name.items()},
         }
     except (AttributeError, LookupError, TypeError) as error:
         raise UserError(
@@ -125,19 +158,12 @@ def _summarize(runs: Mapping[int, Path], diverged: list[int]) -> dict[str, Any]:
         ) from None
 
 
-def _rows(results: dict[str, Any]) -> dict[str, float]:
-    """The values of one run, by the names that they have in the summary."""
-    rows = {"accuracy": results["accuracy"]}
-    for title, groups in results["accuracy_by"].items():
-        rows |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
-    for convention, scores in results["span_f1"].items():
-        rows[f"F1, {convention.split(',')[0]}"] = scores["model"]
-    if results.get("valid_trees"):
-        rows["valid trees"] = results["valid_trees"]["model"]
-    for name, value in rows.items():
+def _checked(row: Mapping[str, float]) -> Mapping[str, float]:
+    """Raise a TypeError if a value is not a finite number: results.json may be damaged."""
+    for name, value in row.items():
         if not is_finite_number(value):
             raise TypeError(f"{name} must be a number, got {reprlib.repr(value)}")
-    return rows
+    return row
 
 
 def _summary(values: dict[int, float]) -> dict[str, Any]:
@@ -145,18 +171,15 @@ def _summary(values: dict[int, float]) -> dict[str, Any]:
     return {"mean": mean, "deviation": deviation, "n": len(values), "values": values}
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _text(summary: dict[str, Any], digits: int, whole: float | None) -> str:
     """Format what `_summarize` returned."""
-    lines = [
-        f"{count_text(len(summary['runs']), 'seed')}: mean ± sample standard deviation "
-        f"({summary['part']} results of each)"
-    ]
+    of_part = f" ({summary['part']} results of each)" if summary["part"] else ""
+    lines = [f"{count_text(len(summary['runs']), 'seed')}: mean ± sample standard deviation{of_part}"]
     if summary["diverged"]:
         lines.append(f"diverged, and not included: {', '.join(map(str, summary['diverged']))}")
     for name, row in summary["results"].items():
-        value_texts = " ".join(fraction_text(value) for value in row["values"].values())
+        value_texts = " ".join(number(value, digits, whole) for value in row["values"].values())
         only = "" if row["n"] == len(summary["runs"]) else f", n {row['n']}"
-        lines.append(
-            f"{name:>40}  {mean_text(row['mean'], row['deviation'], 4, whole=1)}  ({value_texts}{only})"
-        )
+        mean = mean_text(row["mean"], row["deviation"], digits, whole)
+        lines.append(f"{name:>40}  {mean}  ({value_texts}{only})")
     return "\n".join(lines)
