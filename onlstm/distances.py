@@ -18,7 +18,7 @@ class Distances(NamedTuple):
     (In the authors' code distances are divided by M, and the input distance is `Σ_k ĩ_k / M`.) If the input
     is a PackedSequence, the distances are packed in the same way, (L · D, P).
 
-    Row 2 · layer + direction belongs to a layer and direction of a bidirectional layer, as in h_n. Read trees
+    In a bidirectional layer, row 2 · layer + direction is for one layer and direction, as in h_n. Read trees
     off the rows of the backward direction with `from_distances(…, direction="backward")`.
 
     Args:

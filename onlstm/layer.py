@@ -127,8 +127,7 @@ class ONLSTM(nn.Module):
         check_fraction(dropout=dropout, weight_dropout=weight_dropout)
         if dropout > 0 and num_layers == 1:
             warnings.warn(
-                "dropout acts between layers, so that with num_layers=1 "
-                f"dropout={dropout} has nothing to act on",
+                f"dropout={dropout} has no effect with num_layers=1: dropout acts between layers",
                 stacklevel=2,
             )
         check_name("backend", backend, ["auto", *BACKENDS])
@@ -202,8 +201,8 @@ class ONLSTM(nn.Module):
             lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
                 `pack_padded_sequence`; None if nothing is padded. (nn.LSTM has no such argument: it takes
                 padded sequences packed.) Values in the padding have no effect, and h_n and c_n are the state
-                after each sequence's last token; backward, after its first. `torch.compile` breaks the graph
-                here, unless `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.
+                after each sequence's last token (in the backward direction, after its first). `torch.compile`
+                breaks the graph here, unless `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.
             distances: also return the distances of every layer and direction.
         Returns:
             output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry. Output

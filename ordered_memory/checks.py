@@ -170,8 +170,8 @@ def check_fixed(module: nn.Module, name: str, value: object, fixed: Collection[s
     built_with = module.__dict__.get(name, value)
     if name in fixed and value != built_with:
         raise TypeError(
-            f"{name} cannot be changed, as the layer was built with {name}={built_with!r}: build another "
-            f"layer, got {value!r}"
+            f"{name} cannot be changed after construction: expected {built_with!r}, got {value!r}; build "
+            "another layer"
         )
 
 

@@ -192,8 +192,8 @@ class OrderedMemory(nn.Module):
             lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
                 `pack_padded_sequence`; None if nothing is padded. Values in the padding have no effect. With
                 `state` a length may also be 0: such a sequence, which an earlier call has read to its end,
-                keeps its state, and its output and attention are zero. Under `torch.compile` a tensor is
-                better than a list: a list compiles the layer again for each B.
+                keeps its state, and its output and attention are zero. Under `torch.compile`, prefer a
+                tensor to a list: with a list, the layer is recompiled for each B.
             num_slots: N for this call; None for the layer's own.
         Returns:
             Named tuple (output, state, attention), without the batch axis if `x` has none.

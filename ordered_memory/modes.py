@@ -122,7 +122,7 @@ def _runs_lstm(dtype: torch.dtype) -> bool:
         with torch.no_grad(), torch.autocast("cpu", dtype):
             torch.lstm(one, (one, one), weights, True, 1, 0.0, False, False, False)
     except RuntimeError as error:
-        logger.warning("nn.LSTM computes without autocast, as it has no %s on this processor", dtype)
+        logger.warning("nn.LSTM does not support %s on this processor: autocast is disabled for it", dtype)
         logger.debug("%s", error)
         return False
     return True

@@ -105,7 +105,7 @@ def read_output(
     if features.shape[-1] == 2 * hidden.shape[-1]:  # bidirectional: the two directions of a layer alternate
         distances = distances[DIRECTIONS.index(direction) :: 2]
     elif direction == "backward":
-        raise ValueError("expected direction to be forward, as the layer reads in no other, got 'backward'")
+        raise ValueError("direction must be 'forward' if the layer is not bidirectional, got 'backward'")
     layers = distances if batch_first else distances.transpose(1, 2)
     sizes = _checked_lengths(tokens, lengths, *layers.shape[1:])
     return [

@@ -164,9 +164,9 @@ def from_distances(
 
     Args:
         distances: d, (T, B), or (B, T) with `batch_first`: `distances.forget[i]` of what `onlstm.ONLSTM`
-            returns. Values after the end of a sequence are ignored. A warning is given if distances in
-            float16 or bfloat16 are equal, since rounding makes them so, but not of the first that is read,
-            on which trees of "prpn" alone depend.
+            returns. Values after the end of a sequence are ignored. There is a warning if distances in
+            float16 or bfloat16 are equal, since this is usually due to rounding. The distance of the first
+            token that is read is compared only for "prpn"; the other trees do not depend on it.
         lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
         temperature: τ > 0 of "cky", in master-gate entries. The other decodings do not depend on it.
@@ -204,8 +204,8 @@ def from_distances(
     compared = rows if decoding == "prpn" else [row[1:] for row in rows]  # no other tree depends on row[0]
     if low_precision and any(len(row.unique()) < len(row) for row in compared):
         warnings.warn(
-            f"some distances are equal after rounding to {distances.dtype}, so that other trees may be "
-            "recovered: compute them with a model in float32",
+            f"some distances are equal after rounding to {distances.dtype}, which may change the trees: "
+            "compute the distances with a model in float32",
             stacklevel=2,
         )
     trees = most_probable(rows, temperature) if decoding == "cky" else [greedy(row, decoding) for row in rows]

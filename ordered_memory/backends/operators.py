@@ -249,9 +249,7 @@ def _register_autograd(
         raise RuntimeError(f"backend {backend!r} cannot be differentiated twice: use backend='reference'")
 
     def forbid_batches(*arguments: Any) -> None:
-        raise RuntimeError(
-            f"backend {backend!r} takes one upstream gradient at a time: use backend='reference'"
-        )
+        raise RuntimeError(f"backend {backend!r} does not support batched gradients: use backend='reference'")
 
     library = LIBRARIES[name]
     for key in ("Batched", "FuncTorchBatched"):  # torch.autograd.grad(is_grads_batched=True), torch.func.vmap

@@ -90,7 +90,7 @@ class PredictFileConfig(CheckpointConfig, ThreadsConfig):
     """Predict the class of every line of a file: print the predictions, one JSON object per line."""
 
     file: Annotated[Path, tyro.conf.Positional]
-    """A text file with one example per line, without labels; where an example has two texts, a tab is between
+    """A text file with one example per line, without labels. If an example has two texts, a tab separates
     them. It may be compressed (.gz, .bz2, .xz)."""
     output: Path | None = None
     """Write the predictions to this file; by default they are printed."""
@@ -118,8 +118,8 @@ class ReadConfig(InputConfig):
     """Trained model and output file."""
 
     heat_map: Path | None = None
-    """Write a heat map of the attention over the slots at each token to this PNG file; for a second text, to
-    a file beside it."""
+    """Write a heat map of the attention over the slots at each token to this PNG file. If there is a second
+    text, its heat map is written to another file in the same directory."""
 
 
 @dataclass

@@ -41,8 +41,8 @@ class ReportConfig:
     """Compare finished runs: a table of accuracies; a page with plots, confusion matrices and trees."""
 
     runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
-    """Directories of finished runs. The mean of runs that differ in nothing but the seed has a row of its
-    own."""
+    """Directories of finished runs. Runs that differ only in the seed get an additional row with their
+    mean."""
     output: Path | None = None
     """The HTML page to write; by default report.html beside the first run."""
 

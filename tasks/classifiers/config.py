@@ -103,7 +103,7 @@ class EncoderConfig(DropoutConfig):
     cell: Literal["gated", "tree-rnn"] = "gated"
     """Cell that composes two slots."""
     num_layers: int = 1
-    """Layers of lstm and onlstm; trees are read off the last one."""
+    """Number of layers of lstm and onlstm. The trees of onlstm are those of its last layer."""
     chunk_size: int = 10
     """Chunk size of ON-LSTM: hidden units per master-gate entry."""
     layers: int = 6
@@ -113,8 +113,8 @@ class EncoderConfig(DropoutConfig):
     occupancy_threshold: float = 1e-5
     """Slots with an occupancy below this fraction count as empty; a larger value is faster and less exact."""
     recompute_every: int | None = None
-    """Activation checkpointing: keep the state of every k-th token and recompute the rest in the backward
-    pass, which saves memory and costs time; None to keep everything."""
+    """Activation checkpointing: number of time steps between stored states. The steps in between are computed
+    again in the backward pass, which saves memory and costs time. None to store every step."""
     backend: str = "auto"
     """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest available one."""
 
@@ -175,7 +175,7 @@ class ClassifierConfig(EncoderConfig):
     """Number of epochs at the beginning that have short training examples only; the learning rate is not
     reduced in them. 0 for no curriculum."""
     curriculum_length: int = 20
-    """Maximum number of tokens of a short example; of one with several sentences, those of the longest."""
+    """Maximum number of tokens of a short example. If it has several sentences, the longest one counts."""
 
     def check(self) -> None:
         super().check()

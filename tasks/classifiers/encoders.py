@@ -218,7 +218,7 @@ def encode(
         case TreeModel():
             if trees is None:
                 raise UserError(
-                    "a gold-tree- model needs the true tree of what it reads: it is not known here"
+                    "a gold-tree- model needs the true tree of its input, which is not known here"
                 )
             return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
         case _:

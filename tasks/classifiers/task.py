@@ -203,8 +203,8 @@ class ClassifierTask(Generic[Config]):
             )
         if config.curriculum_epochs >= config.epochs:
             print(
-                f"warning: --curriculum-epochs {config.curriculum_epochs}: none of the {config.epochs} "
-                "--epochs has long examples",
+                f"warning: --curriculum-epochs {config.curriculum_epochs} is not below --epochs "
+                f"{config.epochs}: training uses only short examples",
                 file=sys.stderr,
             )
         if config.needs_trees and splits.train.sentences(0)[0].tree is None:

@@ -92,7 +92,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     else:
         corpus = load_corpus(trained, None if trained.initial_weights is None else vocabulary)
         if corpus.vocabulary.words != vocabulary.words:
-            raise UserError(f"{config.checkpoint}: the sentences that are generated now have other words")
+            raise UserError(f"{config.checkpoint}: its vocabulary is not that of the sentences generated now")
         sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
     coverage, columns = vocabulary.coverage(sentences), filled_columns(len(text), config.columns)
     losses = word_losses(model, text, trained, columns)

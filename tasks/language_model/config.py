@@ -27,12 +27,12 @@ class LanguageModelConfig(TrainingConfig):
     """Directory with train.txt, valid.txt and test.txt, one sentence per line, words separated by spaces,
     such as Mikolov's Penn Treebank; they may be compressed (train.txt.gz, .bz2, .xz)."""
     min_count: int = 1
-    """With --data-dir: words that occur fewer times in train.txt become <unk>."""
+    """With --data-dir: minimum number of occurrences of a word in train.txt; rarer words become <unk>."""
     sentences: int = 0
     """Without --data-dir: number of sentences to generate. One tenth is validation data, one tenth test
     data. The same short sentence may be in more than one part, as in real text."""
     evaluation_batch_size: int = 256
-    """Number of columns that the text is cut into in validation; the context of each column begins anew."""
+    """Validation batch size: the text is split into this many parts, each of which starts without context."""
     embedding_size: int = 400
     """Embedding size."""
     hidden_size: int = 1150
@@ -54,8 +54,8 @@ class LanguageModelConfig(TrainingConfig):
     embedding_dropout: float = 0.1
     """Embedding dropout: probability of dropping all occurrences of a word in a training step."""
     input_dropout: float = 0.5
-    """Dropout on embeddings. This dropout and the next two use the same mask at all tokens of a training
-    step."""
+    """Dropout on embeddings. It uses the same mask at all tokens of a training step, and so do
+    --hidden-dropout and --output-dropout."""
     hidden_dropout: float = 0.3
     """Dropout between layers."""
     output_dropout: float = 0.45

@@ -21,10 +21,10 @@ from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
 
-COLUMNS = ["text", "perplexity", "of word frequencies", "nats per word", "words", UNKNOWN]
+COLUMNS = ["text", "perplexity", "unigram perplexity", "nats per word", "words", UNKNOWN]
 NO_CONTEXT = (
-    "The test perplexity is not below that of the word frequencies of the training text: the model has not "
-    "learned to use the words before, and its trees say nothing. Train longer."
+    "The test perplexity is not below the unigram perplexity: the model has not learned to use the preceding "
+    "words, and its trees mean nothing. Train longer."
 )
 
 
@@ -79,9 +79,9 @@ def write_run_report(
                 columns=COLUMNS,
                 rows=_rows(results),
                 note=("" if _uses_context(results) else f"{NO_CONTEXT} ")
-                + "Word frequencies: those of the training text, each word counted once more. The end of a "
-                f"sentence counts as a word, and so does {UNKNOWN}, whose number is in the last column. Each "
-                "text is read from start to end. "
+                + "Unigram perplexity: that of the word frequencies of the training text, with add-one "
+                f"smoothing. The end of a sentence counts as a word, and so does {UNKNOWN}, whose number "
+                "is in the last column. Each text is read from start to end. "
                 f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
                 "parts that start without context.",
             )

@@ -17,14 +17,14 @@ class DataConfig:
 
     data_dir: Path | None = None
     """Directory with the official train_d20s.tsv and test_d20s.tsv, or with Long Range Arena's
-    basic_train.tsv, basic_val.tsv and basic_test.tsv, each as it is or compressed (.gz, .bz2, .xz); None to
+    basic_train.tsv, basic_val.tsv and basic_test.tsv, optionally compressed (.gz, .bz2, .xz); None to
     generate expressions."""
     expressions: int = 100_000
     """Number of expressions to generate; one tenth is test data."""
     validation_size: int = 5_000
-    """Number of expressions to hold out for validation, where no file has them."""
+    """Number of expressions to hold out for validation, if the data have no validation file."""
     train_size: int | None = None
-    """Use only the first expressions of the training data, this many; None for all."""
+    """Number of training expressions to use, the first ones of the training data; None for all."""
     max_train_length: int = 100
     """Drop training and validation expressions with more tokens than this. Test data keep all lengths."""
 

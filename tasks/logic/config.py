@@ -19,7 +19,7 @@ class DataConfig:
     split: SplitName = "full"
     """Systematic split whose pattern is left out of the training data; `full` leaves nothing out."""
     data_dir: Path | None = None
-    """Directory with the official train0 … test12, each as it is or compressed (.gz, .bz2, .xz), used in
+    """Directory with the official train0 … test12, optionally compressed (.gz, .bz2, .xz), used in
     place of --generated; None to generate or download the data."""
     generated: int = 0
     """Number of pairs to generate (500,000 for the official data); 0 to download the official files."""

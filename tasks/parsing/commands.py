@@ -91,9 +91,9 @@ class EvaluateConfig(ModelConfig, TreebankConfig, PredictionsConfig):
 
     treebank: Path | None = None
     """True trees in the Penn Treebank's bracket format: a file, a directory (searched recursively) of .mrg,
-    .tree and .ptb or else .txt files, or a .zip of them such as NLTK's treebank.zip. Files may be compressed
-    (.gz, .bz2, .xz). Together they may hold at most 1 GiB of text. The default, for a model that was trained
-    on generated sentences, is their test data."""
+    .tree and .ptb files or, if it has none, of .txt files, or a .zip of such files, such as NLTK's
+    treebank.zip. Files may be compressed (.gz, .bz2, .xz). Together they may hold at most 1 GiB of text. The
+    default, for a model that was trained on generated sentences, is the test part of these sentences."""
     output: Path | None = None
     """The HTML page to write; by default parsing.html in the directory of the checkpoint or, for a model on
     the Hugging Face Hub, in the current directory."""

@@ -34,8 +34,8 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
     lines are skipped. Each tree must have as many words as its sentence in the treebank. Words may be spelled
     differently; there is a warning if more than half are. The file may be compressed (.gz, .bz2, .xz)."""
     treebank: Path
-    """True trees, as for evaluate. The trees of the file must have the words that --keep-punctuation or
-    --drop-tags keep."""
+    """True trees, as for the subcommand evaluate. The trees to score must have the words that are left when
+    punctuation is removed; see --keep-punctuation and --drop-tags."""
 
 
 def _score(config: ScoreConfig) -> None:
@@ -81,7 +81,7 @@ def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[T
     same_words, total_words = sum(a.lower() == b.lower() for a, b in pairs), len(pairs)
     if 2 * same_words < total_words:
         print(
-            f"warning: {path}: {same_words:,} of {total_words:,} words are those of the treebank; are the "
+            f"warning: {path}: only {same_words:,} of {total_words:,} words match the treebank; are the "
             "sentences in the same order?",
             file=sys.stderr,
         )

@@ -13,7 +13,7 @@ TreeScores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
 
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
-RANDOM = "Random: one tree of each sentence, drawn uniformly."
+RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
 
 
 def escape_parentheses(words: Sequence[str]) -> list[str]:

@@ -40,7 +40,7 @@ class DataConfig:
     sst_data: Path | None = None
     """Directory with train.txt, dev.txt and test.txt; None to download the official treebank."""
     vectors: tuple[str, ...] = ()
-    """Files of word vectors, as for `tasks.sst --vectors`; none for its default."""
+    """Files of word vectors, as for `tasks.sst --vectors`; by default, the default of that option."""
     text_data: Path | None = None
     """Directory with train.txt, valid.txt and test.txt, for language models."""
     treebank: Path | None = None

@@ -31,14 +31,14 @@ class RunConfig:
     run_dir: Path | None = None
     """Directory of the run. The default name contains task, preset, model and seed."""
     resume: bool = False
-    """Resume the run in this directory, with the same results as without interruption; start one if it holds
-    none."""
+    """Resume the run in the run directory, with the same results as an uninterrupted run. If the directory
+    holds no run, start one."""
     seed: int = 1
     """Random seed for data, data order, initial weights and dropout."""
     save_every: int = 200
-    """Save a checkpoint every this many training steps, and after every epoch."""
+    """Number of training steps between checkpoints; one is also saved after every epoch."""
     log_every: int = 50
-    """Log to TensorBoard every this many training steps, and after every epoch."""
+    """Number of training steps between TensorBoard entries; one is also written after every epoch."""
     threads: int | None = None
     """CPU threads per process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core). Use 1 if other
     programs keep the cores busy: threads that wait for a core slow each other down."""
@@ -72,8 +72,8 @@ class SeedsConfig(RunConfig):
     """Number of runs, with the seeds --seed, --seed + 1, …; their mean and standard deviation are printed and
     written to a JSON file beside the run directories."""
     data_seed: int | None = None
-    """Seed of the data that are drawn: generated examples, or the choice of those to hold out for validation.
-    Give one to train several seeds on the same data; None for the seed of the run."""
+    """Random seed of the data: of generated examples, or of the choice of those to hold out for validation.
+    Set it to train several seeds on the same data; None for the seed of the run."""
 
     def check(self) -> None:
         super().check()
@@ -83,7 +83,7 @@ class SeedsConfig(RunConfig):
     @property
     def unused(self) -> dict[str, str]:
         """The options, by name, that have no effect with the others, and why: "with --model lstm"."""
-        return {} if self.draws_data else {"data_seed": "with data that are not drawn"}
+        return {} if self.draws_data else {"data_seed": "because the data do not depend on a seed"}
 
     @property
     def draws_data(self) -> bool:
@@ -110,7 +110,7 @@ class TrainingConfig(SeedsConfig):
     initial_weights: Path | None = None
     """Start from the weights of this trained model instead of random ones: a run's best.safetensors, a
     directory that `export` wrote, or the name of a model on the Hugging Face Hub. The architecture must be
-    the same: give the options of its sizes again. Dropout, data and optimizer may differ."""
+    the same: give its options, such as --model, again. Dropout, data and optimizer may differ."""
     epochs: int = 50
     """Passes over the training data."""
     max_minutes: float | None = None
@@ -157,9 +157,9 @@ class AdamConfig(TrainingConfig):
     adam_epsilon: float = 1e-9
     """Adam's ε, added to the denominator."""
     patience: int = 2
-    """Epochs without better validation accuracy that are allowed before the learning rate is reduced."""
+    """Number of allowed epochs without better validation accuracy before the learning rate is reduced."""
     learning_rate_decay: float = 0.5
-    """Factor by which the learning rate is multiplied."""
+    """Factor by which the learning rate is multiplied when it is reduced."""
     restore_best: bool = False
     """When the learning rate is reduced, go on from the weights of the best epoch."""
     average_decay: float = 0.0

@@ -103,9 +103,9 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
     seed = saved.get("seed") if data_seed is None else data_seed
     if seed is not None and seed != config.seed_of_data:
         print(
-            f"warning: the data of {start} were drawn with the seed {seed}, and now with "
+            f"warning: {start} was trained on data of seed {seed}, but this run uses data of seed "
             f"{config.seed_of_data}: it may have been trained on examples that are held out now; "
-            f"--data-seed {seed} draws the same",
+            f"--data-seed {seed} uses the same data",
             file=sys.stderr,
         )
 

@@ -19,7 +19,7 @@ class DataConfig:
     classes: Literal[2, 5] = 2
     """2 for SST-2 (positive or negative, without neutral sentences and phrases); 5 for SST-5."""
     data_dir: Path | None = None
-    """Directory with train.txt, dev.txt and test.txt, each as it is or compressed (.gz, .bz2, .xz), used in
+    """Directory with train.txt, dev.txt and test.txt, optionally compressed (.gz, .bz2, .xz), used in
     place of --generated; None to generate or download the data. Without test.txt, the final test is on
     dev.txt."""
     generated: int = 0
@@ -54,7 +54,7 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
     trains in minutes on generated sentences."""
     model: ModelName = "ordered-memory"
     """Phrase encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the word vectors or,
-    with --encoder, its word pieces."""
+    with --encoder, the encoder's outputs."""
 
     def check(self) -> None:
         super().check()

@@ -50,8 +50,8 @@ class ReadingConfig:
     letters and punctuation as in the vocabulary. `spaces`: at spaces. `auto`: for each model the one that
     fits its vocabulary."""
     final_period: bool = True
-    """With `treebank`: end sentences without final punctuation with a period, as the evaluations of Marvin
-    and Linzen and of ON-LSTM do. They do not count the end of the sentence after it: add --no-end."""
+    """With `treebank`: add a period to sentences without final punctuation, as in the evaluations of Marvin
+    and Linzen and of ON-LSTM. These do not score the end of the sentence: add --no-end to do the same."""
     end: bool = True
     """Count the end of the sentence as a word, also after a period: log P(w_1 … w_n, <eos> | <eos>), not
     log P(w_1 … w_n | <eos>)."""

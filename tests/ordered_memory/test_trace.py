@@ -323,7 +323,7 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
             read_output(lstm(given, distances=True), tokens)
     with pytest.raises(ValueError, match=r"with a batch axis, got shape \(3, 5\)"):
         read_output(layer(x[:, 0]), tokens)
-    with pytest.raises(ValueError, match="direction to be forward, as the layer reads in no other"):
+    with pytest.raises(ValueError, match="direction must be 'forward' if the layer is not bidirectional"):
         read_output(lstm(x, distances=True), tokens, direction="backward")
     with pytest.raises(ValueError, match=r"zeros at step 2: check lengths and batch_first"):
         read_output(layer(x, lengths=[3, 2]), tokens)

@@ -43,9 +43,12 @@ def test_training_starts_from_the_weights_of_a_run_and_of_an_exported_model(task
 def test_examples_that_the_weights_may_know_are_warned_of(task, small_runs, tmp_path, capsys):
     start = ("--initial-weights", small_runs[task])
     assert train(task, tmp_path / "other", *start, "--seed", "2") == 0
-    assert "were drawn with the seed 1, and now with 2: it may have been" in capsys.readouterr().err
+    assert (
+        "was trained on data of seed 1, but this run uses data of seed 2: it may have been"
+        in capsys.readouterr().err
+    )
     assert train(task, tmp_path / "same", *start, "--seed", "2", "--data-seed", "1") == 0
-    assert "drawn with" not in capsys.readouterr().err
+    assert "data of seed" not in capsys.readouterr().err
 
 
 def test_a_resumed_run_keeps_what_it_has_learned(small_runs, tmp_path, capsys):

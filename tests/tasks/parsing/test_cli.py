@@ -464,7 +464,7 @@ def test_trees_over_other_words_are_warned_of(tmp_path, capsys):
     for text, warned in (("(A b)\n(c <unk>)", False), ("(c d)\n(a b)", True)):
         (tmp_path / "trees.txt").write_text(text)
         assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0
-        assert ("0 of 4 words are those of the treebank" in capsys.readouterr().err) == warned
+        assert ("only 0 of 4 words match the treebank" in capsys.readouterr().err) == warned
 
 
 def test_a_labeled_sentence_of_one_word_is_read_as_the_others(tmp_path):

@@ -428,7 +428,10 @@ def test_options_that_a_model_does_not_have_are_warned_of(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--curriculum-epochs", "2"], "--curriculum-epochs 2: none of the 2 --epochs has long examples"),
+        (
+            ["--curriculum-epochs", "2"],
+            "--curriculum-epochs 2 is not below --epochs 2: training uses only short examples",
+        ),
         (["--model", "mean", "--slot-size", "7"], "--slot-size 7 has no effect with --model mean"),
     ],
 )
