@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from ordered_memory.trace import Trace
+from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.evaluation import CROSS
 from tasks.classifiers.report import (
@@ -31,7 +33,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict
+from tasks.runs.saved_config import config_from_dict, is_data_path
 
 DIFFERENT_TESTS = "The models were tested on different {}."
 
@@ -208,7 +210,7 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
     groups: dict[str, list[str]] = {}
     for name, run in runs.items():
         options = {
-            option: value
+            option: "a path" if is_data_path(option, value) else value  # files may have moved
             for option, value in vars(run.config).items()
             if option not in COMPUTE_OPTIONS and option != "seed"
         }
@@ -226,11 +228,10 @@ def _test_data(run: FinishedRun) -> tuple[Any, ...]:
 
 
 def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) -> list[Trace]:
-    """Traces of the same examples, from the test data of the first run, for each model that induces trees."""
-    if not runs:
+    """Traces of the same test examples for each model that induces trees."""
+    data = _test_examples(task, [run.config for run in runs.values()])
+    if data is None:
         return []
-    first = next(iter(runs.values())).config
-    data = task.load_splits(first).test if task.load_test is None else task.load_test(first)
     models = {name: task.model_class.from_pretrained(run.files.best) for name, run in runs.items()}
     for model in models.values():
         model.adapt(data)
@@ -241,6 +242,16 @@ def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) ->
         for number, (index, (name, model)) in enumerate(itertools.product(chosen, models.items()))
         for trace in example_traces(model, data, index, model_name=name, example=number)
     ]
+
+
+def _test_examples(task: ClassifierTask[Any], configs: Sequence[Any]) -> LabeledData | None:
+    """The test data of the first run whose files are still where they were; None, with a warning, if none."""
+    for config in configs:
+        try:
+            return task.load_splits(config).test if task.load_test is None else task.load_test(config)
+        except UserError as error:
+            print(f"warning: no trees of these test data: {error}", file=sys.stderr)
+    return None
 
 
 def _text(cell: Any) -> str:

@@ -127,6 +127,10 @@ class LanguageModelConfig(TrainingConfig):
         return self.data_dir is None
 
     @property
+    def data_options(self) -> tuple[str, ...]:
+        return ("sentences",)
+
+    @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, model and seed."""
         name = f"{self.preset}-{self.model}-{self.seed}"

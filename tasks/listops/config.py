@@ -56,6 +56,10 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
         return True
 
     @property
+    def data_options(self) -> tuple[str, ...]:
+        return ("expressions", "validation_size")
+
+    @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, model and seed."""
         return self.given_directory or Path("runs", "listops", f"{self.preset}-{self.model_name}-{self.seed}")

@@ -51,6 +51,10 @@ class LogicConfig(DataConfig, ClassifierConfig):
         return self.data_dir is None and self.generated > 0
 
     @property
+    def data_options(self) -> tuple[str, ...]:
+        return ("generated",)
+
+    @property
     def directory(self) -> Path:
         """The run directory; by default the same for the same preset, split, model and seed."""
         name = f"{self.preset}-{self.split}-{self.model_name}-{self.seed}"

@@ -157,6 +157,7 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
             config.preset,
             (*_data_options(training, config), *common_options),
             {evaluation: _evaluation_options(evaluation, config) for evaluation in evaluations},
+            extends=config.max_minutes is not None,
         )
         for seed in range(1, config.seeds + 1)
         for training, evaluations in needed.items()

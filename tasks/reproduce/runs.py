@@ -72,6 +72,7 @@ class Run:
         options: further options of training, for data, precision and training time.
         evaluations: for each evaluation that the table needs, all options of its command: those that the
             table gives it, and those for its data.
+        extends: whether to continue a run that a lower time limit stopped.
     """
 
     training: TrainingSpec
@@ -80,6 +81,7 @@ class Run:
     preset: str
     options: tuple[str, ...]
     evaluations: Mapping[EvaluationSpec, tuple[str, ...]] = field(hash=False)
+    extends: bool = False
 
     @property
     def name(self) -> str:
@@ -120,7 +122,8 @@ class Run:
         if state.needs_training:
             yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *thread_options)
         for evaluation, options in self.evaluations.items():
-            if not self.is_evaluated(evaluation):
+            # Training may replace the best weights: then results that are up to date now are so no longer.
+            if state.needs_training or not self.is_evaluated(evaluation):
                 files = ("--checkpoint", str(self.files.best), "--json", str(self.results_of(evaluation)))
                 yield (f"tasks.{evaluation.task}", "evaluate", *options, *files, *thread_options)
 
@@ -198,9 +201,10 @@ class Run:
         return ("--preset", self.preset, *self.training.options, *self.options, *run_options)
 
     def _has_more_time(self, epochs: int) -> bool:
-        """Whether a time limit stopped the run after some epochs, and the limit of the table is higher."""
+        """Whether a time limit stopped the run after some epochs, and the user has given a higher one."""
         saved, limit = self.saved.max_minutes, self.config.max_minutes
-        return epochs < self.saved.epochs and saved is not None and limit is not None and limit > saved
+        stopped = epochs < self.saved.epochs and saved is not None
+        return self.extends and stopped and limit is not None and limit > saved
 
 
 def _diverged_text(path: Path) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from tasks.runs.options import check_at_least, check_below_one, check_positive, check_text
 
+SEED_DIRECTORY = "seed-"
+"""With --seeds and --run-dir, the name of the directory of a run, without the seed."""
 COMPUTE_OPTIONS = frozenset(
     [
         *("run_dir", "resume", "seeds", "save_every", "log_every", "threads", "accelerator", "devices"),
@@ -91,6 +93,11 @@ class SeedsConfig(RunConfig):
         return False
 
     @property
+    def data_options(self) -> tuple[str, ...]:
+        """The options, besides the seed, that decide which of the drawn examples are training data."""
+        return ()
+
+    @property
     def seed_of_data(self) -> int:
         """The seed of the data that are drawn."""
         return self.seed if self.data_seed is None else self.data_seed
@@ -100,7 +107,7 @@ class SeedsConfig(RunConfig):
         """The directory of the run with `seed`, if `run_dir` is given: for several seeds a subdirectory."""
         if self.run_dir is None or self.seeds == 1:
             return self.run_dir
-        return self.run_dir / f"seed-{self.seed}"
+        return self.run_dir / f"{SEED_DIRECTORY}{self.seed}"
 
 
 @dataclass

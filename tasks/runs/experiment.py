@@ -42,11 +42,12 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     run = RunDirectory(config.directory)
     fabric = build_fabric(config)
     is_main = fabric.is_global_zero
-    if is_main and not config.resume:
-        run.check_free()
     if is_main:
+        run.check_single()
+        if not config.resume:
+            run.check_free()
         use_threads(config.threads, config.devices)
-    trainer = None
+    trainer, is_interrupted = None, False
     try:
         torch.manual_seed(config.seed)
         experiment = prepare()
@@ -61,12 +62,15 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     except KeyboardInterrupt:
         if is_main:
             raise _interruption(run, trainer, config.resume) from None
+        is_interrupted = True
     if torch.distributed.is_initialized():
         # Delete DDP before its process group. Otherwise DDP destroys the group while it holds the GIL, which
         # a gloo thread may be waiting for.
         del trainer
         gc.collect()
         torch.distributed.destroy_process_group()
+    if is_interrupted:  # what would come next, such as another seed, has no main process any more
+        raise Interrupted("interrupted", resumable=False)
 
 
 def _run(trainer: Trainer, experiment: Experiment) -> None:
@@ -106,7 +110,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
 def _is_done(trainer: Trainer) -> bool:
     """Whether the run is finished and tested, and the options do not extend it."""
     run, progress = trainer.run, trainer.progress
-    return progress.finished and progress.nothing_left(trainer.config) and run.read_results() is not None
+    return progress.finished and progress.nothing_left(trainer.config) and run.results.exists()
 
 
 def _check_limits(trainer: Trainer, done: bool) -> None:

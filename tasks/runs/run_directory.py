@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tasks.runs.config import TrainingConfig
+from tasks.runs.config import SEED_DIRECTORY, TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json, remove_leftovers, write_atomically
 from tasks.runs.text_files import read_text
@@ -82,12 +83,36 @@ class RunDirectory:
 
         A directory with only a config.json is free: that run ended before it saved a checkpoint.
         """
-        if any(path.exists() for path in (self.last, self.best, self.results)):
+        if self.has_run():
             raise UserError(
                 f"{self.path}: already holds a run; use --resume to continue it, or another --run-dir"
             )
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is not a directory")
+
+    def has_run(self) -> bool:
+        """Whether the directory holds a run that has saved something."""
+        return any(path.exists() for path in (self.last, self.best, self.results))
+
+    def check_single(self) -> None:
+        """Raise a UserError if the directory holds no run itself, but subdirectories of several seeds."""
+        seeds = sorted(path.parent for path in self.path.glob(f"{SEED_DIRECTORY}*/{self.config.name}"))
+        if seeds and not self.has_run():
+            raise UserError(
+                f"{self.path}: holds runs of several seeds; use --seeds, or name one: --run-dir {seeds[0]}"
+            )
+
+    def remove_results(self) -> None:
+        """Remove results.json and the summaries over several seeds that include it, as it will change."""
+        self.results.unlink(missing_ok=True)
+        name = re.fullmatch(r"(.*?)(\d+)", self.path.name)
+        if name is None:
+            return
+        prefix, seed = name[1], int(name[2])
+        for path in self.path.parent.glob("*-to-*.json"):
+            seeds = re.fullmatch(rf"{re.escape(prefix)}(\d+)-to-(\d+)\.json", path.name)
+            if seeds and int(seeds[1]) <= seed <= int(seeds[2]) and _is_summary(path):
+                path.unlink(missing_ok=True)
 
     def check_resumable(self) -> None:
         """Raise a UserError if this directory holds a trained model, but no state to resume training from.
@@ -175,6 +200,14 @@ class RunDirectory:
             return None if results is None else format_results(results)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return None
+
+
+def _is_summary(path: Path) -> bool:
+    """Whether a file is a summary of several seeds, and not just named like one."""
+    with suppress(UserError):
+        values = read_json(path)
+        return isinstance(values, dict) and {"runs", "diverged", "results"} <= values.keys()
+    return False
 
 
 def selection_score(row: Mapping[str, Any], where: str) -> float:

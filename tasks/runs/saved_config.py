@@ -148,12 +148,18 @@ def changed_options(
         for name, value in vars(config).items()
         if name not in COMPUTE_OPTIONS
         and value != saved[name]
-        and _is_another_path(name, saved[name], value) == paths
+        and (is_data_path(name, saved[name]) and is_data_path(name, value)) == paths
     ]
 
 
-def _is_another_path(name: str, saved: Any, value: Any) -> bool:
-    return isinstance(value, Path) and isinstance(saved, Path) and name != "initial_weights"
+def is_data_path(name: str, value: Any) -> bool:
+    """Whether an option names files of data, which may be the same in another place.
+
+    Args:
+        name: name of the option.
+        value: its value.
+    """
+    return isinstance(value, Path) and name != "initial_weights"
 
 
 def _to_json(value: Any) -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import reprlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,11 +13,12 @@ from tasks.reporting.tables import count_text, mean_text, number
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
-from tasks.runs.files import is_finite_number, read_json, write_json
+from tasks.runs.files import is_finite_number, write_json
 from tasks.runs.hub import find_checkpoint
+from tasks.runs.options import flag
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import changed_options, check_types
+from tasks.runs.saved_config import changed_options, check_types, config_from_dict
 
 Config = TypeVar("Config", bound=TrainingConfig)
 Values = Callable[[dict[str, Any]], Mapping[str, float]]
@@ -46,11 +45,12 @@ def train_seeds(
             subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped. If a path
             is not the same as in such a run, its training and validation data must be.
         values: returns the numbers to summarize, by name, from the content of a results.json. It raises an
-            AttributeError, LookupError or TypeError if these are damaged.
+            AttributeError, LookupError or TypeError if this is damaged; such a run is tested again.
         digits: number of decimals to print.
         whole: what the numbers are fractions of, or None; see `number`.
     Raises:
-        UserError: bad options, or without `resume` one of the directories already holds a run.
+        UserError: bad options, `run_dir` itself holds a run, or without `resume` one of the subdirectories
+            does.
         Diverged: all runs have diverged.
     """
     check_types(config)
@@ -60,17 +60,16 @@ def train_seeds(
     first_directory, last_seed = runs[config.seed].path, configs[-1].seed
     path = first_directory.with_name(f"{first_directory.name}-to-{last_seed}.json")
     is_main = is_launcher()
-    if is_main and not config.resume:
-        parent = [RunDirectory(config.run_dir)] if config.run_dir is not None else []
-        for run in (*parent, *runs.values()):
-            run.check_free()  # before the first run is trained, and not hours later
+    if is_main and config.run_dir is not None and RunDirectory(config.run_dir).has_run():
+        raise UserError(f"{config.run_dir}: already holds a run; --seeds needs another --run-dir")
+    for run in runs.values() if is_main and not config.resume else ():
+        run.check_free()  # before the first run is trained, and not hours later
     diverged: dict[int, Diverged] = {}
     for run_config in configs:
         run = runs[run_config.seed]
-        is_finished = config.resume and run.read_results() and not changed_options(run, run_config)
-        if not is_finished:
-            for outdated in list(_summaries_with(run_config.seed, first_directory, config.seed)):
-                outdated.unlink(missing_ok=True)  # its results will change
+        is_finished = (
+            config.resume and _values_of(run, values) is not None and not changed_options(run, run_config)
+        )
         if not is_finished or changed_options(run, run_config, paths=True):  # then `train` compares the data
             try:
                 train(run_config)
@@ -84,7 +83,7 @@ def train_seeds(
     if len(diverged) == len(runs):
         raise diverged[config.seed]
     if is_main:
-        finished = {seed: run.path for seed, run in runs.items() if seed not in diverged}
+        finished = {seed: run for seed, run in runs.items() if seed not in diverged}
         summary = _summarize(finished, list(diverged), values)
         print(_text(summary, digits, whole))
         write_json(path, summary)
@@ -97,32 +96,35 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
     Args:
         config: configuration of a run whose data are drawn.
         start: the checkpoint of the initial weights.
+    Raises:
+        UserError: the checkpoint is not one of this task.
     """
-    saved = read_metadata(find_checkpoint(start))
-    data_seed = saved.get("data_seed")
-    seed = saved.get("seed") if data_seed is None else data_seed
-    if seed is not None and seed != config.seed_of_data:
+    path = find_checkpoint(start)
+    values = {name: value for name, value in read_metadata(path).items() if name in vars(config)}
+    saved = config_from_dict(type(config), values, path)
+    if not saved.draws_data or _has_files(saved) != _has_files(config):
+        return  # other examples
+    held_out = "it may have been trained on examples that are held out now"
+    seed = saved.seed_of_data
+    if seed != config.seed_of_data:
         print(
             f"warning: {start} was trained on data of seed {seed}, but this run uses data of seed "
-            f"{config.seed_of_data}: it may have been trained on examples that are held out now; "
-            f"--data-seed {seed} uses the same data",
+            f"{config.seed_of_data}: {held_out}; --data-seed {seed} uses the same data",
             file=sys.stderr,
         )
+    for name in config.data_options:
+        before, now = getattr(saved, name), getattr(config, name)
+        if before != now and name not in config.unused:
+            option = flag(name)
+            print(
+                f"warning: {start} was trained with {option} {before}, but this run has {option} {now}: "
+                f"{held_out}",
+                file=sys.stderr,
+            )
 
 
-def _summaries_with(seed: int, first: Path, first_seed: int) -> Iterator[Path]:
-    """The summary files that include the run with this seed.
-
-    Args:
-        seed: seed of the run.
-        first: directory of another run, whose name ends in its seed.
-        first_seed: the seed of that other run.
-    """
-    name = re.escape(first.name.removesuffix(str(first_seed)))
-    for path in first.parent.glob("*-to-*.json"):
-        match = re.fullmatch(rf"{name}(\d+)-to-(\d+)\.json", path.name)
-        if match and int(match[1]) <= seed <= int(match[2]):
-            yield path
+def _has_files(config: TrainingConfig) -> bool:
+    return getattr(config, "data_dir", None) is not None
 
 
 def _with_seed(config: Config, seed: int) -> Config:
@@ -131,39 +133,41 @@ def _with_seed(config: Config, seed: int) -> Config:
     return replace(seeded, seeds=1, run_dir=seeded.given_directory)
 
 
-def _summarize(runs: Mapping[int, Path], diverged: list[int], values: Values) -> dict[str, Any]:
+def _values_of(run: RunDirectory, values: Values) -> dict[str, float] | None:
+    """The numbers of a run to summarize; None if it has no results, or damaged ones."""
+    try:
+        results = run.read_results()
+        row = {} if results is None else dict(values(results))
+    except (AttributeError, LookupError, TypeError, UserError):
+        return None
+    return row if row and all(map(is_finite_number, row.values())) else None
+
+
+def _summarize(runs: Mapping[int, RunDirectory], diverged: list[int], values: Values) -> dict[str, Any]:
     """Compute mean and sample standard deviation of the results of several runs, as JSON values.
 
     Args:
-        runs: the directories of the finished runs, by seed.
+        runs: the finished runs, by seed.
         diverged: the seeds of the others.
         values: see `train_seeds`.
     Raises:
         UserError: a results.json is missing or damaged.
     """
-    results_by_seed = {seed: read_json(RunDirectory(path).results) for seed, path in runs.items()}
-    try:
-        rows = {seed: _checked(values(results)) for seed, results in results_by_seed.items()}
-        names = dict.fromkeys(name for row in rows.values() for name in row)
-        by_name = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
-        return {
-            "part": next(iter(results_by_seed.values())).get("part"),
-            "runs": {seed: path.name for seed, path in runs.items()},
-            "diverged": diverged,
-            "results": {name: _summary(by_seed) for name, by_seed in by_name.items()},
-        }
-    except (AttributeError, LookupError, TypeError) as error:
-        raise UserError(
-            f"the results.json of one of {', '.join(map(str, runs.values()))} is damaged: {error}"
-        ) from None
-
-
-def _checked(row: Mapping[str, float]) -> Mapping[str, float]:
-    """Raise a TypeError if a value is not a finite number: results.json may be damaged."""
-    for name, value in row.items():
-        if not is_finite_number(value):
-            raise TypeError(f"{name} must be a number, got {reprlib.repr(value)}")
-    return row
+    rows: dict[int, dict[str, float]] = {}
+    for seed, run in runs.items():
+        row = _values_of(run, values)
+        if row is None:
+            raise UserError(f"{run.results}: missing or damaged")
+        rows[seed] = row
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    by_name = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
+    results = next(iter(runs.values())).read_results() or {}
+    return {
+        "part": results.get("part"),
+        "runs": {seed: run.path.name for seed, run in runs.items()},
+        "diverged": diverged,
+        "results": {name: _summary(by_seed) for name, by_seed in by_name.items()},
+    }
 
 
 def _summary(values: dict[int, float]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from lightning_fabric import Fabric
@@ -158,12 +158,13 @@ class Trainer:
             Diverged: the loss is no longer finite.
         """
         self.progress.finished = self.progress.nothing_left(self.config)
-        if self.progress.finished:
-            return self.progress
         is_main = self.fabric.is_global_zero
         if is_main:
-            self.run.results.unlink(missing_ok=True)  # the weights that they describe will change
             self.run.diverged.unlink(missing_ok=True)
+        if self.progress.finished:
+            return self.progress
+        if is_main:
+            self.run.remove_results()
             record_start(self.run, self.device)
         directory = self.run.tensorboard if is_main else None
         with (
@@ -311,7 +312,11 @@ class Trainer:
 
     def _save(self) -> None:
         """Save the complete training state to last.safetensors. All processes call this at the same step."""
+        parameters = self.unwrapped_model.parameters()
+        finite = torch.stack([parameter.detach().isfinite().all() for parameter in parameters]).all()
         self._check_loss()
+        if not finite:  # since the last step: its loss is that of the weights before it
+            self._diverge("a weight")
         objective_state = {
             name: gather(self.fabric, tensor) for name, tensor in self.objective.state().items()
         }
@@ -345,12 +350,15 @@ class Trainer:
     def _check_loss(self, loss: float = 0.0) -> None:
         """Raise Diverged if the loss is not finite, before bad weights overwrite good ones."""
         if not (math.isfinite(self.progress.loss_sum) and math.isfinite(loss)):
-            if self.fabric.is_global_zero:
-                write_json(self.run.diverged, {"epoch": self.progress.epoch, "step": self.progress.step})
-            raise Diverged(
-                f"the loss is not finite at step {self.progress.step}: start another run with a lower "
-                "--learning-rate"
-            )
+            self._diverge("the loss")
+
+    def _diverge(self, what: str) -> NoReturn:
+        if self.fabric.is_global_zero:
+            write_json(self.run.diverged, {"epoch": self.progress.epoch, "step": self.progress.step})
+        raise Diverged(
+            f"{what} is not finite at step {self.progress.step}: start another run with a lower "
+            "--learning-rate"
+        )
 
     def _stop_code(self, interrupted: bool, out_of_time: bool) -> int:
         """0 to continue, or else why to stop; the same in all processes."""

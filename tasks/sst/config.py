@@ -94,6 +94,10 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         return self.data_dir is None and self.generated > 0
 
     @property
+    def data_options(self) -> tuple[str, ...]:
+        return ("generated",)
+
+    @property
     def learns_embeddings(self) -> bool:
         """Whether the word embeddings are learned."""
         return self.encoder is None and self.vectors == ("none",)

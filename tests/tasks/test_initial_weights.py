@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from tasks.language_model.model import load_model
+from tasks.listops.data import Dataset, write_tsv
+from tasks.listops.generator import generate
 from tasks.runs.checkpoints import read_checkpoint
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED
@@ -49,6 +51,32 @@ def test_examples_that_the_weights_may_know_are_warned_of(task, small_runs, tmp_
     )
     assert train(task, tmp_path / "same", *start, "--seed", "2", "--data-seed", "1") == 0
     assert "data of seed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "number"),
+    [
+        ("listops", "--expressions", 200),
+        ("listops", "--validation-size", 9),
+        ("logic", "--generated", 400),
+        ("sst", "--generated", 90),
+        ("language_model", "--sentences", 150),
+    ],
+)
+def test_more_of_the_same_data_are_warned_of_as_they_are_split_otherwise(
+    task, option, number, small_runs, tmp_path, capsys
+):
+    start = ("--initial-weights", small_runs[task], "--epochs", "1")
+    assert train(task, tmp_path, *start, option, number) == 0
+    assert f"but this run has {option} {number}: it may have been trained on" in capsys.readouterr().err
+
+
+def test_data_of_files_and_drawn_ones_are_not_the_same(small_runs, tmp_path, capsys):
+    for name, size in (("train", 60), ("test", 20)):
+        write_tsv(tmp_path / f"{name}_d20s.tsv", Dataset(generate(size, seed=size, max_length=12)))
+    start = ("--initial-weights", small_runs["listops"], "--data-dir", tmp_path, "--seed", "2")
+    assert train("listops", tmp_path / "run", *start) == 0
+    assert "it may have been trained on" not in capsys.readouterr().err
 
 
 def test_a_resumed_run_keeps_what_it_has_learned(small_runs, tmp_path, capsys):

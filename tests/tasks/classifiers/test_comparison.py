@@ -9,6 +9,8 @@ import pytest
 
 from tasks.classifiers.comparison import CROSS, FinishedRun, accuracy_table
 from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Dataset, write_tsv
+from tasks.listops.generator import generate
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LEFT_OUT
@@ -62,6 +64,27 @@ def test_runs_have_a_row_each_and_seeds_have_one_for_their_mean(tmp_path, capsys
     captions = {trace["caption"] for trace in embedded(page)}
     assert captions == {"ordered-memory", "ordered-memory, om-2"}
     assert f"<td>{mean:.4f} ± {deviation:.4f}</td>" in page
+
+
+def test_seeds_are_of_one_configuration_and_have_trees_where_data_have_moved_since(tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, size in (("train", 60), ("test", 20)):
+        write_tsv(data / f"{name}_d20s.tsv", Dataset(generate(size, seed=size, max_length=12)))
+    for seed in (1, 2):
+        options = ("--data-dir", data, "--validation-size", 6, "--data-seed", 1)
+        train("listops", "--seed", seed, *options, "--run-dir", tmp_path / str(seed))
+        data = data.rename(tmp_path / f"moved-{seed}")
+    capsys.readouterr()
+    page = tmp_path / "report.html"
+    assert MAIN["listops"](["report", str(tmp_path / "1"), str(tmp_path / "2"), "--output", str(page)]) == 0
+    captured = capsys.readouterr()
+    assert "mean of 2 seeds" in captured.out
+    assert "warning: no trees of these test data: " in captured.err
+    assert embedded(page.read_text()) == []
+    data.rename(tmp_path / "moved-1")  # where the second run had them
+    assert MAIN["listops"](["report", str(tmp_path / "1"), str(tmp_path / "2"), "--output", str(page)]) == 0
+    assert len(embedded(page.read_text())) > 1
 
 
 def finished(config, accuracy, groups, f1=None):

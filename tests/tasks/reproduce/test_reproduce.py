@@ -204,8 +204,18 @@ def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_pat
     finished = asked(tmp_path, max_minutes=5)
     assert [run["text"] for run in finished["runs"]] == ["finished after 2 of 2 epochs"]
     assert not any("Ended early" in note for note in finished["notes"])
-    assert commands["train"] == 2
+    assert commands == {"train": 2, "evaluate": 2}  # the weights that were evaluated may be replaced
+    assert list(finished["rows"][0]["cells"]["200"]["values"]) == ["1"]
     assert "Trained for at most 5 minutes: all." in asked(tmp_path, max_minutes=1)["notes"]
+
+
+def test_a_limit_that_the_user_has_not_given_continues_no_run(tmp_path, commands):
+    asked(tmp_path, max_minutes=1e-6)
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
+    assert run.state().needs_training
+    assert replace(run, extends=False).state().text == "finished after 1 of 2 epochs"  # as in another demo
+    demo = runs_of(TABLES["om-table-3a"], ReproduceConfig(directory=tmp_path, preset="demo"))
+    assert not any(run.extends for run in demo)
 
 
 def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, commands):

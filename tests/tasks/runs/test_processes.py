@@ -55,6 +55,7 @@ def run(program, directory, *options, **environment):
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
 
 
@@ -103,3 +104,12 @@ def test_a_stopped_run_of_two_processes_goes_on_as_if_it_had_not(
     assert result.returncode == 0, result.stderr
     assert "resuming from step" in result.stdout
     assert outcome(tmp_path / "run") == uninterrupted
+
+
+@pytest.mark.slow
+def test_stopping_the_first_of_two_seeds_leaves_no_process_behind(tmp_path):
+    stop = {"STOP_AT": "3", "STOP_BY": str(int(signal.SIGTERM)), "STOP_RANK": "0"}
+    result = train(tmp_path / "runs", "--seeds", "2", **stop)  # returns when all processes have ended
+    assert result.returncode == 130, result.stderr
+    assert result.stderr.count("to resume: python -m tasks.listops train") == 1
+    assert not (tmp_path / "runs" / "seed-2").exists()

@@ -6,12 +6,19 @@ from dataclasses import replace
 import pytest
 
 from tasks.classifiers.report import values_to_summarize
+from tasks.listops.__main__ import main
 from tasks.listops.config import ListOpsConfig
 from tasks.logic.config import LogicConfig
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
 from tasks.runs.seeds import train_seeds
+
+SUMMARY = '{"runs": {}, "diverged": [], "results": {}}'
+TINY = [
+    *("--model", "mean", "--expressions", "60", "--validation-size", "6", "--embedding-size", "4"),
+    *("--epochs", "1"),
+]
 
 
 def test_seeds_without_a_directory_have_the_directories_of_single_runs():
@@ -40,7 +47,7 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
         saved = config_to_dict(replace(config, seed=seed, seeds=1, data_dir=tmp_path / data))
         run.config.write_text(json.dumps(saved))
         run.results.write_text(json.dumps({"accuracy": 0.5, "span_f1": {}, "accuracy_by": {}}))
-    (tmp_path / "runs" / "seed-1-to-2.json").write_text("{}")
+    (tmp_path / "runs" / "seed-1-to-2.json").write_text(SUMMARY)
     trained = []
 
     def train(config):
@@ -54,17 +61,54 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
 
 
 @pytest.mark.parametrize("changing", [1, 2, 3])
-def test_what_summarizes_a_run_goes_before_the_run_is_trained_again(tmp_path, changing):
+def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing):
     names = [f"seed-{first}-to-{first + 1}.json" for first in (1, 2, 3)]
-    for name in names:
-        (tmp_path / name).write_text("{}")
+    others = ["seed-1-to-9.json", "other-1-to-3.json", "seed-10-to-30.json"]
+    for name in names + others[1:]:
+        (tmp_path / name).write_text(SUMMARY)
+    (tmp_path / others[0]).write_text("{}")  # is no summary
+    run = RunDirectory(tmp_path / f"seed-{changing}")
+    run.path.mkdir()
+    run.results.write_text("{}")
+    run.remove_results()
+    assert not run.results.exists()
+    left = {path.name for path in tmp_path.glob("*.json")}
+    assert left == {*others, *(name for name in names if str(changing) not in name)}
 
-    def train(config):
-        raise UserError("stopped")
 
-    with pytest.raises(UserError, match="stopped"):
-        train_seeds(
-            train, LogicConfig(seed=changing, seeds=3, run_dir=tmp_path, resume=True), values_to_summarize
+def test_the_summary_goes_when_one_of_its_runs_is_trained_further_and_only_then(tmp_path, capsys):
+    summary = tmp_path / "seed-1-to-2.json"
+    assert main(["train", *TINY, "--run-dir", str(tmp_path), "--seeds", "2"]) == 0
+    refused = ["--seeds", "2", "--resume", "--patience", "7"]
+    assert main(["train", *TINY, "--run-dir", str(tmp_path), *refused]) == 2
+    assert "--patience 7" in capsys.readouterr().err
+    assert summary.exists()
+    more = ["--seed", "2", "--resume", "--epochs", "2"]
+    assert main(["train", *TINY, "--run-dir", str(tmp_path / "seed-2"), *more]) == 0
+    assert not summary.exists()
+
+
+def test_damaged_results_are_computed_again(tmp_path):
+    assert main(["train", *TINY, "--run-dir", str(tmp_path), "--seeds", "2"]) == 0
+    results = tmp_path / "seed-2" / "results.json"
+    before = results.read_text()
+    for damaged in ("{", "[]", '{"accuracy": "good"}'):
+        results.write_text(damaged)
+        assert main(["train", *TINY, "--run-dir", str(tmp_path), "--seeds", "2", "--resume"]) == 0
+        assert results.read_text() == before
+
+
+def test_a_run_and_the_runs_of_several_seeds_have_directories_of_their_own(tmp_path, capsys):
+    assert main(["train", *TINY, "--run-dir", str(tmp_path / "seeds"), "--seeds", "2"]) == 0
+    assert main(["train", *TINY, "--run-dir", str(tmp_path / "one")]) == 0
+    for resume in ([], ["--resume"]):
+        capsys.readouterr()
+        assert main(["train", *TINY, "--run-dir", str(tmp_path / "seeds"), *resume]) == 2
+        assert (
+            "seeds: holds runs of several seeds; use --seeds, or name one: --run-dir"
+            in capsys.readouterr().err
         )
-    left = [name for name in names if (tmp_path / name).exists()]
-    assert left == [name for name in names if str(changing) not in name]
+        assert main(["train", *TINY, "--run-dir", str(tmp_path / "one"), "--seeds", "2", *resume]) == 2
+        assert "one: already holds a run; --seeds needs another --run-dir" in capsys.readouterr().err
+    assert not (tmp_path / "seeds" / "config.json").exists()
+    assert not (tmp_path / "one" / "seed-1").exists()

@@ -478,6 +478,42 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_weights_are_saved(tm
     assert all(tensor.isfinite().all() for tensor in saved.values() if tensor.is_floating_point())
 
 
+def test_a_weight_that_is_not_finite_does_not_replace_those_that_are(tmp_path, monkeypatch, capsys):
+    train_batch = Trainer.train_batch
+
+    def spoilt_by_step_3(self, batch):
+        result = train_batch(self, batch)
+        if self.progress.step == 3:
+            next(self.unwrapped_model.parameters()).data.view(-1)[0] = float("nan")
+        return result
+
+    monkeypatch.setattr(Trainer, "train_batch", spoilt_by_step_3)
+    options = ["--epochs", "1", "--save-every", "2", "--curriculum-epochs", "0"]
+    assert train(tmp_path / "run", *options) == 2
+    assert "a weight is not finite at step 4: " in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "diverged.json").read_text())["step"] == 4
+    monkeypatch.undo()
+    assert train(tmp_path / "run", *options, "--resume") == 0
+    assert not (tmp_path / "run" / "diverged.json").exists()
+
+
+def test_a_run_that_is_finished_after_all_has_not_diverged(tmp_path, monkeypatch):
+    assert train(tmp_path / "run", "--epochs", "1") == 0
+    with monkeypatch.context() as patch:
+        losses = ClassificationObjective.losses
+
+        def wild(self, model, batch):
+            result = losses(self, model, batch)
+            return result._replace(loss=result.loss * float("nan"))
+
+        patch.setattr(ClassificationObjective, "losses", wild)
+        assert train(tmp_path / "run", "--epochs", "2", "--resume") == 2
+    assert (tmp_path / "run" / "diverged.json").exists()
+    assert train(tmp_path / "run", "--epochs", "1", "--resume") == 0
+    assert (tmp_path / "run" / "results.json").exists()
+    assert not (tmp_path / "run" / "diverged.json").exists()
+
+
 def test_a_seed_that_diverges_is_named_and_the_others_have_a_mean(tmp_path, monkeypatch, capsys):
     losses = ClassificationObjective.losses
     wild = {2}
