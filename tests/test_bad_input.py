@@ -323,6 +323,8 @@ evaluate --checkpoint {logic} --predictions {directory} -> --predictions {direct
 stats --split D ->
 stats --generated -1 ->
 stats --generated 5 --seed -1 -> seed
+stats --seed 7 -> --seed 7 has no effect without --generated
+stats --data-dir {directory} --generated 5 -> --generated 5 has no effect with --data-dir
 stats --data-dir {missing} -> {missing}
 stats --data-dir {directory} -> {directory}
 stats --data-dir {logic_empty} -> {logic_empty}: no pairs
@@ -432,6 +434,7 @@ parse 'the cat' --checkpoint {language_model} --layer 0 -> --layer
 parse 'the cat' --checkpoint {language_model} --layer 3 -> --layer
 parse 'the cat' --checkpoint {language_model} --temperature nan -> --temperature
 parse 'the cat' --checkpoint {language_model} --temperature 0 -> --temperature
+parse the --checkpoint {language_model} --decoding prpn --temperature 2 -> no effect with --decoding prpn
 parse 'the' --checkpoint {language_model} --plot '' -> --plot .: is a directory
 parse 'the' --checkpoint {language_model} --plot {directory} -> {directory}
 trees ->
@@ -441,6 +444,7 @@ trees {binary} --checkpoint {language_model} -> {binary}
 trees {cut_gz} --checkpoint {language_model} -> {cut_gz}: truncated or damaged
 trees {text} --checkpoint {language_model} -> {text}, line 1
 trees {text} --checkpoint {listops} -> {listops}
+trees {text} --checkpoint {language_model} --temperature 2 -> no effect with --decoding prpn
 trees {text} --checkpoint {language_model} --layer 0 -> --layer
 trees {text} --checkpoint {language_model} --layer 3 -> --layer
 trees {text} --checkpoint {language_model} --threads 0 -> --threads
@@ -506,6 +510,10 @@ BENCHMARK = """
 compare --quick --config -> --config
 compare --quick --config magic ->
 compare --quick --repeats 0 -> --repeats
+compare --quick --repeats 9 -> --repeats 9 has no effect with --quick
+compare --quick --config long --max-length 50 -> --max-length 50 has no effect without --config listops
+compare --quick --single 5 --batches 9 -> --batches 9 has no effect with --single
+compare --quick --checkpoint {listops} --score additive -> --score additive has no effect with --checkpoint
 compare --quick --threads 0 -> --threads
 compare --quick --device foo -> --device
 compare --quick --device '' -> --device

@@ -38,7 +38,7 @@ from tasks.benchmark.released import (
 from tasks.benchmark.workloads import Sizes, Workload, build_single, build_workload
 from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_fraction
+from tasks.runs.options import check_at_least, check_fraction, check_unused
 
 ConfigName = Literal["listops", "logic", "sst", "long"]
 
@@ -79,6 +79,14 @@ class CompareConfig(MemoryConfig):
         check_fraction(self, "occupancy_threshold")
         if any(length < 4 for length in self.single):
             raise UserError(f"--single must be at least 4, got {min(self.single)}")
+        unused = {}
+        if self.checkpoint is not None:
+            unused["score"] = "with --checkpoint, which has its own"
+        if self.single:
+            unused |= dict.fromkeys(("batches", "max_length"), "with --single")
+        elif "listops" not in self.config:
+            unused["max_length"] = "without --config listops"
+        check_unused(self, CompareConfig, unused)
         others = [name for name in self.config if name not in ("listops", "long")]
         if self.checkpoint is not None and others:
             raise UserError(f"--checkpoint is a ListOps model: it cannot read --config {others[0]}")
@@ -244,6 +252,11 @@ def _notes(result: dict[str, Any]) -> list[str]:
             notes.append(
                 "released: same weights; on sequences of one length its outputs differ by at most "
                 f"{result['released_difference']:.1e} in float64 (1e-9 is allowed)"
+            )
+        elif comparable(Sizes(**result["sizes"])):
+            notes.append(
+                "released: same weights; its outputs are not compared, as its occupancy threshold is fixed "
+                f"({OCCUPANCY_THRESHOLD:g})"
             )
         else:
             notes.append(

@@ -8,7 +8,7 @@ import torch
 
 from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_unused
 
 
 @dataclass
@@ -30,6 +30,8 @@ class MeasurementConfig(ResultsConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "repeats")
+        if self.quick and self.repeats != 1:
+            check_unused(self, MeasurementConfig, {"repeats": "with --quick"})
         check_at_least(0, self, "seed")
         try:
             torch.empty(1, device=self.device)

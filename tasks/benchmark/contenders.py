@@ -213,5 +213,7 @@ def _load_trained(checkpoint: Path) -> tuple[Tensor, OrderedMemory]:
     model = ListOpsModel.from_pretrained(checkpoint)
     if not isinstance(model.encoder, OrderedMemory):
         raise UserError(f"--checkpoint {checkpoint}: expected an Ordered Memory, got another encoder")
+    if model.encoder.bidirectional:
+        raise UserError(f"--checkpoint {checkpoint}: expected one direction, got a bidirectional model")
     model.set_num_slots(model.config.num_slots)
     return model.embedding.weight.detach(), model.encoder

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.config import ClassifierConfig
+from tasks.classifiers.config import CurriculumConfig
 from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.encoders import Encoded
 from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
@@ -203,7 +203,7 @@ class ClassificationObjective:
 
     batch_options: tuple[str, ...] = ("batch_size", "curriculum_epochs", "curriculum_length")
 
-    def __init__(self, config: ClassifierConfig, train: LabeledData, validation: LabeledData) -> None:
+    def __init__(self, config: CurriculumConfig, train: LabeledData, validation: LabeledData) -> None:
         self.config, self.train, self.validation = config, train, validation
 
     def fingerprint(self) -> str:

@@ -210,18 +210,28 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
     groups: dict[str, list[str]] = {}
     for name, run in runs.items():
         options = {
-            option: "a path" if is_data_path(option, value) else value  # files may have moved
+            # Files may have moved. Tests of the same sizes are taken for the same.
+            option: _test_sizes(run) if is_data_path(option, value) else value
             for option, value in vars(run.config).items()
             if option not in COMPUTE_OPTIONS and option != "seed"
         }
         groups.setdefault(repr(options), []).append(name)
-    return [names for names in groups.values() if len(names) > 1]
+    return [
+        names
+        for names in groups.values()
+        if 1 < len(names) == len({runs[name].config.seed for name in names})
+    ]
+
+
+def _test_sizes(run: FinishedRun) -> dict[str, dict[str, int]]:
+    """The number of test examples in each group."""
+    groups = run.results["accuracy_by"].items()
+    return {title: {name: size for name, (_, size) in rows.items()} for title, rows in groups}
 
 
 def _test_data(run: FinishedRun) -> tuple[Any, ...]:
     """What identifies the test data of a run: the sizes of all groups and, if they are drawn, the seed."""
-    groups = run.results["accuracy_by"].items()
-    sizes = {title: {name: size for name, (_, size) in rows.items()} for title, rows in groups}
+    sizes = _test_sizes(run)
     config: ClassifierConfig = run.config
     is_generated = config.draws_data and getattr(config, "data_dir", None) is None
     return run.results["examples"], sizes, config.seed_of_data if is_generated else None

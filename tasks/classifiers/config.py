@@ -168,7 +168,7 @@ class EncoderConfig(DropoutConfig):
 
 
 @dataclass
-class ClassifierConfig(EncoderConfig):
+class CurriculumConfig(EncoderConfig):
     """Curriculum."""
 
     curriculum_epochs: int = 0
@@ -192,6 +192,11 @@ class ClassifierConfig(EncoderConfig):
         if not self.curriculum_epochs:
             unused["curriculum_length"] = "without --curriculum-epochs"
         return unused
+
+
+@dataclass
+class ClassifierConfig(CurriculumConfig):
+    """Base class of the options of a classification task."""
 
 
 DEMO: dict[str, Any] = {

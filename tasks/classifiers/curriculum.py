@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.classifiers.config import ClassifierConfig
+from tasks.classifiers.config import CurriculumConfig
 from tasks.runs.batching import Indices
 
 
-def examples_of_epoch(config: ClassifierConfig, sentence_lengths: Indices, epoch: int) -> Indices:
+def examples_of_epoch(config: CurriculumConfig, sentence_lengths: Indices, epoch: int) -> Indices:
     """Choose the training examples of an epoch: the short ones, or all after `curriculum_epochs`.
 
     Args:

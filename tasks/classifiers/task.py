@@ -216,9 +216,9 @@ class ClassifierTask(Generic[Config]):
         if start is None:
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
+        model = self.model_class.from_pretrained(start, config=config)
         if config.draws_data and start == config.initial_weights:
             warn_of_other_data(config, start)
-        model = self.model_class.from_pretrained(start, config=config)
         model.set_num_slots(config.num_slots)
         for dataset in splits:
             model.adapt(dataset)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import ClassifierConfig
+from tasks.listops.data import is_long_range_arena
 from tasks.runs.options import check_at_least
 
 
@@ -47,13 +48,15 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
         unused = super().unused
         if self.data_dir is not None:
             unused["expressions"] = "with --data-dir"
+            if is_long_range_arena(self.data_dir):
+                unused["validation_size"] = "with the files of Long Range Arena, which have validation data"
         if self.model == "mean":  # there is no hidden layer
             unused["slot_size"] = "with --model mean"
         return unused
 
     @property
     def draws_data(self) -> bool:
-        return True
+        return self.data_dir is None or not is_long_range_arena(self.data_dir)
 
     @property
     def data_options(self) -> tuple[str, ...]:

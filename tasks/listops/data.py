@@ -184,6 +184,15 @@ def load(
     return Splits(train, held_out, *other_data)
 
 
+def is_long_range_arena(data_dir: Path) -> bool:
+    """Whether a directory holds one or more of the files of Long Range Arena.
+
+    Args:
+        data_dir: the directory.
+    """
+    return any(find_file(data_dir / name).exists() for name in LONG_RANGE_ARENA)
+
+
 def read_test(data_dir: Path) -> Dataset:
     """Read the test data of a directory, which needs no other files.
 
@@ -199,8 +208,7 @@ def read_test(data_dir: Path) -> Dataset:
 
 def _file_names(data_dir: Path) -> tuple[str, ...]:
     """The names of the files in a directory, the training data first and the test data last."""
-    has_long_range_arena = any(find_file(data_dir / name).exists() for name in LONG_RANGE_ARENA)
-    return LONG_RANGE_ARENA if has_long_range_arena else (TRAIN_FILE, TEST_FILE)
+    return LONG_RANGE_ARENA if is_long_range_arena(data_dir) else (TRAIN_FILE, TEST_FILE)
 
 
 def read_tsv(path: Path) -> Dataset:

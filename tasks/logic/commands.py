@@ -29,7 +29,7 @@ from tasks.reporting.tables import text_table
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.errors import UserError
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_unused
 
 
 @dataclass
@@ -97,6 +97,10 @@ def _predict(config: PredictConfig) -> None:
 
 def _stats(config: StatsConfig) -> None:
     check_at_least(0, config, "generated", "seed")
+    if config.data_dir is not None:
+        check_unused(config, StatsConfig, dict.fromkeys(("generated", "seed"), "with --data-dir"))
+    elif not config.generated:
+        check_unused(config, StatsConfig, {"seed": "without --generated"})
     run_config = LogicConfig(**vars(config))
     splits = load_pairs(run_config)
     size = len(splits.train) + len(splits.validation)

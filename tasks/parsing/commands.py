@@ -125,6 +125,11 @@ class ParseConfig(SentenceConfig):
     plot: Path | None = None
     """Also plot distances and trees to this PNG file."""
 
+    def check(self) -> None:
+        super().check()
+        if self.decoding not in ("cky", None):
+            check_unused(self, ParseConfig, {"temperature": f"with --decoding {self.decoding}"})
+
 
 @dataclass(kw_only=True)
 class TreesConfig(ModelConfig, ThreadsConfig):
@@ -146,6 +151,8 @@ class TreesConfig(ModelConfig, ThreadsConfig):
     def check(self) -> None:
         super().check()
         check_writable_file("--output", self.output)
+        if self.decoding != "cky":
+            check_unused(self, TreesConfig, {"temperature": f"with --decoding {self.decoding}"})
 
 
 @dataclass(kw_only=True)

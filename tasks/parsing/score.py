@@ -113,11 +113,13 @@ def _read_trees(path: Path, sentences: Sequence[TreebankSentence]) -> list[_Tree
     try:
         _check_words(path, predicted, sentences)
     except UserError as error:
-        # Without part-of-speech tags, trees do not look labeled, and their labels were read as words.
-        with suppress(UserError):
-            predicted = _parse_lines(path, labels=True)
-            _check_words(path, predicted, sentences)
-            return predicted
+        # Without part-of-speech tags, trees do not look labeled, and their labels were read as words. Or they
+        # have no labels, but look labeled, as constituents begin with words.
+        for labels in (True, False):
+            with suppress(UserError):
+                predicted = _parse_lines(path, labels)
+                _check_words(path, predicted, sentences)
+                return predicted
         raise error from None
     return predicted
 

@@ -25,7 +25,7 @@ from ordered_memory.backends.registry import BackendError
 from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
 from tasks.runs.files import check_output_files, read_json
 from tasks.runs.options import warn_of_unused
-from tasks.runs.processes import given_command, is_launcher, is_lost_process, is_main_process
+from tasks.runs.processes import given_command, is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict
 from tasks.runs.stop_signals import interrupt, stop_signals
@@ -92,8 +92,6 @@ def run(task: str, subcommands: Mapping[str, Subcommand], arguments: Sequence[st
             return _fail(program, "another process of this run has failed; see its error message")
         raise
     except Interrupted as interruption:
-        if not is_launcher():  # the main process says so; Lightning would end it if another one failed
-            return 0
         print(interruption, file=sys.stderr)
         if interruption.resumable:
             print(f"to resume: {_resume_command(program, arguments)}", file=sys.stderr)

@@ -86,4 +86,9 @@ def json_line(row: dict[str, Any]) -> str:
     Args:
         row: JSON values.
     """
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    text = json.dumps(row, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+        text = json.dumps(row)
+    return text + "\n"

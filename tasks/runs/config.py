@@ -85,7 +85,7 @@ class SeedsConfig(RunConfig):
     @property
     def unused(self) -> dict[str, str]:
         """The options, by name, that have no effect with the others, and why: "with --model lstm"."""
-        return {} if self.draws_data else {"data_seed": "because the data do not depend on a seed"}
+        return {} if self.draws_data else {"data_seed": "because no seed decides which data this run has"}
 
     @property
     def draws_data(self) -> bool:

@@ -10,7 +10,7 @@ class UserError(ValueError):
 
 
 class Diverged(UserError):
-    """The loss is no longer finite. All processes of a run raise this at the same step."""
+    """The loss or a weight is no longer finite. All processes of a run raise this at the same step."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -43,8 +43,9 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     fabric = build_fabric(config)
     is_main = fabric.is_global_zero
     if is_main:
-        run.check_single()
-        if not config.resume:
+        if config.resume:
+            run.check_single()
+        else:
             run.check_free()
         use_threads(config.threads, config.devices)
     trainer, is_interrupted = None, False
@@ -69,8 +70,10 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
         del trainer
         gc.collect()
         torch.distributed.destroy_process_group()
-    if is_interrupted:  # what would come next, such as another seed, has no main process any more
-        raise Interrupted("interrupted", resumable=False)
+    if is_interrupted:
+        # The main process reports it. This one ends: what would come next, such as another seed, has no main
+        # process. The status is 0, or Lightning would kill the main process.
+        raise SystemExit(0)
 
 
 def _run(trainer: Trainer, experiment: Experiment) -> None:
@@ -100,6 +103,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
         if text is None or not run.report.exists():
             print("testing the best weights and writing the report", flush=True)
             trainer.update_best_metadata()
+            run.remove_results()
             results = experiment.test_and_report(run, fabric.device)
             write_json(run.results, results)
             text = experiment.results_text(results)

@@ -21,6 +21,8 @@ from tasks.runs.text_files import read_text
 
 OUTPUTS = frozenset(["json", "predictions", "html", "output", "plot", "heat_map"])
 """Names of options that name a file to write."""
+DATA = frozenset(["data_dir", "pairs", "treebank"])
+"""Names of options that may name a directory whose files are read."""
 _OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
 """Paths that refer to open files. These are written in place: other processes may be writing to them, too."""
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{16}\.part", re.DOTALL)
@@ -167,15 +169,26 @@ def check_output_files(options: Any) -> None:
     Args:
         options: a dataclass; its fields with paths are compared.
     Raises:
-        UserError: two options name the same file, or an output is a .safetensors file.
+        UserError: two options name the same file, or an output is in a directory of data or a .safetensors
+            file.
     """
     option_by_path: dict[str, str] = {}
+    data_directories = {
+        os.path.realpath(path): name
+        for name, path in vars(options).items()
+        if name in DATA and isinstance(path, Path) and path.is_dir()
+    }
     for name, value in vars(options).items():
         for path in value if isinstance(value, tuple | list) else [value]:
             if not isinstance(path, Path) or _written_in_place(path):
                 continue
             if name in OUTPUTS and path.suffix == ".safetensors":
                 raise UserError(f"{flag(name)} {path}: a .safetensors file would replace a model")
+            directory = data_directories.get(os.path.realpath(path.parent))
+            if name in OUTPUTS and directory is not None:
+                raise UserError(
+                    f"{flag(name)} {path}: would be read as data by {flag(directory)}; name a file elsewhere"
+                )
             other_name = option_by_path.setdefault(os.path.realpath(path), name)
             if other_name != name and not OUTPUTS.isdisjoint((other_name, name)):
                 raise UserError(

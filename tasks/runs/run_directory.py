@@ -9,7 +9,7 @@ best.safetensors   the weights of the epoch with the best validation score, and 
 .best-3.safetensors  those of epoch 3, until last.safetensors has that epoch, too
 results.json       results on the test data
 report.html        results, learning curves and examples
-diverged.json      epoch and step at which the loss stopped being finite, if it did
+diverged.json      epoch and step at which the loss or a weight stopped being finite, if it did
 .lock              locked by the process that trains
 """
 
@@ -96,7 +96,11 @@ class RunDirectory:
 
     def check_single(self) -> None:
         """Raise a UserError if the directory holds no run itself, but subdirectories of several seeds."""
-        seeds = sorted(path.parent for path in self.path.glob(f"{SEED_DIRECTORY}*/{self.config.name}"))
+        seeds = sorted(
+            path.parent
+            for path in self.path.glob(f"{SEED_DIRECTORY}*/{self.config.name}")
+            if path.parent.name.removeprefix(SEED_DIRECTORY).isdecimal()
+        )
         if seeds and not self.has_run():
             raise UserError(
                 f"{self.path}: holds runs of several seeds; use --seeds, or name one: --run-dir {seeds[0]}"

@@ -1,4 +1,4 @@
-"""Train with several seeds; warn of initial weights whose data had another seed."""
+"""Train with several seeds; warn of initial weights whose data had another seed or other sizes."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ def train_seeds(
     diverged: dict[int, Diverged] = {}
     for run_config in configs:
         run = runs[run_config.seed]
-        is_finished = (
-            config.resume and _values_of(run, values) is not None and not changed_options(run, run_config)
-        )
+        has_values = config.resume and _values_of(run, values) is not None
+        is_finished = has_values and not changed_options(run, run_config)
+        if is_main and config.resume and not has_values:
+            run.remove_results()  # those that are damaged, and the summaries of them
         if not is_finished or changed_options(run, run_config, paths=True):  # then `train` compares the data
             try:
                 train(run_config)
@@ -95,14 +96,12 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
 
     Args:
         config: configuration of a run whose data are drawn.
-        start: the checkpoint of the initial weights.
-    Raises:
-        UserError: the checkpoint is not one of this task.
+        start: the checkpoint of the initial weights, which belongs to the same task.
     """
     path = find_checkpoint(start)
     values = {name: value for name, value in read_metadata(path).items() if name in vars(config)}
     saved = config_from_dict(type(config), values, path)
-    if not saved.draws_data or _has_files(saved) != _has_files(config):
+    if not saved.draws_data or _directory(saved) != _directory(config):
         return  # other examples
     held_out = "it may have been trained on examples that are held out now"
     seed = saved.seed_of_data
@@ -123,8 +122,10 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
             )
 
 
-def _has_files(config: TrainingConfig) -> bool:
-    return getattr(config, "data_dir", None) is not None
+def _directory(config: TrainingConfig) -> Path | None:
+    """The directory of the data; None if they are generated."""
+    directory: Path | None = getattr(config, "data_dir", None)
+    return None if directory is None else directory.resolve()
 
 
 def _with_seed(config: Config, seed: int) -> Config:

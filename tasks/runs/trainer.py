@@ -155,7 +155,7 @@ class Trainer:
             The progress at the end; best.safetensors holds the weights of the best epoch.
         Raises:
             KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; `saved_step` is the step of the checkpoint.
-            Diverged: the loss is no longer finite.
+            Diverged: the loss or a weight is no longer finite.
         """
         self.progress.finished = self.progress.nothing_left(self.config)
         is_main = self.fabric.is_global_zero

@@ -111,6 +111,8 @@ def _stats(config: StatsConfig) -> None:
     check_at_least(0, config, "generated", "seed")
     if config.data_dir is not None:
         check_unused(config, StatsConfig, dict.fromkeys(("generated", "seed"), "with --data-dir"))
+    elif not config.generated:
+        check_unused(config, StatsConfig, {"seed": "without --generated"})
     treebank = load_treebank(
         SentimentConfig(data_dir=config.data_dir, generated=config.generated, seed=config.seed)
     )

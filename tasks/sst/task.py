@@ -54,6 +54,7 @@ def _load_splits(config: SentimentConfig) -> Splits[PhraseData]:
             config.classes,
             merge=config.phrases == "distinct",
             cased=config.encoder is not None,
+            by_tree=config.needs_trees,
         )
     train = PhraseData(treebank.train, train_phrases, include_trees=config.needs_trees)
     if treebank.test is None:
@@ -110,7 +111,8 @@ def _node_accuracies(
 ) -> Accuracies:
     """Accuracy on all labeled nodes; equal phrases are evaluated once and weighted by their count."""
     trees = cast(PhraseData, data).trees
-    merged = phrases(trees, config.classes, merge=True, cased=config.encoder is not None)
+    cased = config.encoder is not None
+    merged = phrases(trees, config.classes, merge=True, cased=cased, by_tree=config.needs_trees)
     nodes = PhraseData(trees, merged, include_trees=config.needs_trees)
     correct = evaluate_on(nodes).correct
     masks: dict[str, NDArray[np.bool_]] = {"all": nodes.lengths > 0}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import reprlib
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.files import read_lines
@@ -111,33 +112,44 @@ def read_trees(path: Path) -> list[LabeledTree]:
 
 
 def phrases(
-    trees: Sequence[LabeledTree], classes: Literal[2, 5], *, merge: bool = False, cased: bool = False
+    trees: Sequence[LabeledTree],
+    classes: Literal[2, 5],
+    *,
+    merge: bool = False,
+    cased: bool = False,
+    by_tree: bool = False,
 ) -> list[Phrase]:
     """List all labeled nodes as examples, with two classes without the neutral ones.
 
     With `merge`, phrases with the same words and the same class become one example, and `count` is their
     number. Then Σ count × loss is the total loss over all phrases, for any model that reads a phrase without
-    its context. (A model that is given the true trees reads equal phrases along the tree of the first.)
+    its context. For one that is given the true trees, `by_tree` keeps phrases with different trees apart.
 
     Args:
         trees: labeled sentences.
         classes: 2 or 5.
         merge: whether to merge equal phrases.
         cased: whether words that differ in case are different words, as they are for an --encoder.
+        by_tree: whether to merge only phrases that also have the same tree.
     Returns:
         Phrases in the order of the sentences; within a sentence children before parents, left before right.
     """
     examples: list[Phrase] = []
-    index_of: dict[tuple[tuple[str, ...], int], int] = {}
+    index_of: dict[tuple[Any, ...], int] = {}
     for sentence_index, tree in enumerate(trees):
         words = tuple(word if cased else word.lower() for word in tree.words)
-        for (first, last), sentiment in tree.labels.items():
+        nodes = list(tree.labels)
+        for number, ((first, last), sentiment) in enumerate(tree.labels.items()):
             label = _class(sentiment, classes)
             if label is None:
                 continue
             index = len(examples)
             if merge:
-                index = index_of.setdefault((words[first : last + 1], label), index)
+                key: tuple[Any, ...] = (words[first : last + 1], label)
+                if by_tree:  # the nodes of a subtree over k words are the 2k - 1 up to its root
+                    below = nodes[number - 2 * (last - first) : number + 1]
+                    key += (tuple((a - first, b - first) for a, b in below),)
+                index = index_of.setdefault(key, index)
             if index < len(examples):
                 examples[index] = examples[index]._replace(count=examples[index].count + 1)
             else:
@@ -233,6 +245,8 @@ def _close_bracket(bracket: _OpenBracket, words: list[str]) -> Tree:
     if bracket.label is None:
         raise ValueError("expected a label from 0 to 4 after '(', got ')'")
     if len(bracket.words) == 1 and not bracket.children:
+        if not set(bracket.words[0]).isdisjoint(string.whitespace):  # the treebank has other spaces in words
+            raise ValueError(f"expected a word without tabs and the like, got {bracket.words[0]!r}")
         words.extend(bracket.words)
         return bracket.first
     if len(bracket.children) != 2 or bracket.words:

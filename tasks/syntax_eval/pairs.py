@@ -2,8 +2,8 @@
 
 Two JSON Lines formats are supported: that of Marvin and Linzen's pairs, with the fields `good`, `bad`,
 `case`, `key` and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`, `sentence_bad`,
-`UID` and `linguistics_term`. In both the construction and its group may be called `construction` and
-`group`, as in predictions. All but the two sentences may be absent or null.
+`UID` and `linguistics_term`. In both the construction and its group may also be called `construction` and
+`group`. All but the two sentences may be absent or null.
 """
 
 from __future__ import annotations

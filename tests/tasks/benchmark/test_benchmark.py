@@ -18,6 +18,7 @@ from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.memory import initial_state, step
 from tasks.benchmark.__main__ import main
 from tasks.benchmark.batches import Batch, embed, pad_left
+from tasks.benchmark.compare import _notes
 from tasks.benchmark.contenders import (
     Entry,
     Setup,
@@ -406,6 +407,33 @@ def test_an_lstm_has_no_slots_to_compare(tmp_path, capsys):
     assert "expected an Ordered Memory" in fails(
         capsys, "--quick", "--checkpoint", tmp_path / "best.safetensors"
     )
+
+
+def test_a_model_of_two_directions_is_not_compared(tmp_path, capsys):
+    config = ListOpsConfig(slot_size=6, embedding_size=5, num_slots=3, bidirectional=True)
+    save_weights(tmp_path / "best.safetensors", ListOpsModel(config), config_to_dict(config))
+    assert "expected one direction, got a bidirectional model" in fails(
+        capsys, "--quick", "--checkpoint", tmp_path / "best.safetensors"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "difference", "said"),
+    [
+        ({}, 1e-12, "same weights; on sequences of one length its outputs differ by at most 1.0e-12"),
+        ({"occupancy_threshold": 0.01}, None, "same weights; its outputs are not compared"),
+        ({"score": "additive"}, None, "random weights on the same shapes, because it has no additive score"),
+    ],
+)
+def test_the_note_on_the_released_code_says_which_weights_it_has(sizes, difference, said):
+    values = SIZES._replace(score="normalized", cell="gated")._asdict() | sizes
+    result = {
+        "skipped": {},
+        "contenders": {"released": {}},
+        "released_difference": difference,
+        "sizes": values,
+    }
+    assert said in _notes(result)[-1]
 
 
 def test_a_training_step_reaches_every_parameter_and_the_inputs():

@@ -141,7 +141,7 @@ def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
 
 def test_a_model_along_true_trees_does_not_read_a_sentence_without_one():
     model, _ = sentiment_model("gold-tree-cell")
-    with pytest.raises(UserError, match="needs the true tree of what it reads"):
+    with pytest.raises(UserError, match="needs the true tree of its input, which is not known here"):
         model.answer("neither bad nor dull")
 
 

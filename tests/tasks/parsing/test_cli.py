@@ -421,6 +421,18 @@ def test_labeled_trees_need_no_part_of_speech_tags(tmp_path, capsys):
     )
 
 
+def test_unlabeled_trees_may_have_constituents_that_begin_with_words(tmp_path, capsys):
+    (tmp_path / "gold.mrg").write_text(
+        "(S (NP (DT a) (NN dog)) (VP (VBZ sees) (NP (DT the) (NN cat))))\n"
+        "(S (DT a) (NP (JJ small) (NN dog)) (VB runs))\n"
+    )
+    options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
+    (tmp_path / "trees.txt").write_text("((a dog) (sees (the cat)))\n(a (small dog) runs)\n")
+    assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+    assert not capsys.readouterr().err
+    assert json.loads((tmp_path / "results.json").read_text())["rows"][0]["all"]["f1_corpus"] == 1.0
+
+
 def test_long_sentences_are_left_out_of_a_score_as_of_an_evaluation(directory, tmp_path, capsys):
     treebank, predicted = str(directory / "trees.mrg"), tmp_path / "trees.txt"
     results, rows = tmp_path / "results.json", tmp_path / "rows.jsonl"

@@ -2,14 +2,16 @@
 
 import errno
 import fcntl
+import json
 import os
 import stat
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tasks.runs.command_options import PredictionsConfig
+from tasks.runs.command_options import PredictionsConfig, json_line
 from tasks.runs.errors import UserError
 from tasks.runs.files import (
     atomic_path,
@@ -69,6 +71,21 @@ def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path,
 
 def test_two_outputs_may_be_the_same_open_file():
     check_output_files(PredictionsConfig(json=Path("/dev/stdout"), predictions=Path("/dev/stdout")))
+
+
+def test_no_output_is_in_a_directory_of_data(tmp_path):
+    for name in ("data_dir", "pairs", "treebank"):
+        for path in (tmp_path / "out.jsonl", tmp_path / "more" / ".." / "out.jsonl"):
+            with pytest.raises(UserError, match=f"^--predictions {path}: would be read as data by --"):
+                check_output_files(SimpleNamespace(predictions=path, **{name: tmp_path}))
+        check_output_files(SimpleNamespace(predictions=tmp_path / "more" / "out.jsonl", **{name: tmp_path}))
+    check_output_files(SimpleNamespace(json=tmp_path / "out.json", checkpoint=tmp_path))
+
+
+def test_a_row_with_the_name_of_a_file_that_is_not_utf_8_can_be_written_and_read():
+    row = {"where": "b\udcff.mrg", "words": ["naïve"]}
+    assert json.loads(json_line(row).encode()) == row
+    assert "naïve" in json_line({"words": ["naïve"]})
 
 
 def leftover(directory, name=".file.0123456789abcdef.part"):

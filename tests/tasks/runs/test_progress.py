@@ -10,7 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tasks.classifiers.classification import ClassificationObjective
-from tasks.classifiers.config import ClassifierConfig
+from tasks.classifiers.config import CurriculumConfig
 from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import Progress, epoch_seconds, epoch_text, finished_text, remaining_text
@@ -68,7 +68,7 @@ def test_what_is_over_first_is_what_is_shown(options, progress, expected):
     ends = progress.pop("ends", [])  # of epochs, in seconds
     progress = Progress(**{"seconds": max(ends, default=0.0), **progress})
     progress.history = [{"seconds": end} for end in ends]
-    assert remaining_text(progress, ClassifierConfig(**options)) == expected
+    assert remaining_text(progress, CurriculumConfig(**options)) == expected
 
 
 def test_an_epoch_that_was_cut_short_takes_the_time_of_its_fraction():

@@ -60,20 +60,22 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
     assert (tmp_path / "runs" / "seed-1-to-2.json").exists()
 
 
+@pytest.mark.parametrize("prefix", ["seed-", "paper-C-lstm-", "small-2-lstm-"])
 @pytest.mark.parametrize("changing", [1, 2, 3])
-def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing):
-    names = [f"seed-{first}-to-{first + 1}.json" for first in (1, 2, 3)]
-    others = ["seed-1-to-9.json", "other-1-to-3.json", "seed-10-to-30.json"]
+def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing, prefix):
+    names = [f"{prefix}{first}-to-{first + 1}.json" for first in (1, 2, 3)]
+    others = [f"{prefix}1-to-9.json", "other-1-to-3.json", f"{prefix}10-to-30.json"]
     for name in names + others[1:]:
         (tmp_path / name).write_text(SUMMARY)
     (tmp_path / others[0]).write_text("{}")  # is no summary
-    run = RunDirectory(tmp_path / f"seed-{changing}")
+    run = RunDirectory(tmp_path / f"{prefix}{changing}")
     run.path.mkdir()
     run.results.write_text("{}")
     run.remove_results()
     assert not run.results.exists()
     left = {path.name for path in tmp_path.glob("*.json")}
-    assert left == {*others, *(name for name in names if str(changing) not in name)}
+    kept = [names[i] for i in range(3) if changing not in (i + 1, i + 2)]
+    assert left == {*others, *kept}
 
 
 def test_the_summary_goes_when_one_of_its_runs_is_trained_further_and_only_then(tmp_path, capsys):
@@ -82,6 +84,13 @@ def test_the_summary_goes_when_one_of_its_runs_is_trained_further_and_only_then(
     refused = ["--seeds", "2", "--resume", "--patience", "7"]
     assert main(["train", *TINY, "--run-dir", str(tmp_path), *refused]) == 2
     assert "--patience 7" in capsys.readouterr().err
+    assert summary.exists()
+    again = ["--seeds", "2", "--resume"]
+    assert main(["train", *TINY, "--run-dir", str(tmp_path), *again]) == 0
+    (tmp_path / "seed-2" / "results.json").unlink()  # then it is tested again, perhaps with other options
+    assert main(["train", *TINY, "--run-dir", str(tmp_path / "seed-2"), "--seed", "2", "--resume"]) == 0
+    assert not summary.exists()
+    assert main(["train", *TINY, "--run-dir", str(tmp_path), *again]) == 0
     assert summary.exists()
     more = ["--seed", "2", "--resume", "--epochs", "2"]
     assert main(["train", *TINY, "--run-dir", str(tmp_path / "seed-2"), *more]) == 0
@@ -101,13 +110,10 @@ def test_damaged_results_are_computed_again(tmp_path):
 def test_a_run_and_the_runs_of_several_seeds_have_directories_of_their_own(tmp_path, capsys):
     assert main(["train", *TINY, "--run-dir", str(tmp_path / "seeds"), "--seeds", "2"]) == 0
     assert main(["train", *TINY, "--run-dir", str(tmp_path / "one")]) == 0
+    capsys.readouterr()
+    assert main(["train", *TINY, "--run-dir", str(tmp_path / "seeds"), "--resume"]) == 2
+    assert "seeds: holds runs of several seeds; use --seeds, or name one: " in capsys.readouterr().err
     for resume in ([], ["--resume"]):
-        capsys.readouterr()
-        assert main(["train", *TINY, "--run-dir", str(tmp_path / "seeds"), *resume]) == 2
-        assert (
-            "seeds: holds runs of several seeds; use --seeds, or name one: --run-dir"
-            in capsys.readouterr().err
-        )
         assert main(["train", *TINY, "--run-dir", str(tmp_path / "one"), "--seeds", "2", *resume]) == 2
         assert "one: already holds a run; --seeds needs another --run-dir" in capsys.readouterr().err
     assert not (tmp_path / "seeds" / "config.json").exists()

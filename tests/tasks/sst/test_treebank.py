@@ -64,9 +64,9 @@ def test_trees_are_those_that_nltk_reads(trees):
 
 def test_words_end_at_a_blank_only(tmp_path):
     path = tmp_path / "trees.txt"
-    path.write_bytes("\ufeff(3 (2 1\u00a01\\/2) (3 a\u2028b\u0085c\td))\r\n( 2  (1 x )(2 y) )".encode())
+    path.write_bytes("\ufeff(3 (2 1\u00a01\\/2) (3 a\u2028b\u0085c))\r\n( 2  (1 x )(2 y) )".encode())
     assert read_trees(path) == [
-        LabeledTree(("1\u00a01\\/2", "a\u2028b\u0085c\td"), (0, 1), {(0, 0): 2, (1, 1): 3, (0, 1): 3}),
+        LabeledTree(("1\u00a01\\/2", "a\u2028b\u0085c"), (0, 1), {(0, 0): 2, (1, 1): 3, (0, 1): 3}),
         LabeledTree(("x", "y"), (0, 1), {(0, 0): 1, (1, 1): 2, (0, 1): 2}),
     ]
 
@@ -99,6 +99,7 @@ def test_a_tree_may_be_as_deep_as_its_sentence_is_long(tmp_path):
         ("(2 (2 a) (2 b) (2 c))", "got words [] and 3 nodes"),
         ("(2 a b)", "got words ['a', 'b'] and 0 nodes"),
         ("(2 (2 a) b)", "got words ['b'] and 1 nodes"),
+        ("(2 (2 a\tb) (2 c))", "expected a word without tabs and the like, got 'a\\tb'"),
         ("", "expected a tree, got an empty line"),
         (" ", "expected a tree, got an empty line"),
     ],
@@ -200,6 +201,25 @@ def test_phrases_that_differ_in_case_are_merged_unless_case_counts():
     trees = [LabeledTree((word,), 0, {(0, 0): 3}) for word in ("good", "Good")]
     assert [phrase.count for phrase in phrases(trees, 5, merge=True)] == [2]
     assert [phrase.count for phrase in phrases(trees, 5, merge=True, cased=True)] == [1, 1]
+
+
+def test_equal_phrases_along_other_trees_stay_apart_for_a_model_that_reads_along_them(tmp_path):
+    lines = [
+        "(3 (2 (2 a) (2 b)) (2 c))",
+        "(3 (2 a) (2 (2 b) (2 c)))",
+        "(4 (2 d) (3 (2 (2 a) (2 b)) (2 c)))",
+    ]
+    (tmp_path / "trees.txt").write_text("\n".join(lines))
+    trees = read_trees(tmp_path / "trees.txt")
+    whole = [
+        phrase for phrase in phrases(trees, 2, merge=True, by_tree=True) if phrase.last - phrase.first == 2
+    ]
+    assert [(phrase.sentence, phrase.first, phrase.count) for phrase in whole] == [(0, 0, 2), (1, 0, 1)]
+    merged = [phrase for phrase in phrases(trees, 2, merge=True) if phrase.last - phrase.first == 2]
+    assert [phrase.count for phrase in merged] == [3]
+    apart, plain = (phrases(trees, 5, merge=True, by_tree=by_tree) for by_tree in (True, False))
+    assert sum(phrase.count for phrase in apart) == sum(phrase.count for phrase in plain)
+    assert len(apart) == len(plain) + 1
 
 
 def test_sentences_are_the_roots(trees):
