@@ -18,7 +18,7 @@ from torch.serialization import add_safe_globals
 from onlstm.backends import BACKENDS
 from onlstm.distances import Distances
 from onlstm.layer import ONLSTM
-from onlstm.parameters import State
+from onlstm.parameters import State, check_pair
 from ordered_memory.checks import as_int, check_fraction, check_name, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
@@ -320,6 +320,8 @@ class LanguageModel(LanguageModelBase):
             raise ValueError("distances=True: an LSTM has no distances")
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have {len(self.layers)} layers, got {len(state)}")
+        for pair in state or ():
+            check_pair(pair)
         x = self._locked(self._embed(tokens), self.input_dropout)
         raw, new_state, all_distances = x, [], []
         for index, layer in enumerate(self.layers):

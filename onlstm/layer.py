@@ -165,7 +165,7 @@ class ONLSTM(nn.Module):
         Args:
             value: the sum of both biases; 1 is the common choice for LSTMs.
         Raises:
-            ValueError: the layer has no biases, or one is parametrized.
+            ValueError: the layer has no biases, or one is parametrized or pruned.
         Example:
             >>> lstm = ONLSTM(10, 20, chunk_size=5)
             >>> lstm.set_forget_bias(1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 
 import torch
@@ -62,7 +63,7 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
         hidden_size: H.
         value: the value of the sum.
     Raises:
-        ValueError: `module` has no biases, or one is parametrized.
+        ValueError: `module` has no biases, or one is parametrized or pruned.
     """
     parametrized = [name for name in getattr(module, "parametrizations", {}) if name.startswith("bias")]
     if parametrized:
@@ -70,6 +71,9 @@ def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
     biases = [(name, p) for name, p in module.named_parameters(recurse=False) if name.startswith("bias")]
     if not biases:
         raise ValueError("expected biases to set, got a module with bias=False")
+    for name, _ in biases:
+        if not re.fullmatch(r"bias_(ih|hh)(_l\d+(_reverse)?)?", name):
+            raise ValueError(f"{name} is what a bias is computed from, as by pruning: set it yourself")
     for name, parameter in biases:
         nn.init.constant_(parameter[hidden_size : 2 * hidden_size], value if "_ih" in name else 0.0)
 

@@ -34,6 +34,11 @@ INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+def _one_line(word: str) -> str:
+    """A word without the characters that would break its line or move what comes after it."""
+    return re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]", "␣", word)
+
+
 def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | None = None) -> str:
     """Draw a tree as text, for a terminal.
 
@@ -61,17 +66,24 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
     positions = to_nltk(tree, range(len(tokens)), "·")
     from nltk.tree.prettyprinter import TreePrettyPrinter
 
-    words = list(tokens)
+    words = [_one_line(word) for word in tokens]
     if labels is not None:
-        for node in positions.subtrees():
+        drawn: set[Span] = set()
+        for node in positions.subtrees():  # parents before children
             node_leaves = node.leaves()
-            node.set_label(labels.get((node_leaves[0], node_leaves[-1]), "·"))
+            span = (node_leaves[0], node_leaves[-1])
+            # Nodes with a single child have its span; the topmost one has the label.
+            node.set_label("│" if span in drawn else labels.get(span, "·"))
+            drawn.add(span)
         if isinstance(tree, tuple):  # in a one-word tree the nltk node above the word already has the label
-            words = [f"{labels.get((i, i), '│')}\n{word}" for i, word in enumerate(tokens)]
+            words = [
+                f"{'│' if (i, i) in drawn else labels.get((i, i), '│')}\n{word}"
+                for i, word in enumerate(words)
+            ]
     # nltk breaks lines wider than 16 characters, and would join a word and its label.
     width = 16 if labels is None else 10_000
     text: str = TreePrettyPrinter(positions, words).text(unicodelines=True, maxwidth=width)
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in text.split("\n") if line.strip()]
     return "\n".join(lines)
 
 
@@ -209,6 +221,7 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
         raise ValueError(
             f"expected distances to be {len(words)} finite numbers, one for each word, got {values.tolist()}"
         )
+    words = [_one_line(word) for word in words]
     widest = max(map(len, words), default=0)
     largest = values.max(initial=1e-9)
     return "\n".join(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import reprlib
 import sys
 from collections.abc import Collection
 from importlib.util import find_spec
@@ -59,6 +60,8 @@ else:
         from_pretrained = classmethod(save_pretrained)
 
 
+_SAVE = getattr(PyTorchModelHubMixin, "_save_pretrained", None)
+
 CARD = """---
 {{ card_data }}
 ---
@@ -93,20 +96,30 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
 
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
     in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
-    constructor argument is saved only if it is a JSON value or a NumPy number and has a name of its own. So a
-    dtype, or a value that `*args` receives, is not saved, nor is an attribute that is set later.
+    constructor argument is saved only if it is a JSON value or a NumPy number. So a dtype is not saved, nor
+    is an attribute that is set later. A model cannot be saved if `*args` has received values, which have no
+    names, or if an argument of its constructor is called `config` or like one of the download.
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        module = super().__new__(cls, *arguments, **options)
+        named, nameless = _named_arguments(cls, arguments, options)
+        module = super().__new__(cls, **named)  # which would give values of *args the names that come next
+        if nameless:
+            module._nameless_arguments = nameless
         if isinstance(module._hub_mixin_config, dict):
             # The caller may change a list after the call.
-            module._hub_mixin_config = copy.deepcopy(module._hub_mixin_config)
+            module._hub_mixin_config = {
+                name: copy.deepcopy(value)
+                for name, value in module._hub_mixin_config.items()
+                if _has_string_keys(value)
+            }
         return module
 
     def __init_subclass__(cls, **about: Any) -> None:
         coders = {np.generic: (np.generic.item, float)}  # to a JSON value, and back
         super().__init_subclass__(**{"coders": coders} | about)
+
+    _nameless_arguments: tuple[Any, ...] = ()
 
     usage = ""
     """Python code of the model card that calls the model, after `model = Class.from_pretrained(…)`."""
@@ -116,6 +129,34 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         """The constructor arguments, including defaults, as in config.json."""
         config = self._hub_mixin_config
         return copy.deepcopy(config) if isinstance(config, dict) else {}
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> str | None:
+        """Save the model to a directory.
+
+        Args:
+            save_directory: the directory; it is created.
+            options: as for `huggingface_hub.PyTorchModelHubMixin.save_pretrained`.
+        Returns:
+            The URL of the commit with `push_to_hub=True`, else None.
+        Raises:
+            ImportError: huggingface_hub is not installed.
+            ValueError: an argument of the constructor cannot be saved.
+        """
+        # A class may save and load by methods of its own.
+        saves_arguments = getattr(type(self), "_save_pretrained", None) is _SAVE
+        if saves_arguments and self._nameless_arguments:
+            raise ValueError(
+                f"{type(self).__name__} was built with values of *args, which cannot be saved: "
+                f"{reprlib.repr(self._nameless_arguments)}; pass them by name"
+            )
+        for name in inspect.signature(type(self).__init__).parameters if saves_arguments else ():
+            if name in ("config", *DOWNLOAD):
+                raise ValueError(
+                    f"{type(self).__name__} cannot be saved: the argument {name} of its constructor has the "
+                    "name of one of `from_pretrained`; rename it"
+                )
+        url: str | None = super().save_pretrained(Path(save_directory), **options)
+        return url
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str], **options: Any) -> Self:
@@ -206,3 +247,32 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         load = f'model = {name}.from_pretrained(".")  # this directory, or its name on the Hub'
         usage = f"from {module} import {name}\n\n{load}\n{self.usage}"
         return super().generate_model_card(**{"name": name, "usage": usage} | values)
+
+
+def _named_arguments(
+    cls: type[Any], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """The arguments of a constructor by name, and the values that `*args` receives."""
+    signature = inspect.signature(cls.__init__)
+    try:
+        bound = signature.bind(None, *arguments, **options)
+    except TypeError:  # the constructor will raise it, too
+        return options, ()
+    named: dict[str, Any] = {}
+    nameless: tuple[Any, ...] = ()
+    for name, value in list(bound.arguments.items())[1:]:  # without `self`
+        match signature.parameters[name].kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                nameless = value
+            case inspect.Parameter.VAR_KEYWORD:
+                named |= value
+            case _:
+                named[name] = value
+    return named, nameless
+
+
+def _has_string_keys(value: Any) -> bool:
+    """Whether all keys of dictionaries are strings, as in JSON."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _has_string_keys(item) for key, item in value.items())
+    return not isinstance(value, list | tuple) or all(map(_has_string_keys, value))

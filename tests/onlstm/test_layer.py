@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
@@ -721,6 +721,10 @@ def test_the_forget_bias_reaches_the_forget_gate_of_every_layer_and_nothing_else
     name = next(name for name, _ in module.named_parameters() if name.startswith("bias_hh"))
     parametrize.register_parametrization(module, name, nn.Identity())
     with pytest.raises(ValueError, match=f"{name} is parametrized"):
+        module.set_forget_bias(1.0)
+    module = make(5, 6)
+    prune.random_unstructured(module, name, 0.5)
+    with pytest.raises(ValueError, match=f"{name}_orig is what a bias is computed from"):
         module.set_forget_bias(1.0)
 
 

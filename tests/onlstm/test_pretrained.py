@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 
 import numpy as np
 import pytest
@@ -190,6 +191,64 @@ def test_without_huggingface_hub_the_error_says_what_to_install(monkeypatch, tmp
         with pytest.raises(ImportError, match=r"pip install '\.\[hub\]'"):
             call()
     assert not list(tmp_path.iterdir())
+
+
+class Named(torch.nn.Module, hub.HubMixin):
+    def __init__(self, first, *more, width=8, extra=0, **others):
+        super().__init__()
+        self.given = (first, more, width, extra, others)
+        self.linear = torch.nn.Linear(1, 1)
+
+
+def test_arguments_have_their_own_names_whatever_args_receives(tmp_path):
+    model = Named(1, width=2, depth=3)
+    assert model.arguments == {"first": 1, "width": 2, "extra": 0, "depth": 3}
+    model.save_pretrained(tmp_path / "saved")
+    assert Named.from_pretrained(tmp_path / "saved").given == (1, (), 2, 0, {"depth": 3})
+    nameless = Named(1, 4, 5)
+    assert nameless.arguments == {"first": 1, "width": 8, "extra": 0}
+    with pytest.raises(
+        ValueError, match=r"Named was built with values of \*args, which cannot be saved: \(4, 5\)"
+    ):
+        nameless.save_pretrained(tmp_path / "nameless")
+    assert not (tmp_path / "nameless").exists()
+
+
+@pytest.mark.parametrize("name", ["config", "token", "revision", "cache_dir"])
+def test_an_argument_with_a_name_of_the_download_cannot_be_saved(name, tmp_path):
+    def init(self, first=1, **options):
+        torch.nn.Module.__init__(self)
+
+    init.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(of, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+            for of in ("self", "first", name)
+        ]
+    )
+    kind = type("Kind", (torch.nn.Module, hub.HubMixin), {"__init__": init})
+    with pytest.raises(ValueError, match=f"Kind cannot be saved: the argument {name} of its constructor"):
+        kind().save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_dict_with_other_keys_than_strings_is_not_saved():
+    assert Named(1, table={1: "a"}, names={"a": [{"b": 1}]}).arguments == {
+        "first": 1,
+        "width": 8,
+        "extra": 0,
+        "names": {"a": [{"b": 1}]},
+    }
+    assert "table" not in Named(1, table=[{1: "a"}]).arguments
+
+
+@pytest.mark.parametrize("recurrent", ["onlstm", "lstm"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_state_that_is_no_pair_is_a_type_error(recurrent, training):
+    model = LanguageModel(3, 4, 6, 2, chunk_size=2, recurrent=recurrent, weight_dropout=0.5).train(training)
+    h = torch.zeros(1, 2, 6)
+    for state in ([h, h], [(h,), (h,)], [(h, 1), (h, 1)]):
+        with pytest.raises(TypeError, match="hx"):
+            model(torch.zeros(2, 2, dtype=torch.int64), state)
 
 
 def test_an_unreachable_hub_is_an_os_error(monkeypatch):

@@ -47,6 +47,22 @@ def test_terminal_tree_has_the_labels_of_its_nodes():
     assert "incomprehensibility" in tree_text((0, 1), ["incomprehensibility", "."], labels)
 
 
+def test_a_node_with_a_single_child_has_its_label_once():
+    lines = tree_text((((0,),), 1), ["the", "cat"], {(0, 0): "NP", (0, 1): "S"}).splitlines()
+    assert " ".join(lines).split().count("NP") == 1
+    assert lines[-1].split() == ["the", "cat"]
+    assert tree_text((0,), ["a"], {(0, 0): "N"}).split().count("N") == 1
+    assert tree_text(0, ["a"], {(0, 0): "N"}).split() == ["N", "│", "a"]
+
+
+@pytest.mark.parametrize("character", ["\x85", "\x1c", "\u2028", "\t", "\n", "\x0b"])
+def test_a_word_stays_on_its_line(character):
+    text = tree_text((0, (1, 2)), [f"a{character}b", "c", "d"])
+    assert text.split("\n")[-1].split() == ["a␣b", "c", "d"]
+    assert text == tree_text((0, (1, 2)), ["a␣b", "c", "d"])
+    assert len(distances_text([1.0, 2.0], [f"a{character}b", "c"]).splitlines()) == 2
+
+
 def test_svg_leaves_fit_their_words():
     words = ["an", "incomprehensible", "and", "disappointing", "misfire", "."]
     places = [float(x) for x in re.findall(r'<text class="leaf" x="([\d.]*)"', tree_svg(balanced(6), words))]
