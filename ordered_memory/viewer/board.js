@@ -114,7 +114,8 @@ class Board {
         shape("path", { class: "om-branch", d: "M1 4H25" }));
       parts.push(element("span", {}, line, " not in the true tree"));
     }
-    if ([...nodes, ...(trace.true_nodes ?? [])].some((node) => node.value !== undefined)) {
+    const ofNodes = [...nodes, ...(trace.true_nodes ?? [])].some((node) => node.value !== undefined);
+    if (ofNodes || trace.token_values || trace.true_token_values) {
       parts.push(element("span", {}, "negative ", element("i", { class: "om-scale" }), " positive"));
     }
     if (trace.direction === "backward") parts.push("Read from right to left.");

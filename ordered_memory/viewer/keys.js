@@ -17,7 +17,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 /**
- * Without an active board, keys go to the first one on the page that has steps.
+ * Without an active board, keys go to the first one on the page that has steps. They scroll the page where it is out of
+ * view, and with Shift.
  * @param {KeyboardEvent} event
  */
 function pressActive(event) {
@@ -25,7 +26,13 @@ function pressActive(event) {
     const shown = [...document.querySelectorAll(".om-board")].map((one) => boards.get(one));
     active = shown.find((board) => board?.timeline);
   }
-  if (active) press(active, event);
+  if (active && !event.shiftKey && inView(active.element)) press(active, event);
+}
+
+/** @param {Element} shown */
+function inView(shown) {
+  const { top, bottom } = shown.getBoundingClientRect();
+  return top < innerHeight && bottom > 0;
 }
 
 /**

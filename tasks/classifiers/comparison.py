@@ -79,7 +79,7 @@ def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
     best = best_cells(rows)
     rows += mean_rows(runs, values, columns)
     groups = dict.fromkeys(title for run in runs.values() for title in _groups(run.results))
-    title = ", by ".join(["Test accuracy", *groups])
+    title = ", by ".join([f"{_parts(runs).capitalize()} accuracy", *groups])
     return Table(title, ["model", *columns], rows, best=best)
 
 
@@ -131,7 +131,10 @@ def run_report(
     if not config.runs:
         raise UserError("name the directories of one or more finished runs")
     runs = _read_runs(task, list(dict.fromkeys(config.runs)))
-    path = config.output or config.runs[0].parent / "report.html"
+    path = config.output or config.runs[0].resolve().parent / "report.html"
+    for run in runs.values():
+        if path.resolve() == run.files.report.resolve():
+            raise UserError(f"--output {path}: is the report of a run; name another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     check_writable_file("--output", path)
     table = make_table(runs)
@@ -147,7 +150,7 @@ def run_report(
     report = Report(
         title=f"Comparison of {count_text(len(runs), 'run')}",
         about=task.about,
-        subtitle="Accuracy on the test data.",
+        subtitle=f"Accuracy on the {_parts(runs)} data.",
         plots=accuracy_plots(results),
         tables=[table, *confusions],
         traces=_side_by_side(task, {name: run for name, run in runs.items() if run.results["span_f1"]}),
@@ -175,8 +178,14 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
             raise UserError(f"{files.results}: not the results of a run of this task")
         config = config_from_dict(task.model_class.config_class, read_json(files.config), files.config)
         model = config.model_name
-        names = (model, f"{model}, {directory.name}", f"{model}, {directory}")
-        name = next(candidate for candidate in names if candidate not in runs)
+        names = (
+            model,
+            f"{model}, {directory.name}",
+            f"{model}, {directory}",
+            f"{model}, {directory.resolve()}",
+        )
+        numbered = (f"{model}, {directory} ({number})" for number in itertools.count(2))
+        name = next(candidate for candidate in itertools.chain(names, numbered) if candidate not in runs)
         runs[name] = FinishedRun(files, config, results)
     classes = {tuple(run.results["classes"]): run.files.path for run in runs.values()}
     if len(classes) > 1:
@@ -223,6 +232,11 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
     ]
 
 
+def _parts(runs: Mapping[str, FinishedRun]) -> str:
+    """The parts of the data that the runs were tested on: test, or validation where there is no test part."""
+    return " and ".join(dict.fromkeys(run.results.get("part", "test") for run in runs.values()))
+
+
 def _test_sizes(run: FinishedRun) -> dict[str, dict[str, int]]:
     """The number of test examples in each group."""
     groups = run.results["accuracy_by"].items()
@@ -232,9 +246,10 @@ def _test_sizes(run: FinishedRun) -> dict[str, dict[str, int]]:
 def _test_data(run: FinishedRun) -> tuple[Any, ...]:
     """What identifies the test data of a run: the sizes of all groups and, if they are drawn, the seed."""
     sizes = _test_sizes(run)
+    part = run.results.get("part")
     config: ClassifierConfig = run.config
     is_generated = config.draws_data and getattr(config, "data_dir", None) is None
-    return run.results["examples"], sizes, config.seed_of_data if is_generated else None
+    return part, run.results["examples"], sizes, config.seed_of_data if is_generated else None
 
 
 def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) -> list[Trace]:

@@ -18,7 +18,7 @@ from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import filled_columns, perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.reporting.tables import count_text
+from tasks.reporting.tables import count_text, number
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError
@@ -109,7 +109,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     config.write_predictions(_rows(sentences, text, losses, vocabulary))
     cut = f", in {columns:,} columns that start without context" if columns > 1 else ""
     print(
-        f"perplexity {results['perplexity']:.2f} ({loss:.4f} nats per word) on "
+        f"perplexity {number(results['perplexity'], 2)} ({loss:.4f} nats per word) on "
         f"{count_text(len(text), 'word')}, ends of sentences included{cut}; {coverage}"
     )
 

@@ -35,7 +35,7 @@ def results_text(results: dict[str, Any]) -> str:
         results: the content of results.json.
     """
     rows = [
-        [split, f"{ppl:.2f}", number(unigram, 2), f"{loss:.4f}", f"{words:,}", number(unknown, 0)]
+        [split, number(ppl, 2), number(unigram, 2), f"{loss:.4f}", f"{words:,}", number(unknown, 0)]
         for split, ppl, unigram, loss, words, unknown in _rows(results)
     ]
     lines = [f"{results['parameters']:,} parameters", text_table(COLUMNS, rows)]
@@ -69,7 +69,7 @@ def write_run_report(
         title=f"Language model: {config.model}",
         about=ABOUT,
         subtitle=(
-            f"Test perplexity {results['test_perplexity']:.2f} on {results['test_tokens']:,} words "
+            f"Test perplexity {number(results['test_perplexity'], 2)} on {results['test_tokens']:,} words "
             f"{best_epoch(rows)}."
         ),
         curves=learning_curves(rows),

@@ -29,6 +29,8 @@ MARKS = (
     "m0,-4l4,4l-4,4l-4,-4z",
 )
 """Markers as relative SVG paths: circle, square, triangle, diamond."""
+BOUNDS = {"fraction": (0.0, 1.0), "%": (0.0, 100.0)}
+"""The smallest and the largest value in some units."""
 RELATIVE_TOLERANCE = 1e-6
 """Values whose relative difference is smaller are drawn as equal."""
 MAX_MARKS = 30
@@ -85,7 +87,9 @@ def curve_svg(curve: Curve) -> Markup:
         An <svg> element, which can also be saved as a file.
     """
     finite = {name: [(x, y) for x, y in points if math.isfinite(y)] for name, points in curve.series.items()}
-    ticks = _ticks([y for points in finite.values() for _, y in points])
+    ticks = _ticks(
+        [y for points in finite.values() for _, y in points], BOUNDS.get(curve.unit, (-math.inf, math.inf))
+    )
     labels = _labels(ticks)
     left = 12 + CHARACTER * max(map(len, labels))
     xs = curve.xs or [0.0]
@@ -136,18 +140,18 @@ def _line(
         path="M" + "L".join(corners),
         marks="".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MAX_MARKS else "",
         color=COLORS[number % len(COLORS)],
-        dash=DASHES[number % len(DASHES)],
+        dash=DASHES[(number + number // len(COLORS)) % len(DASHES)],  # not always with the same color
         mark=mark,
         legend=legend,
         ys=" ".join(f"{points[x][1]:g}" if x in points else "-" for x in xs),
     )
 
 
-def _ticks(values: Sequence[float]) -> list[float]:
-    """Choose ticks at round numbers that enclose the values."""
+def _ticks(values: Sequence[float], bounds: tuple[float, float]) -> list[float]:
+    """Choose ticks at round numbers that enclose the values; around equal ones, within the bounds."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low <= RELATIVE_TOLERANCE * max(abs(low), abs(high)):
-        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+        low, high = max(low - 0.5 * (abs(low) or 1), bounds[0]), min(high + 0.5 * (abs(high) or 1), bounds[1])
     return _round_numbers(low, high, 5, steps=[1, 2, 2.5, 5, 10])
 
 

@@ -20,9 +20,24 @@ def cell(value: Any) -> str:
         ('0.9877', '0.99996', '1,234', '–')
     """
     if isinstance(value, float):
+        value += 0.0  # no negative zero
         return fraction_text(value) if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    return "–" if value is None else str(value)
+
+
+def option_text(value: Any) -> str:
+    """Format the value of an option, with all its digits.
+
+    Args:
+        value: a JSON value.
+    Example:
+        >>> option_text(0.00125), option_text(12345), option_text([0.0, 0.999]), option_text(None)
+        ('0.00125', '12345', '0.0 0.999', '–')
+    """
+    if isinstance(value, list):
+        return " ".join(map(option_text, value))
     return "–" if value is None else str(value)
 
 
@@ -33,4 +48,4 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters["cell"] = cell
+TEMPLATES.filters.update(cell=cell, option=option_text)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from ordered_memory.trace import Trace, to_json
 from ordered_memory.viewer import embed, script, style
 from tasks.reporting.curves import Curve, curve_svg
-from tasks.reporting.rendering import TEMPLATES
+from tasks.reporting.rendering import TEMPLATES, cell
 from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
 from tasks.runs.run_directory import selection_score
@@ -111,10 +111,8 @@ def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
         rows: rows of metrics.jsonl.
     """
     best = best_row(rows)
-    score = best.get("validation_accuracy", best.get("validation_perplexity"))
-    return (
-        f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data ({score:.4f})"
-    )
+    score = cell(best.get("validation_accuracy", best.get("validation_perplexity")))
+    return f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data ({score})"
 
 
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -57,19 +57,21 @@ def wrap(text: str) -> list[str]:
 
 
 def number(value: float | None, digits: int = 1, whole: float | None = None) -> str:
-    """Format a number with a fixed number of decimals, and None as a dash.
+    """Format a number with a fixed number of decimals, a huge one in scientific notation, and None as a dash.
 
     Args:
         value: the number, or None.
         digits: number of decimals.
         whole: what the fraction is of: 1, or 100 for a percentage; see `fraction_text`.
     Example:
-        >>> number(1234.56), number(0.5, 2), number(99.996, 2, whole=100), number(None)
-        ('1,234.6', '0.50', '99.996', '–')
+        >>> number(1234.56), number(0.5, 2), number(1e300, 2), number(99.996, 2, whole=100), number(None)
+        ('1,234.6', '0.50', '1e+300', '99.996', '–')
     """
     if value is None:
         return "–"
-    return f"{value:,.{digits}f}" if whole is None else fraction_text(value, digits, whole=whole)
+    if whole is not None:
+        return fraction_text(value, digits, whole=whole)
+    return f"{value:,.{digits}f}" if abs(value) < 1e9 else f"{value:.4g}"
 
 
 def mean_text(

@@ -320,6 +320,24 @@ def test_an_answer_that_comes_late_is_not_shown(explore: Any, address: str) -> N
     assert page.locator("#results > section").count() == 0
 
 
+def test_a_request_that_is_superseded_leaves_the_error_of_the_next(
+    explore: Any, address: str, own: str
+) -> None:
+    page, waiting = explore(), []
+    page.route(f"{address}read", lambda route: waiting.append(route))
+    page.get_by_label("Expression").press("Enter")
+    page.wait_for_function("document.querySelector('#results[aria-busy]')")
+    page.get_by_role("spinbutton", name="Slots").fill("1e3")
+    page.get_by_role("button", name="Read").click()
+    for route in waiting:
+        with contextlib.suppress(Exception):
+            route.continue_()
+    page.locator("#error").get_by_text("slots").wait_for()
+    page.wait_for_function("!document.querySelector('#results[aria-busy]')")
+    assert "slots" in page.locator("#error").inner_text()
+    assert page.locator(".refusal").count() == 0
+
+
 def test_what_was_typed_for_a_task_is_kept(explore: Any) -> None:
     page = explore()
     page.get_by_label("Expression").fill("[SM 7 8 ]")

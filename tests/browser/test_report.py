@@ -81,6 +81,32 @@ def test_pointer_and_keys_tell_the_values_of_a_plot(open_report: OpenPage) -> No
     assert readout.inner_text() == told(-1)
 
 
+def test_a_place_that_was_tapped_stays_and_shortcuts_are_the_browsers(open_report: OpenPage) -> None:
+    page = open_report("listops", has_touch=True)
+    figure = page.locator(".curve").last
+    plot, readout = figure.locator(".plot"), figure.locator(".readout")
+    at_rest = readout.inner_text()
+    plot.tap(position={"x": 40, "y": 100})
+    assert readout.inner_text() != at_rest
+    plot.focus()
+    told = readout.inner_text()
+    prevented = plot.evaluate(
+        """plot => ["altKey", "ctrlKey", "metaKey"].map(key => !plot.dispatchEvent(
+            new KeyboardEvent("keydown", { key: "ArrowRight", [key]: true, cancelable: true })))"""
+    )
+    assert prevented == [False, False, False]
+    assert readout.inner_text() == told
+
+
+def test_keys_scroll_a_page_whose_examples_are_out_of_view(open_report: OpenPage) -> None:
+    page = open_report("listops", height=300)
+    assert page.evaluate("document.querySelector('.om-board').getBoundingClientRect().top > innerHeight")
+    count = page.locator(".om-count").first.inner_text()
+    page.keyboard.press("End")
+    page.wait_for_function("scrollY > 0")
+    assert page.locator(".om-count").first.inner_text() == count
+
+
 def test_the_command_is_shown_as_it_was_typed(open_page: OpenPage, tmp_path: Path) -> None:
     command = "python -m tasks.listops --run-dir 'two  spaces\nand  <b>lines'"
     write_report(tmp_path / "report.html", Report("t", "a", "s", facts={"Command": command}))

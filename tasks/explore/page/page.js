@@ -185,16 +185,17 @@
   /**
    * @param {string} path
    * @param {object} question
+   * @param {AbortSignal} signal
    * @returns {Promise<any>}
    */
-  async function ask(path, question) {
+  async function ask(path, question, signal) {
     const body = JSON.stringify(question);
     if (new Blob([body]).size > options.most_bytes) throw new Error(TOO_LONG);
     const response = await fetch(path, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body,
-      signal: asking.signal,
+      signal,
     }).catch((reason) => {
       throw reason.name === "AbortError" ? reason : new Error("the server does not answer: is it still running?");
     });
@@ -206,7 +207,7 @@
 
   /**
    * Whatever was asked before is no longer waited for; an error is shown.
-   * @param {() => Promise<void>} work
+   * @param {(signal: AbortSignal) => Promise<void>} work
    * @param {() => void} [onError]
    */
   async function attempt(work, onError) {
@@ -215,7 +216,8 @@
     busy.textContent = "reading …";
     results.setAttribute("aria-busy", "true");
     try {
-      await work();
+      await work(own.signal);
+      if (own !== asking) return;
       fail("");
     } catch (reason) {
       if (own.signal.aborted) return;
@@ -228,14 +230,14 @@
   }
 
   function read() {
-    return attempt(async () => {
+    return attempt(async (signal) => {
       const names = [model.value, ...(other.value ? [other.value] : [])];
       const question = { texts: texts(), num_slots: number(slots, "the number of slots") };
-      const asked = names.map((name) => ask("read", { model: name, ...question }));
+      const asked = names.map((name) => ask("read", { model: name, ...question }, signal));
       const answers = await Promise.allSettled(asked);
       const refusals = answers.flatMap((answer) => (answer.status === "rejected" ? [answer.reason] : []));
       const messages = new Set(refusals.map((reason) => reason.message));
-      if (asking.signal.aborted || (refusals.length === names.length && messages.size === 1)) throw refusals[0];
+      if (signal.aborted || (refusals.length === names.length && messages.size === 1)) throw refusals[0];
       results.replaceChildren(...names.map((name, place) => section(name, answers[place])));
       verdicts.textContent = names.map((name, place) => `${name}: ${verdict(answers[place])}`).join("; ");
     }, clear);
@@ -288,8 +290,8 @@
    * @param {() => object} question
    */
   function retype(path, question) {
-    return attempt(async () => {
-      const found = await ask(path, { model: model.value, ...question() });
+    return attempt(async (signal) => {
+      const found = await ask(path, { model: model.value, ...question() }, signal);
       textBoxes().forEach((box, place) => (box.value = found.texts[place]));
       go();
     });

@@ -26,7 +26,10 @@ class Plot {
     this.tell();
     this.plot.addEventListener("pointermove", (event) => this.choose(this.nearest(event.clientX)));
     this.plot.addEventListener("pointerdown", (event) => this.choose(this.nearest(event.clientX)));
-    this.plot.addEventListener("pointerleave", () => this.leave());
+    this.plot.addEventListener("pointerleave", (event) => {
+      const stays = event.pointerType === "touch" || this.plot === document.activeElement;
+      if (!stays) this.leave();
+    });
     this.plot.addEventListener("blur", () => this.leave());
     this.plot.addEventListener("focus", () => this.choose(this.chosen));
     this.plot.addEventListener("keydown", (event) => this.press(event));
@@ -72,6 +75,7 @@ class Plot {
 
   /** @param {KeyboardEvent} event */
   press(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
     const last = this.rows.length - 1;
     /** @type {Record<string, number>} */
     const moves = {

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -85,6 +86,50 @@ def test_seeds_are_of_one_configuration_and_have_trees_where_data_have_moved_sin
     data.rename(tmp_path / "moved-1")  # where the second run had them
     assert MAIN["listops"](["report", str(tmp_path / "1"), str(tmp_path / "2"), "--output", str(page)]) == 0
     assert len(embedded(page.read_text())) > 1
+
+
+def test_the_page_never_takes_the_place_of_the_report_of_a_run(small_runs, tmp_path, monkeypatch, capsys):
+    run = Path(shutil.copytree(small_runs["listops_run"], tmp_path / "run"))
+    before = (run / "report.html").read_bytes()
+    monkeypatch.chdir(run)
+    assert MAIN["listops"](["report", "."]) == 0
+    assert (tmp_path / "report.html").exists()
+    assert MAIN["listops"](["report", ".", "--output", "report.html"]) == 2
+    assert "--output report.html: is the report of a run" in capsys.readouterr().err
+    assert (run / "report.html").read_bytes() == before
+
+
+def test_runs_of_one_model_have_names_of_their_own_wherever_they_are(
+    small_runs, tmp_path, monkeypatch, capsys
+):
+    for name in ("first", "x/seed-1", "seed-1"):
+        shutil.copytree(small_runs["listops_run"], tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    runs = ["first", "x/seed-1", "seed-1", "x/../seed-1"]
+    assert MAIN["listops"](["report", *runs, "--output", str(tmp_path / "page.html")]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:5]
+    model = "ordered-memory"
+    for row, name in zip(
+        rows,
+        [model, f"{model}, seed-1", f"{model}, {tmp_path / 'seed-1'}", f"{model}, x/../seed-1"],
+        strict=True,
+    ):
+        assert row.startswith(f"{name}  ")
+
+
+def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):
+    for name, part in (("a", "validation"), ("b", "test")):
+        shutil.copytree(small_runs["listops_run"], tmp_path / name)
+        path = tmp_path / name / "results.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"part": part, "span_f1": {}}))
+    page = tmp_path / "page.html"
+    assert MAIN["listops"](["report", str(tmp_path / "a"), "--output", str(page)]) == 0
+    assert "Accuracy on the validation data." in page.read_text()
+    assert "<h3>Validation accuracy, by" in page.read_text()
+    capsys.readouterr()
+    assert MAIN["listops"](["report", str(tmp_path / "a"), str(tmp_path / "b"), "--output", str(page)]) == 0
+    assert "<h3>Validation and test accuracy, by" in page.read_text()
+    assert "The models were tested on different expressions." in capsys.readouterr().out
 
 
 def finished(config, accuracy, groups, f1=None):

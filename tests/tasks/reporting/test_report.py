@@ -18,6 +18,7 @@ from tasks.reporting.report import (
     Report,
     Table,
     best_cells,
+    best_epoch,
     learning_curves,
     numbers_table,
     render,
@@ -124,6 +125,44 @@ def test_the_best_epoch_is_marked_in_the_plot_and_in_its_numbers():
     page = render(report(curves=by_accuracy))
     assert page.count("★ best") == 2
     assert re.findall(r'<tr><th scope="row" class=best>(\w+)</th>', page) == ["2", "2"]
+
+
+def test_the_best_epoch_is_told_with_its_score_which_is_1_only_if_it_is():
+    rows = [{"epoch": 1, "validation_loss": 0.1, "validation_accuracy": 0.99996}]
+    assert "epoch 1, the best of 1 on validation data (0.99996)" in best_epoch(rows)
+    rows = [{"epoch": 1, "validation_loss": 700.0, "validation_perplexity": math.exp(700.0)}]
+    assert "(1.01423e+304)" in best_epoch(rows)
+
+
+def test_options_have_all_their_digits():
+    page = render(
+        report(config={"learning_rate": 0.00125, "seed": 12345, "adam_betas": [0.0, 0.999], "data_dir": None})
+    )
+    for name, text in (
+        ("learning_rate", "0.00125"),
+        ("seed", "12345"),
+        ("adam_betas", "0.0 0.999"),
+        ("data_dir", "–"),
+    ):
+        assert f'<th scope="row">{name}</th><td>{text}</td>' in page
+
+
+@pytest.mark.parametrize(("value", "ticks"), [(1.0, (0.5, 1.0)), (0.0, (0.0, 0.5)), (0.5, (0.25, 0.75))])
+def test_around_equal_accuracies_the_axis_has_possible_ones(value, ticks):
+    svg = curve_svg(Curve("accuracy", "fraction", {"a": [(1, value), (2, value)]}))
+    numbers = [float(label) for label in re.findall(r'text-anchor="end">([\d.]+)</text>', svg)]
+    assert (min(numbers), max(numbers)) == pytest.approx(ticks, abs=0.1)
+    assert min(numbers) >= 0
+    assert max(numbers) <= 1
+
+
+def test_the_first_twelve_lines_of_a_plot_differ():
+    points = [(x, 0.5) for x in range(MAX_MARKS + 1)]
+    svg = curve_svg(Curve("accuracy", "fraction", {str(number): points for number in range(12)}))
+    styles = re.findall(
+        r'<g class="line[^>]*stroke="(#\w+)"[^>]*>\s*<path[^>]*stroke-dasharray="([^"]*)"', svg
+    )
+    assert len(styles) == len(set(styles)) == 12
 
 
 def test_the_numbers_of_a_plot_are_a_table_with_gaps():
