@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with make PYTHON=…")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[tasks,contextual,cluster,explore,docs,dev]'
@@ -36,7 +36,7 @@ node_modules: package.json package-lock.json
 	touch $@
 
 campaign: $(STAMP)
-	$(BIN)/python -m pytest -m slow tests/campaigns
+	$(BIN)/python -m pytest -m slow
 	MUTATIONS=100 $(BIN)/python -m pytest tests/test_mutations.py
 
 check: $(STAMP)
@@ -53,4 +53,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

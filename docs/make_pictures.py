@@ -59,7 +59,7 @@ def take_film(browser: Browser) -> None:
 
 def main() -> None:
     """Take the pictures."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         take_screenshots(browser)

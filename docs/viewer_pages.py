@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from typing import TYPE_CHECKING
 
 from ordered_memory.trace import Trace
 from ordered_memory.viewer import viewer_page
 from tasks.classifiers.traces import example_traces
 from tasks.pretrained import pretrained
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 EXPRESSIONS = (
     "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]",
@@ -66,6 +69,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files: of the site.
         config: of the site.
     """
+    from mkdocs.structure.files import File  # only the site needs it, and not a test of the pages
+
     for name, text in pages().items():
         files.append(File.generated(config, name, content=text))
     return files

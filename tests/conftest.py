@@ -12,8 +12,12 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 
 # Tests are small: more threads only wait for one another, above all where something else is running. A sum
 # shared among another number of threads rounds differently, so the programs a test starts have as many.
-torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"
+threads = os.environ.get("TEST_THREADS", "1")
+torch.set_num_threads(int(threads))
+os.environ["OMP_NUM_THREADS"] = threads
+
+# Tests have servers on this machine, which a proxy does not reach.
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost"
 
 # Help is as wide as the terminal.
 os.environ["COLUMNS"] = "80"

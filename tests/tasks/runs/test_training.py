@@ -167,9 +167,17 @@ def test_closing_the_terminal_saves_the_run(tmp_path):
     )
     os.close(slave)
     printed = b""
-    while b"epoch 2" not in printed:
-        printed += os.read(master, 1000)
-    os.close(master)
+    try:
+        while b"epoch 2" not in printed:
+            chunk = os.read(master, 1000)
+            assert chunk, printed
+            printed += chunk
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        os.close(master)
     assert process.wait() == 130
     epochs = len(RunDirectory(tmp_path / "run").read_metrics()) + 1
     assert train(tmp_path / "run", "--resume", "--epochs", str(epochs)) == 0
