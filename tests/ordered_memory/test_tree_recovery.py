@@ -232,7 +232,7 @@ def test_cky_takes_scores_of_every_real_dtype(dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_equal_distances_of_low_precision_are_warned_of(dtype):
     different = torch.tensor([[3.0, 1.0, 2.0, 2.0]])
-    with pytest.warns(UserWarning, match="compute them with a model in float32"):
+    with pytest.warns(UserWarning, match="compute the distances with a model in float32"):
         recovery.from_distances(different.to(dtype), decoding="unbiased", batch_first=True)
     recovery.from_distances(different.to(dtype), [3], decoding="unbiased", batch_first=True)
     recovery.from_distances(different, decoding="unbiased", batch_first=True)
