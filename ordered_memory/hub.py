@@ -60,7 +60,8 @@ else:
         from_pretrained = classmethod(save_pretrained)
 
 
-_SAVE = getattr(PyTorchModelHubMixin, "_save_pretrained", None)
+_SAVE_BY_MIXIN = getattr(PyTorchModelHubMixin, "_save_pretrained", None)
+"""The method that saves weights and constructor arguments; None where huggingface_hub is not installed."""
 
 CARD = """---
 {{ card_data }}
@@ -143,7 +144,7 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             ValueError: an argument of the constructor cannot be saved.
         """
         # A class may save and load by methods of its own.
-        saves_arguments = getattr(type(self), "_save_pretrained", None) is _SAVE
+        saves_arguments = getattr(type(self), "_save_pretrained", None) is _SAVE_BY_MIXIN
         if saves_arguments and self._nameless_arguments:
             raise ValueError(
                 f"{type(self).__name__} was built with values of *args, which cannot be saved: "

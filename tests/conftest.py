@@ -12,7 +12,7 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 
 # Tests are small: more threads only wait for one another, above all where something else is running. A sum
 # shared among another number of threads rounds differently, so the programs a test starts have as many.
-threads = os.environ.get("TEST_THREADS", "1")
+threads = os.environ.get("TEST_THREADS", "1")  # the campaign under the address sanitizer has two
 torch.set_num_threads(int(threads))
 os.environ["OMP_NUM_THREADS"] = threads
 

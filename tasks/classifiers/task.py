@@ -18,10 +18,11 @@ from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluat
 from tasks.classifiers.report import results_text, values_to_summarize, write_run_report
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
+from tasks.runs.initial_weights import initial_checkpoint, warn_of_other_data
 from tasks.runs.interfaces import Experiment
 from tasks.runs.optimization import PlateauAdam
-from tasks.runs.run_directory import RunDirectory, initial_checkpoint
-from tasks.runs.seeds import train_seeds, warn_of_other_data
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.seeds import train_seeds
 
 Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]

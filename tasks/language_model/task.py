@@ -22,11 +22,12 @@ from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
+from tasks.runs.initial_weights import initial_checkpoint, warn_of_other_data
 from tasks.runs.interfaces import Experiment, Losses, Scores, Shard, digest
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
-from tasks.runs.run_directory import RunDirectory, initial_checkpoint
-from tasks.runs.seeds import train_seeds, warn_of_other_data
+from tasks.runs.run_directory import RunDirectory
+from tasks.runs.seeds import train_seeds
 
 MIN_SEGMENT, SEGMENT_DEVIATION, HALF_PROBABILITY = 5, 5, 0.05
 """Random segment lengths, as in AWD-LSTM: minimum, standard deviation, and probability of half the mean."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.reporting.tables import number
 from tasks.runs.config import TrainingConfig
 from tasks.runs.processes import is_main_process
 
@@ -80,17 +81,13 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
     parts = [f"epoch {row['epoch']}", f"{_seconds_of_last_row(progress.history):.1f} s"]
     for split in ("train", "validation"):
         metrics = [name for name in row if name.startswith(f"{split}_")]
-        values = (f"{name.removeprefix(f'{split}_')} {_number(row[name])}" for name in metrics)
+        values = (f"{name.removeprefix(f'{split}_')} {number(row[name], 4)}" for name in metrics)
         parts.append(f"{split} {' '.join(values)}")
     if progress.best_epoch == row["epoch"]:
         parts.append("best")
     if not progress.finished:
         parts.append(f"({remaining_text(progress, config)})")
     return "  ".join(parts)
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 1e9 else f"{value:.4g}"
 
 
 def remaining_text(progress: Progress, config: TrainingConfig) -> str:

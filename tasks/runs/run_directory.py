@@ -28,7 +28,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tasks.runs.config import SEED_DIRECTORY, TrainingConfig
+from tasks.runs.config import SEED_DIRECTORY
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json, remove_leftovers, write_atomically
 from tasks.runs.text_files import read_text
@@ -231,15 +231,3 @@ def selection_score(row: Mapping[str, Any], where: str) -> float:
     if not is_finite_number(value):
         raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
     return -float(value) if name == "validation_loss" else float(value)
-
-
-def initial_checkpoint(config: TrainingConfig) -> Path | None:
-    """The checkpoint that the model of a run is built from; None for random weights.
-
-    Args:
-        config: options of the run. A resumed run needs the file of `initial_weights` no longer: its own
-            checkpoint of the best epoch describes the same model. (`Trainer.restore` then loads the weights
-            of the last step.)
-    """
-    best = RunDirectory(config.directory).best
-    return best if config.resume and config.initial_weights and best.exists() else config.initial_weights

@@ -1,24 +1,20 @@
-"""Train with several seeds; warn of initial weights whose data had another seed or other sizes."""
+"""Train with several seeds."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from tasks.reporting.summary import mean_and_deviation
 from tasks.reporting.tables import count_text, mean_text, number
-from tasks.runs.checkpoints import read_metadata
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, write_json
-from tasks.runs.hub import find_checkpoint
-from tasks.runs.options import flag
 from tasks.runs.processes import is_launcher
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import changed_options, check_types, config_from_dict
+from tasks.runs.saved_config import changed_options, check_types
 
 Config = TypeVar("Config", bound=TrainingConfig)
 Values = Callable[[dict[str, Any]], Mapping[str, float]]
@@ -89,43 +85,6 @@ def train_seeds(
         print(_text(summary, digits, whole))
         write_json(path, summary)
         print(f"written: {path}")
-
-
-def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
-    """Warn if the initial weights may have been trained on examples that are now held out.
-
-    Args:
-        config: configuration of a run whose data are drawn.
-        start: the checkpoint of the initial weights, which belongs to the same task.
-    """
-    path = find_checkpoint(start)
-    values = {name: value for name, value in read_metadata(path).items() if name in vars(config)}
-    saved = config_from_dict(type(config), values, path)
-    if not saved.draws_data or _directory(saved) != _directory(config):
-        return  # other examples
-    held_out = "it may have been trained on examples that are held out now"
-    seed = saved.seed_of_data
-    if seed != config.seed_of_data:
-        print(
-            f"warning: {start} was trained on data of seed {seed}, but this run uses data of seed "
-            f"{config.seed_of_data}: {held_out}; --data-seed {seed} uses the same data",
-            file=sys.stderr,
-        )
-    for name in config.data_options:
-        before, now = getattr(saved, name), getattr(config, name)
-        if before != now and name not in config.unused:
-            option = flag(name)
-            print(
-                f"warning: {start} was trained with {option} {before}, but this run has {option} {now}: "
-                f"{held_out}",
-                file=sys.stderr,
-            )
-
-
-def _directory(config: TrainingConfig) -> Path | None:
-    """The directory of the data; None if they are generated."""
-    directory: Path | None = getattr(config, "data_dir", None)
-    return None if directory is None else directory.resolve()
 
 
 def _with_seed(config: Config, seed: int) -> Config:
