@@ -119,8 +119,11 @@ def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Find the metrics of the epoch whose weights were tested.
 
     Args:
-        rows: rows of metrics.jsonl.
+        rows: rows of metrics.jsonl. Older versions did not mark the best one: it is the first one with the
+            highest score.
     """
+    if marked := [row for row in rows if row.get("best")]:
+        return marked[-1]
     return max(rows, key=lambda row: selection_score(row, f"metrics.jsonl, epoch {row['epoch']}"))
 
 

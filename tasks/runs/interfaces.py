@@ -133,6 +133,8 @@ class Objective(Protocol):
     def selection_score(self, scores: Scores) -> float:
         """Compute the score by which the best epoch is selected; higher is better.
 
+        Of epochs with the same score, the one with the lowest validation loss is selected.
+
         Args:
             scores: means over the validation data.
         """

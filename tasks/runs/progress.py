@@ -34,8 +34,10 @@ class Progress:
     """Examples seen in this epoch."""
     best: float | None = None
     """Best selection score."""
+    best_loss: float | None = None
+    """Validation loss of the best epoch; None in checkpoints of older versions."""
     best_epoch: int = 0
-    """The epoch with the best selection score."""
+    """The epoch with the best selection score; of several, the one with the lowest validation loss."""
     finished: bool = False
     """Whether training has reached `epochs` or `max_minutes`."""
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -48,6 +50,17 @@ class Progress:
             config: configuration of the run.
         """
         return config.max_minutes is not None and self.seconds >= 60 * config.max_minutes
+
+    def is_best(self, selection_score: float, validation_loss: float) -> bool:
+        """Whether an epoch is better than all before it: it has a higher score, or the same at a lower loss.
+
+        Args:
+            selection_score: see `Objective.selection_score`.
+            validation_loss: mean over the validation data.
+        """
+        if self.best is None or selection_score != self.best:
+            return self.best is None or selection_score > self.best
+        return self.best_loss is not None and validation_loss < self.best_loss
 
     def nothing_left(self, config: TrainingConfig) -> bool:
         """Whether the last epoch is complete, and the options allow no further one.

@@ -279,9 +279,10 @@ class Trainer:
         }
         progress.history.append(row)
         return_to_best = self.optimization.end_epoch(validation.loss, selection_score)
-        improved = progress.best is None or selection_score > progress.best
+        improved = row["best"] = progress.is_best(selection_score, validation.loss)
         if improved:
-            progress.best, progress.best_epoch = selection_score, progress.epoch
+            progress.best, progress.best_loss = selection_score, validation.loss
+            progress.best_epoch = progress.epoch
         progress.finished = progress.epoch >= config.epochs or out_of_time
         progress.epoch += 1
         progress.step_in_epoch = progress.examples = 0

@@ -19,6 +19,7 @@ from tasks.reporting.report import (
     Table,
     best_cells,
     best_epoch,
+    best_row,
     learning_curves,
     numbers_table,
     render,
@@ -132,6 +133,16 @@ def test_the_best_epoch_is_told_with_its_score_which_is_1_only_if_it_is():
     assert "epoch 1, the best of 1 on validation data (0.99996)" in best_epoch(rows)
     rows = [{"epoch": 1, "validation_loss": 700.0, "validation_perplexity": math.exp(700.0)}]
     assert "(1.01423e+304)" in best_epoch(rows)
+
+
+def test_the_best_epoch_is_the_one_that_the_trainer_marked():
+    rows = [
+        {"epoch": epoch, "validation_loss": loss, "validation_accuracy": 0.5, "best": best}
+        for epoch, loss, best in [(1, 0.3, True), (2, 0.2, True), (3, 0.25, False)]
+    ]
+    assert best_row(rows)["epoch"] == 2
+    of_an_older_version = [{name: row[name] for name in row if name != "best"} for row in rows]
+    assert best_row(of_an_older_version)["epoch"] == 1
 
 
 def test_options_have_all_their_digits():

@@ -16,6 +16,7 @@ from tasks.runs.config import AdamConfig
 from tasks.runs.fabric import SafetensorsIO, build_fabric
 from tasks.runs.interfaces import Experiment, Losses, Shard
 from tasks.runs.optimization import PlateauAdam
+from tasks.runs.progress import Progress
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.scoring import score
 from tasks.runs.trainer import Trainer
@@ -34,9 +35,10 @@ CONFIG = AdamConfig(
     average_decay=0.6,
     accelerator="cpu",
 )
-SELECTION = (1.0, 3.0, 3.0001, 2.0, 3.0001)
-"""The selection score of each epoch: the third is the best one, and the last only as good."""
-BEST = 3
+SELECTION = (1.0, 3.0, 3.0, 3.0, 2.0)
+"""The selection score of each epoch. The third has a higher validation loss than the second, the fourth a
+lower one."""
+BEST = 4
 DRAW = torch.Generator().manual_seed(7)
 TRAIN, VALIDATION = (
     (torch.randn(n, 3, generator=DRAW), torch.randint(2, (n,), generator=DRAW)) for n in (10, 5)
@@ -148,10 +150,11 @@ def by_hand(config):
                 "selection_score": SELECTION[epoch - 1],
                 "fraction": 1.0,
                 "learning_rate": rate,
+                "best": epoch in (1, 2, BEST),
             }
         )
         weights.append((averaged, now))
-        if epoch == 4:  # its score is below that of the third; the fifth's is no better, but comes last
+        if epoch in (3, 4):  # their scores are not higher than that of the second
             rate *= config.learning_rate_decay
             adam.param_groups[0]["lr"] = rate
     return rows, weights
@@ -191,6 +194,16 @@ def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
     assert (progress.best_epoch, progress.best) == (BEST, SELECTION[BEST - 1])
     assert_same(read_checkpoint(trainer.run.best)[0], weights[BEST - 1][0])
     assert_same(SafetensorsIO().load_checkpoint(trainer.run.last)["model"], weights[-1][1])
+
+
+@pytest.mark.parametrize(
+    ("score", "loss", "better"),
+    [(2.0, 9.0, True), (1.0, 0.4, True), (1.0, 0.5, False), (1.0, 0.6, False), (0.5, 0.1, False)],
+)
+def test_of_epochs_with_the_same_score_that_of_the_lower_loss_is_the_best(score, loss, better):
+    assert Progress().is_best(score, loss)
+    assert Progress(best=1.0, best_loss=0.5).is_best(score, loss) == better
+    assert Progress(best=1.0).is_best(score, loss) == (score > 1.0)  # from a checkpoint without the loss
 
 
 def test_without_an_average_the_weights_themselves_are_evaluated_and_saved(tmp_path):
