@@ -164,7 +164,8 @@ class AdamConfig(TrainingConfig):
     adam_epsilon: float = 1e-9
     """Adam's ε, added to the denominator."""
     patience: int = 2
-    """Number of allowed epochs without better validation accuracy before the learning rate is reduced."""
+    """Number of allowed epochs without better validation accuracy before the learning rate is reduced. A lower
+    loss alone does not count."""
     learning_rate_decay: float = 0.5
     """Factor by which the learning rate is multiplied when it is reduced."""
     restore_best: bool = False

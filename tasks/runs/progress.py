@@ -58,9 +58,11 @@ class Progress:
             selection_score: see `Objective.selection_score`.
             validation_loss: mean over the validation data.
         """
-        if self.best is None or selection_score != self.best:
-            return self.best is None or selection_score > self.best
-        return self.best_loss is not None and validation_loss < self.best_loss
+        if self.best is None:
+            return True
+        if selection_score == self.best:
+            return self.best_loss is not None and validation_loss < self.best_loss
+        return selection_score > self.best
 
     def nothing_left(self, config: TrainingConfig) -> bool:
         """Whether the last epoch is complete, and the options allow no further one.

@@ -296,14 +296,15 @@ class Trainer:
             logger.add_epoch(row)
             print(epoch_text(progress, config), flush=True)
         if return_to_best:
-            self._return_to_best(evaluated)
+            self._return_to_best(evaluated, improved)
         self._save()
         if self.fabric.is_global_zero:
             self.run.commit_best(progress.best_epoch)
 
-    def _return_to_best(self, evaluated: nn.Module) -> None:
+    def _return_to_best(self, evaluated: nn.Module, improved: bool) -> None:
         """Replace the weights, and their average if there is one, by those of the best epoch."""
-        weights, _ = read_checkpoint(self.run.best)
+        # Those of this epoch are not in best.safetensors yet.
+        weights = evaluated.state_dict() if improved else read_checkpoint(self.run.best)[0]
         check_weights(self.run.best, weights, self.unwrapped_model)
         for model in (self.unwrapped_model, evaluated):
             model.load_state_dict(weights)

@@ -206,6 +206,15 @@ def test_of_epochs_with_the_same_score_that_of_the_lower_loss_is_the_best(score,
     assert Progress(best=1.0).is_best(score, loss) == (score > 1.0)  # from a checkpoint without the loss
 
 
+def test_an_epoch_can_be_the_best_one_and_lower_the_rate(tmp_path):
+    trainer, progress = train(tmp_path / "run", replace(CONFIG, restore_best=True, epochs=4))
+    assert progress.best_epoch == 4
+    best = read_checkpoint(trainer.run.best)[0]
+    last = SafetensorsIO().load_checkpoint(trainer.run.last)
+    assert_same(last["model"], best)
+    assert_same(last["optimization"]["average"], {f"module.{name}": value for name, value in best.items()})
+
+
 def test_without_an_average_the_weights_themselves_are_evaluated_and_saved(tmp_path):
     config = replace(CONFIG, average_decay=0.0, epochs=2)
     trainer, progress = train(tmp_path / "run", config)
