@@ -61,8 +61,9 @@ def main() -> None:
 
     sentence = ["the", "cat", "near", "the", "dog", "sees", "a", "bird"]
     with torch.inference_mode():
-        _, _, distances = model(torch.tensor([[WORDS.index(word)] for word in sentence]))
-    for layer, forget in enumerate(distances.forget, start=1):
+        read = ["<eos>", *sentence]  # a sentence follows the end of another one, whose distance is left out
+        _, _, distances = model(torch.tensor([[WORDS.index(word)] for word in read]))
+    for layer, forget in enumerate(distances.forget[:, 1:], start=1):
         (tree,) = from_distances(forget, decoding="unbiased")
         print(f"layer {layer}:", to_brackets(tree, sentence))
 

@@ -24,6 +24,7 @@ from onlstm.parameters import (
     set_forget_bias,
 )
 from ordered_memory.checks import check_device, check_dtype, check_fixed
+from ordered_memory.representation import constructor_arguments
 
 
 class ONLSTMCell(nn.Module):
@@ -141,4 +142,4 @@ class ONLSTMCell(nn.Module):
         raise NotImplementedError("ONLSTMCell cannot be compiled by torch.jit.script; use torch.compile")
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, bias={self.bias}, chunk_size={self.chunk_size}"
+        return constructor_arguments(self, ONLSTMCell)

@@ -57,7 +57,7 @@ def master_gates(forget_logits: Tensor, input_logits: Tensor) -> MasterGates:
     return MasterGates(cumax(forget_logits), 1 - cumax(input_logits))
 
 
-def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, MasterGates]:
+def step(preactivations: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, MasterGates]:
     """One time step, given the pre-activations.
 
     ON-LSTM, equations (1)–(5) and (9)–(14), with ∘ the elementwise product and every entry of a master gate
@@ -65,14 +65,14 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
     `c = f̂ ∘ c[t-1] + î ∘ ĉ`; `h = o ∘ tanh(c)`.
 
     Args:
-        gates: the pre-activations, W x_t + U h_{t-1} + b, (B, 4H + 2M): of i, f, ĉ and o in this order, as in
+        preactivations: W x_t + U h_{t-1} + b, (B, 4H + 2M): of i, f, ĉ and o in this order, as in
             nn.LSTM, then those of f̃ and ĩ.
         cell: c[t-1], (B, H).
         chunk_size: C, number of units for each entry of a master gate; divides H.
     Returns:
         h_t and c_t, (B, H), and the master gates.
     Raises:
-        ValueError: H is not divisible by C, or `gates` has the wrong size.
+        ValueError: H is not divisible by C, or `preactivations` has the wrong size.
     Example:
         >>> hidden, cell, _ = step(torch.zeros(2, 4 * 6 + 2 * 3), torch.zeros(2, 6), chunk_size=2)
         >>> hidden.shape, cell.shape
@@ -82,13 +82,13 @@ def step(gates: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, 
     if chunk_size < 1 or hidden_size % chunk_size:
         raise ValueError(f"hidden_size={hidden_size} must be divisible by chunk_size={chunk_size}")
     master_size = hidden_size // chunk_size
-    if gates.shape[-1] != 4 * hidden_size + 2 * master_size:
+    if preactivations.shape[-1] != 4 * hidden_size + 2 * master_size:
         raise ValueError(
-            f"gates must have 4H + 2M = {4 * hidden_size + 2 * master_size} entries for "
-            f"hidden_size={hidden_size} and chunk_size={chunk_size}, got {gates.shape[-1]}"
+            f"preactivations must have 4H + 2M = {4 * hidden_size + 2 * master_size} entries for "
+            f"hidden_size={hidden_size} and chunk_size={chunk_size}, got {preactivations.shape[-1]}"
         )
     sizes = [hidden_size] * 4 + [master_size] * 2
-    pre_i, pre_f, pre_c_hat, pre_o, forget_logits, input_logits = torch.split(gates, sizes, dim=-1)
+    pre_i, pre_f, pre_c_hat, pre_o, forget_logits, input_logits = torch.split(preactivations, sizes, dim=-1)
     f, i, o = torch.sigmoid(pre_f), torch.sigmoid(pre_i), torch.sigmoid(pre_o)  # (1)–(3)
     c_hat = torch.tanh(pre_c_hat)  # (4)
     master = master_gates(forget_logits, input_logits)  # (9), (10)
@@ -125,13 +125,13 @@ class Weights(NamedTuple):
     """The weights of one layer and direction, each with 4H + 2M rows: i, f, ĉ, o, logits of f̃ and ĩ.
 
     Args:
-        input: W, (4H + 2M, features).
-        recurrent: U, (4H + 2M, H).
+        weight_ih: W, (4H + 2M, features).
+        weight_hh: U, (4H + 2M, H).
         bias: b, (4H + 2M,), or None.
     """
 
-    input: Tensor
-    recurrent: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
     bias: Tensor | None
 
 
@@ -166,7 +166,7 @@ def run_recurrence(
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
     # Under autocast, matrix products have the autocast dtype, and everything else that of the state.
-    from_tokens = F.linear(tokens, weights.input, weights.bias).to(cell.dtype)  # W x_t + b
+    from_tokens = F.linear(tokens, weights.weight_ih, weights.bias).to(cell.dtype)  # W x_t + b
     outputs: list[Tensor] = []
     distances: list[tuple[Tensor, Tensor]] = []
     ended: list[tuple[Tensor, Tensor]] = []
@@ -175,7 +175,7 @@ def run_recurrence(
         if rows < hidden.shape[0]:
             ended.append((hidden[rows:], cell[rows:]))
             hidden, cell = hidden[:rows], cell[:rows]
-        preactivations = from_token + hidden @ weights.recurrent.T
+        preactivations = from_token + hidden @ weights.weight_hh.T
         hidden, cell, master = step(preactivations, cell, chunk_size)
         outputs.append(hidden)
         distances.append(master.distances())

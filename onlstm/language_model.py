@@ -59,23 +59,6 @@ def _check_words(vocabulary: object) -> None:
             raise TypeError(f"the words of vocabulary must be strings, got {word!r}")
 
 
-def _fraction(name: str) -> Any:
-    """A property whose value is a probability.
-
-    Args:
-        name: name of the property, for the error message.
-    """
-
-    def read(model: nn.Module) -> Any:
-        return getattr(model, f"_{name}")
-
-    def write(model: nn.Module, value: float) -> None:
-        check_fraction(**{name: value})
-        setattr(model, f"_{name}", float(value))
-
-    return property(read, write)
-
-
 class LanguageModelBase(nn.Module, HubMixin):
     """Base class of word language models: word embedding, locked dropout, output layer.
 
@@ -90,8 +73,6 @@ class LanguageModelBase(nn.Module, HubMixin):
         TypeError: `vocabulary` is not a list or a tuple of strings.
         ValueError: `embedding_dropout` is out of range, or there are not V distinct words.
     """
-
-    embedding_dropout = _fraction("embedding_dropout")
 
     usage = """
 import torch
@@ -124,6 +105,17 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         # A tied model has no output weights of its own, so that they are in the state dict only once.
         self.output_weight = None if tied else nn.Parameter(torch.empty(vocabulary_size, output_size))
         self.output_bias = nn.Parameter(torch.empty(vocabulary_size))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.endswith("_dropout"):
+            check_fraction(**{name: value})
+            value = float(value)
+        super().__setattr__(name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name in [name for name in state if name.endswith("_dropout")]:  # "_input_dropout" in 0.3.0
+            state[name.removeprefix("_")] = state.pop(name)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def reset_words(self) -> None:
         """Initialize embedding and output weights uniformly in [-0.1, 0.1], the output bias with zeros."""
@@ -203,10 +195,6 @@ class LanguageModel(LanguageModelBase):
         torch.Size([5, 3, 10])
     """
 
-    input_dropout = _fraction("input_dropout")
-    hidden_dropout = _fraction("hidden_dropout")
-    output_dropout = _fraction("output_dropout")
-
     def __init__(
         self,
         vocabulary_size: int,
@@ -265,25 +253,12 @@ class LanguageModel(LanguageModelBase):
         self.weight_dropout = weight_dropout
         self.reset_parameters()
 
-    @property
-    def weight_dropout(self) -> float:
-        """The probability of dropping a recurrent weight, of all layers. It may be set."""
-        return self._weight_dropout
-
-    @weight_dropout.setter
-    def weight_dropout(self, value: float) -> None:
-        """Set the probability for all layers.
-
-        Args:
-            value: in [0, 1].
-        Raises:
-            ValueError: it is outside [0, 1].
-        """
-        check_fraction(weight_dropout=value)
-        self._weight_dropout = float(value)
-        for layer in self.layers:
-            if isinstance(layer, ONLSTM):
-                layer.weight_dropout = self._weight_dropout
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "weight_dropout":
+            for layer in self.layers:
+                if isinstance(layer, ONLSTM):
+                    layer.weight_dropout = self.weight_dropout
 
     def reset_parameters(self) -> None:
         """Initialize all parameters again, embedding and output weights uniformly in [-0.1, 0.1]."""

@@ -40,7 +40,7 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, clone_if_saved
-from ordered_memory.packing import packing, unpack
+from ordered_memory.packing import check_batch_sizes, pack_indices, unpack
 from ordered_memory.representation import constructor_arguments
 
 FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
@@ -202,7 +202,8 @@ class ONLSTM(nn.Module):
                 `pack_padded_sequence`; None if nothing is padded. (nn.LSTM has no such argument: it takes
                 padded sequences packed.) Values in the padding have no effect, and h_n and c_n are the state
                 after each sequence's last token (in the backward direction, after its first). `torch.compile`
-                breaks the graph here, unless `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.
+                of older versions of PyTorch breaks the graph here, unless
+                `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.
             distances: also return the distances of every layer and direction.
         Returns:
             output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry. Output
@@ -249,6 +250,7 @@ class ONLSTM(nn.Module):
     ) -> tuple[PackedSequence, State, Distances]:
         weights = self.all_weights
         self._check_input(packed.data, 2, weights[0][0])
+        check_batch_sizes(packed, "input")
         batch_size = batch_size_of(packed, hx)
         if hx is not None:
             self._check_state(hx, batch_size, packed.data)
@@ -291,7 +293,7 @@ class ONLSTM(nn.Module):
                 reversal = reversal.view(steps, batch_size).flip(0).flatten()
             output, state, distances = self._run(tokens, batch_sizes, batch_size, hx, reversal, weights)
         else:
-            positions, batch_sizes, order = packing(checked_lengths, steps, tokens.device)
+            positions, batch_sizes, order = pack_indices(checked_lengths, steps, tokens.device)
             tokens, hx = tokens.index_select(0, positions), reorder(hx, order)
             if self.bidirectional:
                 reversal = reversal_of(batch_sizes, tokens)
@@ -322,31 +324,31 @@ class ONLSTM(nn.Module):
         `reversal` is the permutation of packed tokens that reverses every sequence, None for one direction.
         `weights` is `all_weights`, read once per call, because a parametrized one is computed when read.
         """
-        directions = 2 if self.bidirectional else 1
         if hx is None:
-            zeros = tokens.new_zeros(self.num_layers * directions, batch_size, self.hidden_size)
+            zeros = tokens.new_zeros(len(weights), batch_size, self.hidden_size)
             hx = (zeros, zeros)
         dtype = weights[0][0].dtype
         tokens, hidden, cell = tokens.to(dtype), hx[0].to(dtype), hx[1].to(dtype)  # under autocast
-        results = []
+        orders = [None] if reversal is None else [None, reversal]  # in which each direction reads
+        results: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
             outputs = []
-            for direction in range(directions):
-                index = layer * directions + direction
-                direction_tokens = tokens if direction == 0 or reversal is None else tokens[reversal]
+            for order in orders:
+                index = len(results)
+                read = tokens if order is None else tokens[order]
                 output, h, c, *direction_distances = self._run_direction(
-                    weights[index], direction_tokens, batch_sizes, hidden[index], cell[index]
+                    weights[index], read, batch_sizes, hidden[index], cell[index]
                 )
-                if direction == 1 and reversal is not None:  # the permutation is its own inverse
+                if order is not None:  # the permutation is its own inverse
                     output, *direction_distances = (
-                        tensor[reversal] for tensor in (output, *direction_distances)
+                        tensor[order] for tensor in (output, *direction_distances)
                     )
                 results.append((h, c, *direction_distances))
                 outputs.append(output)
-            tokens = outputs[0] if directions == 1 else torch.cat(outputs, dim=-1)
+            tokens = outputs[0] if reversal is None else torch.cat(outputs, dim=-1)
             if layer < self.num_layers - 1:
                 tokens = F.dropout(tokens, self.dropout, self.training)
-        tokens = clone_if_saved(tokens) if directions == 1 else tokens  # which `cat` has copied
+        tokens = clone_if_saved(tokens) if reversal is None else tokens  # which `cat` has copied
         h_n, c_n, *all_distances = (torch.stack(tensors) for tensors in zip(*results, strict=True))
         output, h_n, c_n = (_to_autocast_dtype(tensor) for tensor in (tokens, h_n, c_n))
         return output, (h_n, c_n), Distances(*(tensor.to(dtype) for tensor in all_distances))

@@ -105,6 +105,7 @@ def check_sizes(
             raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
         if size <= 0:
             raise ValueError(f"{name} must be greater than zero, got {size}")
+    hidden_size, chunk_size = sizes["hidden_size"], sizes["chunk_size"]
     if hidden_size % chunk_size:
         raise ValueError(f"hidden_size={hidden_size} must be divisible by chunk_size={chunk_size}")
     if hidden_size == chunk_size:
@@ -113,7 +114,7 @@ def check_sizes(
             "the output is zero unless an initial cell state is given",
             stacklevel=3,
         )
-    return sizes["input_size"], sizes["hidden_size"], sizes["num_layers"], sizes["chunk_size"]
+    return sizes["input_size"], hidden_size, sizes["num_layers"], chunk_size
 
 
 def check_pair(hx: object) -> None:

@@ -120,3 +120,29 @@ def _leaf_range(n: int) -> range:
     if n < 1:
         raise ValueError(f"expected at least one leaf, got n = {n}")
     return range(n)
+
+
+def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
+    """Baseline trees, which depend only on the length of a sentence.
+
+    Args:
+        lengths: number of tokens of each sentence, at least 1.
+        seed: seed of the random trees.
+    Returns:
+        The trees by name: left-branching, right-branching, balanced, random (uniform).
+    Raises:
+        ValueError: a length below 1.
+    Example:
+        >>> baselines([3])["balanced"]
+        [((0, 1), 2)]
+    """
+    sizes = list(lengths)
+    for i, size in enumerate(sizes):
+        if size < 1:
+            raise ValueError(f"lengths must be at least 1, got lengths[{i}] = {size}")
+    return {
+        "left-branching": [left_branching(n) for n in sizes],
+        "right-branching": [right_branching(n) for n in sizes],
+        "balanced": [balanced(n) for n in sizes],
+        "random": random_trees(sizes, seed),
+    }

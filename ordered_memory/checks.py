@@ -197,7 +197,7 @@ def check_lengths(
     if values.device.type != "cpu":
         raise ValueError(
             f"lengths must be on the CPU, got shape {tuple(values.shape)}, dtype {values.dtype}, "
-            f"device {values.device}"
+            f"device {values.device}: call .cpu()"
         )
     if torch.compiler.is_compiling():  # values are not known yet: the graph checks them when it runs
         fits = ((values >= least) & (values <= steps)).all()

@@ -19,6 +19,9 @@ from ordered_memory.trees import Tree
 
 SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
 """Maximum batch of CKY: number of sentences, and number of sentences times T³ (about 200 MB)."""
+LONGEST_CKY = 800
+"""Number of tokens above which the commands and traces do without CKY: time and memory (4 GB) grow with its
+cube."""
 WITHOUT_FLOAT64 = {"mps"}
 """Types of devices that cannot compute in float64."""
 
@@ -66,14 +69,15 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
 
     Args:
         scores: (B, T, T), any real dtype: entry (i, j) is the score of the span i..j, both inclusive.
-            Entries below the diagonal or beyond a sentence's length are ignored.
+            -inf excludes a span, unless every tree has an excluded one. Entries below the diagonal or beyond
+            a sentence's length are ignored.
         lengths: number of tokens of each sentence, (B,), in 1..T; None if every sentence has T tokens.
     Returns:
         B binary trees. Ties are broken deterministically.
     Raises:
         TypeError: the scores are not a tensor.
-        ValueError: the scores have the wrong shape, are complex or are not finite, or the lengths do not fit
-            them.
+        ValueError: the scores have the wrong shape, are complex or contain NaN or +inf, or the lengths do
+            not fit them.
     Example:
         >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))
         [(0, (1, 2))]
@@ -89,9 +93,9 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     # It also makes tensors on the default device.
     with torch.inference_mode(False), torch.enable_grad(), scores.device:
         ends = torch.tensor(sizes, device=scores.device)
-        potentials = _zero_outside(scores, ends)
+        potentials = _exclude(_zero_outside(scores, ends))
         if not bool(potentials.isfinite().all()):
-            raise ValueError("expected scores to be finite, got NaN or infinity")
+            raise ValueError("expected scores to be finite or -inf, got NaN or infinity")
         charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
     return [from_chart(chart, size) for chart, size in zip(charts.squeeze(-1).cpu(), sizes, strict=True)]
 
@@ -148,6 +152,13 @@ def as_float64(name: str, values: Tensor) -> Tensor:
     if values.is_complex():
         raise ValueError(f"expected {name} to be real, got {values.dtype}")
     return (values.cpu() if values.device.type in WITHOUT_FLOAT64 else values).to(torch.float64)
+
+
+def _exclude(scores: Tensor) -> Tensor:
+    """Replace -inf by scores so low that a tree with one of them is worse than any tree without."""
+    excluded = scores.isneginf()
+    lowest, highest = scores.masked_fill(excluded, 0).aminmax()
+    return scores.masked_fill(excluded, lowest - 2 * scores.shape[1] * (highest - lowest + 1))
 
 
 def _zero_outside(scores: Tensor, ends: Tensor) -> Tensor:

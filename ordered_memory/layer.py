@@ -26,8 +26,8 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.direction import Direction
-from ordered_memory.modes import clone_if_saved, is_jit_tracing
-from ordered_memory.packing import positions_and_lengths, unpack
+from ordered_memory.modes import clone_if_saved
+from ordered_memory.packing import check_batch_sizes, unpack, unpack_indices
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -145,11 +145,8 @@ class OrderedMemory(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(bidirectional=bidirectional, batch_first=batch_first)
-        input_size, slot_size, num_slots = as_int(input_size), as_int(slot_size), as_int(num_slots)
-        recompute_every = as_int(recompute_every)
-        check_positive(input_size=input_size, slot_size=slot_size, num_slots=num_slots)
-        if recompute_every is not None:
-            check_positive(recompute_every=recompute_every)
+        input_size, slot_size = as_int(input_size), as_int(slot_size)
+        check_positive(input_size=input_size, slot_size=slot_size)
         check_name("score", score, SCORES)
         check_name("cell", cell, CELLS)
         check_name("backend", backend, ["auto", *BACKENDS])
@@ -203,9 +200,6 @@ class OrderedMemory(nn.Module):
                 (Under `torch.compile` lengths out of range raise a RuntimeError.)
             BackendError: the backend that `backend` names cannot run on these inputs. It is a RuntimeError.
         """
-        recompute_every = as_int(self.recompute_every)
-        if recompute_every is not None:
-            check_positive(recompute_every=recompute_every)
         num_slots = as_int(self.num_slots if num_slots is None else num_slots)
         check_positive(num_slots=num_slots)
         _check_three_tensors(state)
@@ -242,6 +236,9 @@ class OrderedMemory(nn.Module):
         check_fixed(self, name, value, ("input_size", "slot_size", "bidirectional"))
         if name == "batch_first":
             check_flags(batch_first=value)
+        elif name == "num_slots" or (name == "recompute_every" and value is not None):
+            value = as_int(value)
+            check_positive(**{name: value})
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -254,8 +251,8 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         if x.data.dim() != 2:
             raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
-        _check_batch_sizes(x)
-        position, lengths = positions_and_lengths(x.batch_sizes, x.data, x.sorted_indices)
+        check_batch_sizes(x, "x")
+        position, lengths = unpack_indices(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
         padded = unpack(x.data, 0, position, shape[0] * shape[1]).view(shape)
         if x.unsorted_indices is not None:
@@ -350,16 +347,3 @@ def _check_three_tensors(state: object) -> None:
     elif isinstance(state, Tensor) and state.dtype in INTEGERS:
         hint = " (did you mean lengths=?)"
     raise TypeError(f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}{hint}")
-
-
-def _check_batch_sizes(packed: PackedSequence) -> None:
-    """Check that a PackedSequence has a token for each entry of its batch, unless its values are traced."""
-    if torch.compiler.is_compiling() or is_jit_tracing():
-        return
-    sizes: list[int] = packed.batch_sizes.tolist()
-    rows = packed.data.shape[0]
-    if sum(sizes) != rows or sorted(sizes, reverse=True) != sizes or not sizes or sizes[-1] < 1:
-        raise ValueError(
-            f"the batch_sizes of x must be positive and non-increasing, and their sum {rows}, the number of "
-            f"rows of its data, got {sizes[:20]}"
-        )

@@ -9,11 +9,33 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from ordered_memory.devices import copy_to
+from ordered_memory.modes import is_jit_tracing
 
 
-def packing(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def check_batch_sizes(packed: PackedSequence, name: str) -> None:
+    """Check that a PackedSequence has a token for each entry of its batch, unless its values are traced.
+
+    Args:
+        packed: the caller's batch.
+        name: name of the argument, for the error message.
+    Raises:
+        ValueError: the batch sizes are not positive and non-increasing, or their sum is not P.
+    """
+    if torch.compiler.is_compiling() or is_jit_tracing():
+        return
+    sizes: list[int] = packed.batch_sizes.tolist()
+    rows = packed.data.shape[0]
+    if sum(sizes) != rows or sorted(sizes, reverse=True) != sizes or not sizes or sizes[-1] < 1:
+        raise ValueError(
+            f"the batch_sizes of {name} must be positive and non-increasing, and their sum {rows}, the "
+            f"number of rows of its data, got {sizes[:20]}"
+        )
+
+
+def pack_indices(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """How to pack padded sequences.
 
     Args:
@@ -40,14 +62,14 @@ def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
     Args:
         packed: values of the packed tokens, with P entries along `axis`.
         axis: axis of the tokens.
-        positions: from `packing` or `positions_and_lengths`.
+        positions: from `pack_indices` or `unpack_indices`.
         count: T · B, the size of that axis in the result.
     """
     shape = (*packed.shape[:axis], count, *packed.shape[axis + 1 :])
     return packed.new_zeros(shape).index_copy(axis, positions, packed)
 
 
-def positions_and_lengths(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
+def unpack_indices(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
     """How to unpack a PackedSequence.
 
     Args:

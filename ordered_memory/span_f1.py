@@ -6,10 +6,10 @@ ListOps expressions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
-from ordered_memory.baseline_trees import balanced, left_branching, random_trees, right_branching
+from ordered_memory.baseline_trees import baselines as baselines
 from ordered_memory.checks import check_flags, check_name
 from ordered_memory.trees import Span, Tree, leaves, spans
 
@@ -112,32 +112,6 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     convention = Convention(level, whole_sentence)
     _check_convention(convention)
     return _score(_read_trees(predicted, "predicted"), _read_trees(gold, "gold"), convention)
-
-
-def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
-    """Baseline trees, which depend only on the length of a sentence.
-
-    Args:
-        lengths: number of tokens of each sentence, at least 1.
-        seed: seed of the random trees.
-    Returns:
-        The trees by name: left-branching, right-branching, balanced, random (uniform).
-    Raises:
-        ValueError: a length below 1.
-    Example:
-        >>> baselines([3])["balanced"]
-        [((0, 1), 2)]
-    """
-    sizes = list(lengths)
-    for i, size in enumerate(sizes):
-        if size < 1:
-            raise ValueError(f"lengths must be at least 1, got lengths[{i}] = {size}")
-    return {
-        "left-branching": [left_branching(n) for n in sizes],
-        "right-branching": [right_branching(n) for n in sizes],
-        "balanced": [balanced(n) for n in sizes],
-        "random": random_trees(sizes, seed),
-    }
 
 
 def compare(

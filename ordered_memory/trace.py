@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.checks import check_tensor, sequence_lengths
+from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
 from ordered_memory.trace_nodes import DIGITS, add_values, algorithm_2_steps, nodes_of
@@ -22,6 +23,7 @@ from ordered_memory.tree_recovery import (
     DECODINGS,
     DIRECTIONS,
     ReadingDirection,
+    attention_of_direction,
     check_direction,
     from_distances,
 )
@@ -81,11 +83,7 @@ def read_output(
     check_direction(direction)
     attention = getattr(output, "attention", None)
     if isinstance(attention, Tensor):
-        if attention.dim() not in (3, 4):
-            raise ValueError(f"expected attention with a batch axis, got shape {tuple(attention.shape)}")
-        if attention.dim() == 4:
-            attention = attention[DIRECTIONS.index(direction)]
-        batch = attention if batch_first else attention.transpose(0, 1)
+        batch = attention_of_direction(attention, batch_first, direction)
         sizes = _checked_lengths(tokens, lengths, *batch.shape[:2])
         return [
             read_attention(sequence_attention[:size], sequence_tokens, direction=direction)
@@ -186,7 +184,8 @@ def read_distances(
 ) -> Trace:
     """The trace of one sequence, from the distances of ON-LSTM or PRPN.
 
-    It contains the trees of all decodings; "cky" needs time and memory O(T³).
+    It contains the trees of all decodings. "cky", whose time and memory are O(T³), is left out if there are
+    more than 800 tokens.
 
     Args:
         distances: d, (L, T), for L layers.
@@ -218,6 +217,7 @@ def read_distances(
             distances, decoding=decoding, temperature=temperature, batch_first=True, direction=direction
         )
         for decoding in DECODINGS
+        if decoding != "cky" or len(tokens) <= LONGEST_CKY
     }
     is_float32_or_less = distances.is_floating_point() and distances.dtype != torch.float64
     numbers = (d.float() if is_float32_or_less else d).resolve_neg().numpy()
@@ -227,7 +227,7 @@ def read_distances(
         {
             "name": name,
             "distances": values,
-            "trees": {decoding: nodes_of(trees[decoding][i]) for decoding in DECODINGS},
+            "trees": {decoding: nodes_of(trees_of_layers[i]) for decoding, trees_of_layers in trees.items()},
         }
         for i, (name, values) in enumerate(zip(names, rows, strict=True))
     ]

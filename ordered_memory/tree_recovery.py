@@ -85,6 +85,28 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
     return counts
 
 
+def attention_of_direction(attention: Tensor, batch_first: bool, direction: ReadingDirection) -> Tensor:
+    """The attention of one direction of a layer, (B, T, N).
+
+    Args:
+        attention, batch_first, direction: see `from_attention`.
+    Raises:
+        TypeError: the attention is not a tensor.
+        ValueError: the attention has other axes, or the direction is unknown.
+    """
+    check_direction(direction)
+    check_tensor("attention", attention, "a layer's `out.attention`")
+    if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
+        attention = attention[DIRECTIONS.index(direction)]
+    if attention.dim() != 3:
+        layout = "(B, T, N)" if batch_first else "(T, B, N)"
+        raise ValueError(
+            f"expected attention to be {layout} or (2, {layout[1:]}, got shape {tuple(attention.shape)}; "
+            "a sequence without a batch axis needs one"
+        )
+    return attention if batch_first else attention.transpose(0, 1)
+
+
 def from_attention(
     attention: Tensor,
     lengths: Sequence[int] | Tensor | None = None,
@@ -118,17 +140,7 @@ def from_attention(
         >>> from_attention(attention, batch_first=True, direction="backward")
         [(0, (1, 2))]
     """
-    check_direction(direction)
-    check_tensor("attention", attention, "a layer's `out.attention`")
-    if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
-        attention = attention[DIRECTIONS.index(direction)]
-    if attention.dim() != 3:
-        layout = "(B, T, N)" if batch_first else "(T, B, N)"
-        raise ValueError(
-            f"expected attention to be {layout} or (2, {layout[1:]}, got shape {tuple(attention.shape)}; "
-            "a sequence without a batch axis needs one"
-        )
-    batch = attention if batch_first else attention.transpose(0, 1)
+    batch = attention_of_direction(attention, batch_first, direction)
     batch_size, steps, num_slots = batch.shape
     sizes = sequence_lengths(lengths, batch_size, steps)
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()

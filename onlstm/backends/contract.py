@@ -105,7 +105,7 @@ def run(
     """
     sizes = torch.as_tensor(batch_sizes, dtype=torch.int64, device="cpu")
     _check(tokens, weights, hidden, cell, chunk_size)
-    dtype = weights.recurrent.dtype
+    dtype = weights.weight_hh.dtype
     bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # before autocast is disabled
     with without_autocast(tokens.device):
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
@@ -114,15 +114,15 @@ def run(
 
 
 def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk_size: int) -> None:
-    rows, size = weights.recurrent.shape
+    rows, size = weights.weight_hh.shape
     if size % chunk_size or rows != 4 * size + 2 * (size // chunk_size):
         raise ValueError(
-            f"weights.recurrent must be (4H + 2M, H), got {(rows, size)} for chunk_size={chunk_size}"
+            f"weights.weight_hh must be (4H + 2M, H), got {(rows, size)} for chunk_size={chunk_size}"
         )
     features = tokens.shape[1]
     for name, tensor, shape in (
         ("tokens", tokens, (tokens.shape[0], features)),
-        ("weights.input", weights.input, (rows, features)),
+        ("weights.weight_ih", weights.weight_ih, (rows, features)),
         ("weights.bias", weights.bias, (rows,)),
         ("hidden", hidden, (hidden.shape[0], size)),
         ("cell", cell, (hidden.shape[0], size)),
@@ -131,8 +131,8 @@ def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk
             continue
         if tuple(tensor.shape) != shape:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
-        check_device(name, tensor, weights.recurrent)
-        check_dtype(name, tensor, weights.recurrent)
+        check_device(name, tensor, weights.weight_hh)
+        check_dtype(name, tensor, weights.weight_hh)
 
 
 def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None]]:

@@ -27,11 +27,11 @@ LARGEST = 16_384
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
     """Why the kernels cannot run; see `onlstm.backends.contract.why_not`."""
-    if (reason := why_no_triton(tokens) or why_no_triton(weights.recurrent)) is not None:
+    if (reason := why_no_triton(tokens) or why_no_triton(weights.weight_hh)) is not None:
         return reason
-    if weights.recurrent.dtype not in (torch.float32, torch.float64):
-        return f"its parameters must be float32 or float64, not {weights.recurrent.dtype}"
-    rows, hidden_size = weights.recurrent.shape
+    if weights.weight_hh.dtype not in (torch.float32, torch.float64):
+        return f"its parameters must be float32 or float64, not {weights.weight_hh.dtype}"
+    rows, hidden_size = weights.weight_hh.shape
     master_size = (rows - 4 * hidden_size) // 2
     if master_size > 0 and math.prod(_blocks(hidden_size, master_size)) > LARGEST:
         return f"it takes at most {LARGEST} units, with M and C rounded up to powers of two"

@@ -7,7 +7,7 @@ from __future__ import annotations
 try:
     import triton
     import triton.language as tl
-except ImportError:  # `devices.why_no_triton` reports this, and no kernel is called
+except ImportError:  # `triton_support.why_no_triton` reports this, and no kernel is called
     triton = tl = None
 
 jit = triton.jit if triton is not None else lambda function: function

@@ -67,7 +67,8 @@ class CompareConfig(MemoryConfig):
     single: tuple[int, ...] = ()
     """Measure the latency of single examples with these numbers of tokens, instead of batches."""
     batches: int = 4
-    """Number of batches of each configuration, evenly spaced over the lengths of a training epoch."""
+    """Number of batches of each configuration, evenly spaced over the lengths of a training epoch; `long`
+    always has one."""
     max_length: int = 100
     """Maximum length of a `listops` expression in tokens."""
 
@@ -84,8 +85,11 @@ class CompareConfig(MemoryConfig):
             unused["score"] = "with --checkpoint, which has its own"
         if self.single:
             unused |= dict.fromkeys(("batches", "max_length"), "with --single")
-        elif "listops" not in self.config:
-            unused["max_length"] = "without --config listops"
+        else:
+            if "listops" not in self.config:
+                unused["max_length"] = "without --config listops"
+            if set(self.config) == {"long"}:
+                unused["batches"] = "with --config long, which is one batch"
         check_unused(self, CompareConfig, unused)
         others = [name for name in self.config if name not in ("listops", "long")]
         if self.checkpoint is not None and others:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED
 from tasks.benchmark.measure import Times
-from tasks.reporting.tables import number, text_table
+from tasks.formatting.tables import number, text_table
 
 Contenders = Mapping[str, Mapping[str, Any]]
 

@@ -24,9 +24,9 @@ from tasks.benchmark.contenders import (
 from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
+from tasks.formatting.tables import number, text_table
 from tasks.listops.expressions import TOKENS
 from tasks.reporting.drawing import figure_png
-from tasks.reporting.tables import number, text_table
 from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.files import write_atomically

@@ -162,20 +162,20 @@ class LabeledData(ABC):
         return trees
 
 
-def check_data(data: LabeledData, classes: int, name: str) -> None:
+def check_data(data: LabeledData, num_classes: int, name: str) -> None:
     """Check the labels and lengths of a data set.
 
     Args:
         data: n examples.
-        classes: C, number of classes.
+        num_classes: C, number of classes.
         name: name of the data, for the error message.
     Raises:
         UserError: a label is not in [0, C), or a sentence has no tokens.
     """
-    wrong = np.flatnonzero((data.labels < 0) | (data.labels >= classes))
+    wrong = np.flatnonzero((data.labels < 0) | (data.labels >= num_classes))
     if wrong.size:
         label = data.labels[wrong[0]]
-        raise UserError(f"{name}, example {wrong[0]}: labels must lie in 0..{classes - 1}, got {label}")
+        raise UserError(f"{name}, example {wrong[0]}: labels must lie in 0..{num_classes - 1}, got {label}")
     empty = np.flatnonzero((data.sentence_lengths < 1).any(1))
     if empty.size:
         raise UserError(f"{name}, example {empty[0]}: expected one token or more, got none")

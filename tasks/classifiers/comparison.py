@@ -24,10 +24,10 @@ from tasks.classifiers.report import (
 )
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
+from tasks.formatting.summary import mean_and_deviation
+from tasks.formatting.tables import count_text, mean_text, number, text_table
 from tasks.reporting import examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
-from tasks.reporting.summary import mean_and_deviation
-from tasks.reporting.tables import count_text, mean_text, number, text_table
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json

@@ -156,13 +156,13 @@ def summary_size(config: EncoderConfig, input_size: int) -> int:
     return config.slot_size * (2 if config.bidirectional else 1)
 
 
-def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Sequential:
+def build_head(config: EncoderConfig, input_size: int, num_classes: int) -> nn.Sequential:
     """Build the classifier on top of an encoder: linear → ELU → linear, with dropout before each linear.
 
     Args:
         config: hidden size (`slot_size`) and `output_dropout`.
         input_size: size of the input.
-        classes: C, number of classes.
+        num_classes: C, number of classes.
     Returns:
         A module that maps (B, input_size) to logits (B, C).
     """
@@ -171,7 +171,7 @@ def build_head(config: EncoderConfig, input_size: int, classes: int) -> nn.Seque
         nn.Linear(input_size, config.slot_size),
         nn.ELU(),
         nn.Dropout(config.output_dropout),
-        nn.Linear(config.slot_size, classes),
+        nn.Linear(config.slot_size, num_classes),
     )
 
 

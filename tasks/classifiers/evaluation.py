@@ -90,15 +90,15 @@ class Evaluation:
             if mask.any()
         }
 
-    def confusion(self, classes: int) -> list[list[int]]:
+    def confusion(self, num_classes: int) -> list[list[int]]:
         """The confusion matrix.
 
         Args:
-            classes: C, number of classes.
+            num_classes: C, number of classes.
         Returns:
             C × C counts; true classes are rows, predicted ones columns.
         """
-        counts = np.zeros((classes, classes), dtype=np.int64)
+        counts = np.zeros((num_classes, num_classes), dtype=np.int64)
         np.add.at(counts, (self.data.labels, self.predicted), 1)
         rows: list[list[int]] = counts.tolist()
         return rows

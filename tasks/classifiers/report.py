@@ -11,11 +11,11 @@ from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import CROSS, Evaluation
 from tasks.classifiers.traces import example_traces
+from tasks.formatting.tables import number, text_table
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.reporting.tables import number, text_table
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict

@@ -218,7 +218,7 @@ class ClassifierTask(Generic[Config]):
             build = self.build_initial_model
             return self.model_class(config) if build is None else build(config, splits)
         model = self.model_class.from_pretrained(start, config=config)
-        if config.draws_data and start == config.initial_weights:
+        if start == config.initial_weights:
             warn_of_other_data(config, start)
         model.set_num_slots(config.num_slots)
         for dataset in splits:

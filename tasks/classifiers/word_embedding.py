@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ordered_memory.devices import copy_to
-from tasks.runs.treebank_escapes import escape
+from tasks.treebank.escapes import escape
 
 
 class WordEmbedding(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tasks.formatting.tables import count_text, number
 from tasks.language_model.config import DEMO_CHECKPOINT, LanguageModelConfig, presets_of
 from tasks.language_model.corpus import encode_text, generate_splits, load_corpus, read_sentences
 from tasks.language_model.model import load_model
@@ -18,7 +19,6 @@ from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import filled_columns, perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.reporting.tables import count_text, number
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
 from tasks.runs.errors import UserError

@@ -17,7 +17,7 @@ from torch.nn.functional import hardtanh, pad
 
 from onlstm.language_model import LanguageModelBase, LanguageModelOutput
 from onlstm.parameters import State
-from ordered_memory.checks import check_fraction, check_positive, check_tensor
+from ordered_memory.checks import as_int, check_fraction, check_positive, check_tensor
 from ordered_memory.dropout import draw_mask
 
 TEMPERATURE = 10.0
@@ -74,6 +74,9 @@ class PRPN(LanguageModelBase):
         recurrent_dropout: float = 0.5,
         vocabulary: Sequence[str] | None = None,
     ) -> None:
+        vocabulary_size, embedding_size, hidden_size, num_layers, num_slots, look_back = map(
+            as_int, (vocabulary_size, embedding_size, hidden_size, num_layers, num_slots, look_back)
+        )
         check_positive(
             vocabulary_size=vocabulary_size,
             embedding_size=embedding_size,
@@ -82,12 +85,7 @@ class PRPN(LanguageModelBase):
             num_slots=num_slots,
             look_back=look_back,
         )
-        check_fraction(
-            input_dropout=input_dropout,
-            hidden_dropout=hidden_dropout,
-            output_dropout=output_dropout,
-            recurrent_dropout=recurrent_dropout,
-        )
+        check_fraction(recurrent_dropout=recurrent_dropout)
         super().__init__(
             vocabulary_size,
             embedding_size,

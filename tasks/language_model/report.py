@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordered_memory.trace import Trace, add_true_tree
 from ordered_memory.trees import depth
+from tasks.formatting.tables import number, text_table, wrap
 from tasks.language_model.corpus import generate_splits, split_text
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import ABOUT, DISTANCES, layers_of, trace_sentence
@@ -16,7 +17,6 @@ from tasks.language_model.samples import EMPTY, sample_sentences
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
-from tasks.reporting.tables import number, text_table, wrap
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict

@@ -271,7 +271,7 @@ def prepare(config: LanguageModelConfig) -> Experiment:
     else:
         trained = load_model(start, config)
         model, vocabulary = trained.model.cpu(), trained.vocabulary
-        if config.draws_data and start == config.initial_weights:
+        if start == config.initial_weights:
             warn_of_other_data(config, start)
         corpus = load_corpus(config, vocabulary)
     return Experiment(

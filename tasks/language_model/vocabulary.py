@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tasks.reporting.tables import count_text
+from tasks.formatting.tables import count_text
 from tasks.runs.errors import UserError
 
 END = "<eos>"

@@ -13,6 +13,7 @@ import tyro
 
 from tasks.classifiers import commands
 from tasks.classifiers.comparison import ReportConfig, run_report
+from tasks.formatting.tables import text_table
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import DataConfig, LogicConfig
 from tasks.logic.data import (
@@ -25,7 +26,6 @@ from tasks.logic.data import (
 from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import OFFICIAL_COUNT, generate
 from tasks.logic.task import LOGIC, load_pairs
-from tasks.reporting.tables import text_table
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.errors import UserError
 from tasks.runs.hub import ExportConfig

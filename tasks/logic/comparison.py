@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.classifiers.comparison import FinishedRun, mean_rows
+from tasks.formatting.summary import Published
 from tasks.logic.data import TRAIN_OPERATIONS
 from tasks.logic.published import LEFT_OUT_OPERATIONS, PUBLISHED
 from tasks.logic.task import LEFT_OUT
 from tasks.reporting.report import Table, best_cells
-from tasks.reporting.summary import Published
 from tasks.runs.errors import UserError
 
 

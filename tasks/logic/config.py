@@ -52,7 +52,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
 
     @property
     def data_options(self) -> tuple[str, ...]:
-        return ("generated",)
+        return ("generated", "split")
 
     @property
     def directory(self) -> Path:

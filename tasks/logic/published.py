@@ -10,7 +10,7 @@ accuracy of always answering "independence" on pairs of 7 to 12 operations, and 
 
 from __future__ import annotations
 
-from tasks.reporting.summary import Published
+from tasks.formatting.summary import Published
 
 LONGER = ("7", "8", "9", "10", "11", "12")
 SPLITS = ("A", "B", "C")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from ordered_memory.brackets import to_brackets
+from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.tree_recovery import DECODINGS, Decoding
 from tasks.language_model.config import DEMO_CHECKPOINT
@@ -52,8 +53,6 @@ from tasks.runs.saved_config import config_to_dict
 TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the
 same number."""
-LONGEST_CKY = 800
-"""Maximum number of words of a sentence for CKY, whose time and memory grow with the cube of it."""
 
 
 @dataclass

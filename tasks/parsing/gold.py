@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tasks.formatting.tables import count_text
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import generate_splits
 from tasks.parsing.evaluation import LABELS, frequent_labels
@@ -19,7 +20,6 @@ from tasks.parsing.treebank import (
     cut_label,
     read_treebank,
 )
-from tasks.reporting.tables import count_text
 from tasks.runs.command_options import CommandConfig
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.reporting.summary import Published
+from tasks.formatting.summary import Published
 
 _BASELINES = {"right-branching": {"all": Published(39.8)}}
 PUBLISHED: dict[str, dict[str, dict[str, Published]]] = {

@@ -15,6 +15,7 @@ from ordered_memory.span_f1 import (
 )
 from ordered_memory.trace import Trace, add_true_tree, read_distances
 from ordered_memory.trees import depth
+from tasks.formatting.tables import count_text, text_table, wrap
 from tasks.language_model.reading import DISTANCES
 from tasks.language_model.vocabulary import UNKNOWN
 from tasks.parsing.evaluation import F1_CONVENTIONS, SHORT, Evaluation
@@ -24,7 +25,6 @@ from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import RANDOM
 from tasks.reporting.rendering import cell
 from tasks.reporting.report import Report, Table, best_cells, write_report
-from tasks.reporting.tables import count_text, text_table, wrap
 
 ABOUT = (
     "A language model that was trained only on text reads sentences whose true trees are known. The "

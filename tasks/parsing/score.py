@@ -13,11 +13,11 @@ import tyro
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.trees import Tree, keep_leaves
+from tasks.formatting.tables import count_text
 from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
-from tasks.reporting.tables import count_text
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_options import ResultsConfig
 from tasks.runs.errors import UserError

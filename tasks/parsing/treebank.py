@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
-from tasks.reporting.tables import count_text
+from tasks.formatting.tables import count_text
 from tasks.runs.errors import UserError
 from tasks.runs.text_files import ZIP_ERRORS, decode, read_bytes, uncompressed_name, without_copies
 

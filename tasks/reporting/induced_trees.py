@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text
 from ordered_memory.trees import Span, Tree, spans
+from tasks.formatting.tables import wrap
 from tasks.reporting.report import Table, best_cells
-from tasks.reporting.tables import wrap
 
 TreeScores = dict[str, dict[str, float]]
 """F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""

@@ -16,7 +16,7 @@ from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.rendering import TEMPLATES, cell
 from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
-from tasks.runs.run_directory import selection_score
+from tasks.runs.run_directory import best_row
 
 MAX_TRACE_BYTES = 2_500_000
 """Maximum total size of the traces of a page, so that it opens quickly."""
@@ -113,18 +113,6 @@ def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
     best = best_row(rows)
     score = cell(best.get("validation_accuracy", best.get("validation_perplexity")))
     return f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data ({score})"
-
-
-def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Find the metrics of the epoch whose weights were tested.
-
-    Args:
-        rows: rows of metrics.jsonl. Older versions did not mark the best one: it is the first one with the
-            highest score.
-    """
-    if marked := [row for row in rows if row.get("best")]:
-        return marked[-1]
-    return max(rows, key=lambda row: selection_score(row, f"metrics.jsonl, epoch {row['epoch']}"))
 
 
 def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:

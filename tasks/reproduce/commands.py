@@ -9,7 +9,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
 
-from tasks.reporting.tables import count_text, text_table
+from tasks.formatting.tables import count_text, text_table
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator

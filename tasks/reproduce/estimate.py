@@ -72,7 +72,7 @@ class Estimator:
 
         The first access sets the number of threads, and prints that timing takes a while.
         """
-        print("timing a few training steps of each configuration", file=sys.stderr, flush=True)
+        print("timing a few training steps of each configuration:", file=sys.stderr, flush=True)
         try:
             use_threads(self.threads)
         except UserError:
@@ -119,7 +119,10 @@ class Estimator:
         )
         key = json.dumps([task, config_to_dict(measured)])
         if key not in self._measured:
-            self._measured[key] = _measure(measured, task) if self._can_time else None
+            can_time = self._can_time
+            if can_time:
+                print(f"  {run.name}", file=sys.stderr, flush=True)
+            self._measured[key] = _measure(measured, task) if can_time else None
         seconds = self._measured[key]
         if seconds is None or small is None:
             return seconds

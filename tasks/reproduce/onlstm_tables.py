@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ordered_memory.span_f1 import SENTENCE_LEVEL, baselines
 from ordered_memory.tree_recovery import GREEDY_DECODINGS
+from tasks.formatting.summary import Published
 from tasks.language_model.grammar import generate_pairs
 from tasks.logic import published as logic
 from tasks.parsing import published as parsing
-from tasks.reporting.summary import Published
 from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
 from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS, Row
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ordered_memory.span_f1 import CORPUS_LEVEL
+from tasks.formatting.summary import Published
 from tasks.logic import published as logic
 from tasks.logic.task import LEFT_OUT
-from tasks.reporting.summary import Published
 from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
 
 F1_NOTE = f"F1: of the induced trees, {CORPUS_LEVEL}."

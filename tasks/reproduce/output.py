@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tasks.formatting.tables import markdown_table, mean_text, number, text_table
 from tasks.reporting.curves import Curve, curve_svg
-from tasks.reporting.tables import markdown_table, mean_text, number, text_table
 from tasks.reproduce.results import ModelResults, Results, Summary
 from tasks.reproduce.table import TableSpec
 from tasks.runs.files import write_atomically, write_json
 
 TableFormatter = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
-"""Formats a header and rows of cells: `text_table` or `markdown_table` of tasks.reporting.tables."""
+"""Formats a header and rows of cells: `text_table` or `markdown_table` of tasks.formatting.tables."""
 
 
 def text(results: Results, format_table: TableFormatter = text_table) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.reporting.summary import Published, mean_and_deviation
+from tasks.formatting.summary import Published, mean_and_deviation
 from tasks.reproduce.config import ReproduceConfig
 from tasks.reproduce.runs import Run
 from tasks.reproduce.table import Cell, Key, TableSpec, find

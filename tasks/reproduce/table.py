@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tasks.reporting.summary import Published
+from tasks.formatting.summary import Published
 
 
 class TrainingSpec(NamedTuple):

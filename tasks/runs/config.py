@@ -94,7 +94,7 @@ class SeedsConfig(RunConfig):
 
     @property
     def data_options(self) -> tuple[str, ...]:
-        """The options, besides the seed, that decide which of the drawn examples are training data."""
+        """The options, besides the seed, that decide which examples are training data."""
         return ()
 
     @property
@@ -164,8 +164,8 @@ class AdamConfig(TrainingConfig):
     adam_epsilon: float = 1e-9
     """Adam's ε, added to the denominator."""
     patience: int = 2
-    """Number of allowed epochs without better validation accuracy before the learning rate is reduced. A lower
-    loss alone does not count."""
+    """Number of allowed epochs without better validation accuracy before the learning rate is reduced. A
+    lower loss alone does not count."""
     learning_rate_decay: float = 0.5
     """Factor by which the learning rate is multiplied when it is reduced."""
     restore_best: bool = False

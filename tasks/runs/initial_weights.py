@@ -29,17 +29,17 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
     """Warn if the initial weights may have been trained on examples that are now held out.
 
     Args:
-        config: configuration of a run whose data are drawn.
+        config: configuration of the run.
         start: the checkpoint of the initial weights, which belongs to the same task.
     """
     path = find_checkpoint(start)
     values = {name: value for name, value in read_metadata(path).items() if name in vars(config)}
     saved = config_from_dict(type(config), values, path)
-    if not saved.draws_data or _directory(saved) != _directory(config):
+    if saved.draws_data != config.draws_data or _directory(saved) != _directory(config):
         return  # other examples
     held_out = "it may have been trained on examples that are held out now"
     seed = saved.seed_of_data
-    if seed != config.seed_of_data:
+    if config.draws_data and seed != config.seed_of_data:
         print(
             f"warning: {start} was trained on data of seed {seed}, but this run uses data of seed "
             f"{config.seed_of_data}: {held_out}; --data-seed {seed} uses the same data",

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tasks.reporting.tables import number
+from tasks.formatting.tables import number
 from tasks.runs.config import TrainingConfig
 from tasks.runs.processes import is_main_process
 
@@ -35,13 +35,19 @@ class Progress:
     best: float | None = None
     """Best selection score."""
     best_loss: float | None = None
-    """Validation loss of the best epoch; None in checkpoints of older versions."""
+    """Validation loss of the best epoch."""
     best_epoch: int = 0
     """The epoch with the best selection score; of several, the one with the lowest validation loss."""
     finished: bool = False
     """Whether training has reached `epochs` or `max_minutes`."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """The rows of metrics.jsonl."""
+
+    def __post_init__(self) -> None:
+        if self.best_loss is None and 0 < self.best_epoch <= len(
+            self.history
+        ):  # a checkpoint of an older version
+            self.best_loss = self.history[self.best_epoch - 1].get("validation_loss")
 
     def out_of_time(self, config: TrainingConfig) -> bool:
         """Whether training has taken `max_minutes`.

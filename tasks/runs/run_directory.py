@@ -21,7 +21,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -231,3 +231,15 @@ def selection_score(row: Mapping[str, Any], where: str) -> float:
     if not is_finite_number(value):
         raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
     return -float(value) if name == "validation_loss" else float(value)
+
+
+def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Find the metrics of the epoch whose weights were tested.
+
+    Args:
+        rows: rows of metrics.jsonl. Older versions did not mark the best one: it is the first one with the
+            highest score.
+    """
+    if marked := [row for row in rows if row.get("best")]:
+        return marked[-1]
+    return max(rows, key=lambda row: selection_score(row, f"metrics.jsonl, epoch {row['epoch']}"))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tasks.reporting.summary import mean_and_deviation
-from tasks.reporting.tables import count_text, mean_text, number
+from tasks.formatting.summary import mean_and_deviation
+from tasks.formatting.tables import count_text, mean_text, number
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, write_json

@@ -37,9 +37,9 @@ from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_te
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, config_to_dict
-from tasks.runs.scoring import score
 from tasks.runs.stop_signals import StopSignals
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
+from tasks.runs.validation import validate
 
 
 class Trainer:
@@ -262,7 +262,7 @@ class Trainer:
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
         evaluated = self.optimization.evaluated_model
         with self.fabric.autocast():
-            validation = score(
+            validation = validate(
                 objective, evaluated, objective.validation_batches(self.fabric.world_size), self.fabric
             )
         self._check_loss(validation.loss)

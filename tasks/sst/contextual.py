@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ordered_memory.devices import copy_to
 from tasks.runs.errors import UserError
-from tasks.runs.treebank_escapes import undo_escapes
 from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
+from tasks.treebank.escapes import undo_escapes
 
 
 class Pieces(NamedTuple):

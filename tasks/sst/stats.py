@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from tasks.reporting.tables import text_table
+from tasks.formatting.tables import text_table
 from tasks.sst.treebank import LABELS, LabeledTree, Treebank, phrases, sentences
 
 CLASS_COUNTS: tuple[Literal[2, 5], ...] = (5, 2)

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import tyro
 
+from tasks.formatting.tables import count_text
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.language_model.vocabulary import END, UNKNOWN
-from tasks.reporting.tables import count_text
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig
 from tasks.runs.errors import UserError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tasks.formatting.tables import number, text_table
 from tasks.reporting.report import Report, Table, write_report
-from tasks.reporting.tables import number, text_table
 from tasks.syntax_eval.evaluation import Key, Tally
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS, Row, rows_for
 

@@ -200,11 +200,14 @@ def test_shapes_are_checked_before_c_sees_them():
     }
     native.run_recurrence(**good)
     for bad, message in (
-        ({"weights": good["weights"]._replace(recurrent=torch.zeros(18, 4))}, "weights.recurrent must be"),
-        ({"weights": good["weights"]._replace(input=torch.zeros(20, 4))}, "weights.input must have shape"),
+        ({"weights": good["weights"]._replace(weight_hh=torch.zeros(18, 4))}, "weights.weight_hh must be"),
+        (
+            {"weights": good["weights"]._replace(weight_ih=torch.zeros(20, 4))},
+            "weights.weight_ih must have shape",
+        ),
         ({"weights": good["weights"]._replace(bias=torch.zeros(19))}, "weights.bias must have shape"),
         ({"weights": good["weights"]._replace(bias=torch.zeros(20).double())}, "weights.bias must have"),
-        ({"chunk_size": 3}, "weights.recurrent must be"),
+        ({"chunk_size": 3}, "weights.weight_hh must be"),
         ({"tokens": torch.zeros(4, 5)}, "tokens must have shape"),
         ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
         ({"cell": torch.zeros(3, 4)}, "cell must have shape"),
@@ -266,6 +269,14 @@ def test_shapes_names_and_packing_are_those_of_nn_lstm(layers, bias, batch_first
         assert y.shape == y2.shape
         assert h.shape == h2.shape
         assert c.shape == c2.shape
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("sizes", [[1, 2], [2, 0, 1], [2, 2], [4]])
+def test_a_packed_batch_of_impossible_sizes_is_refused(backend, sizes):
+    lstm, packed = ONLSTM(3, 4, chunk_size=2, backend=backend), pack_sequence([torch.randn(3, 3)])
+    with pytest.raises(ValueError, match="the batch_sizes of input must be positive and non-increasing"):
+        lstm(packed._replace(batch_sizes=torch.tensor(sizes)))
 
 
 def error_of(call):

@@ -360,9 +360,13 @@ def test_flags_must_be_flags_and_what_is_set_later_is_checked():
         with pytest.raises(TypeError, match=f"{name} must be True or False, got 'no'"):
             make(**{name: "no"})
     layer = make()
-    layer.recompute_every = 0
-    with pytest.raises(ValueError, match="recompute_every must be an integer of at least 1, got 0"):
-        layer(X)
+    for name in ("recompute_every", "num_slots"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
+            setattr(layer, name, 0)
+        setattr(layer, name, np.int64(7))
+        assert type(getattr(layer, name)) is int
+    layer.recompute_every = None
+    layer(X)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

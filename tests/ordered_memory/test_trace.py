@@ -211,6 +211,13 @@ def test_the_temperature_is_that_of_cky() -> None:
     assert found[0] != found[1]
 
 
+def test_traces_of_long_sequences_have_no_cky_trees(monkeypatch) -> None:
+    monkeypatch.setattr("ordered_memory.trace.LONGEST_CKY", 3)
+    for tokens, decodings in (("abc", ["prpn", "unbiased", "cky"]), ("abcd", ["prpn", "unbiased"])):
+        trace = read_distances(torch.arange(float(len(tokens))).unsqueeze(0), list(tokens))
+        assert list(trace["layers"][0]["trees"]) == decodings
+
+
 def test_distances_that_differ_a_little_stay_distinct() -> None:
     trace = read_distances(torch.tensor([[0.5, 0.50001, 0.50002]]), list("abc"))
     assert trace["layers"][0]["distances"] == [0.5, 0.50001, 0.50002]
@@ -321,7 +328,7 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
     for given in (packed, x[:, 0]):
         with pytest.raises(ValueError, match=r"a batch of padded sequences, got shape \(1, [35]\)"):
             read_output(lstm(given, distances=True), tokens)
-    with pytest.raises(ValueError, match=r"with a batch axis, got shape \(3, 5\)"):
+    with pytest.raises(ValueError, match=r"got shape \(3, 5\); a sequence without a batch axis needs one"):
         read_output(layer(x[:, 0]), tokens)
     with pytest.raises(ValueError, match="direction must be 'forward' if the layer is not bidirectional"):
         read_output(lstm(x, distances=True), tokens, direction="backward")

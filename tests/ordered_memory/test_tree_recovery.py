@@ -212,6 +212,19 @@ def test_cky_of_tied_scores_is_one_of_the_best_trees():
         assert total(tree, score) == total(best_by_enumeration(score, n), score)
 
 
+def test_cky_excludes_spans_of_minus_infinity_unless_every_tree_has_one():
+    scores = torch.randn(200, 6, 6)
+    excluded = torch.rand(200, 6, 6) < 0.4
+    for tree, score, out in zip(
+        recovery.cky(scores.masked_fill(excluded, -torch.inf)), scores, excluded, strict=True
+    ):
+        fewest = min(total(candidate, out.int()) for candidate in all_trees(0, 5))
+        allowed = [candidate for candidate in all_trees(0, 5) if total(candidate, out.int()) == fewest]
+        assert tree in allowed
+        if fewest == 0:
+            assert total(tree, score) == max(total(candidate, score) for candidate in allowed)
+
+
 @pytest.mark.parametrize("padding", [-float("inf"), float("nan"), 1e30])
 def test_cky_ignores_padding_and_what_lies_below_the_diagonal(padding):
     scores = torch.randn(6, 6, 6)

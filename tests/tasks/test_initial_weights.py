@@ -54,21 +54,22 @@ def test_examples_that_the_weights_may_know_are_warned_of(task, small_runs, tmp_
 
 
 @pytest.mark.parametrize(
-    ("task", "option", "number"),
+    ("task", "option", "value"),
     [
         ("listops", "--expressions", 200),
         ("listops", "--validation-size", 9),
         ("logic", "--generated", 400),
+        ("logic", "--split", "C"),
         ("sst", "--generated", 90),
         ("language_model", "--sentences", 150),
     ],
 )
 def test_more_of_the_same_data_are_warned_of_as_they_are_split_otherwise(
-    task, option, number, small_runs, tmp_path, capsys
+    task, option, value, small_runs, tmp_path, capsys
 ):
     start = ("--initial-weights", small_runs[task], "--epochs", "1")
-    assert train(task, tmp_path, *start, option, number) == 0
-    assert f"but this run has {option} {number}: it may have been trained on" in capsys.readouterr().err
+    assert train(task, tmp_path, *start, option, value) == 0
+    assert f"but this run has {option} {value}: it may have been trained on" in capsys.readouterr().err
 
 
 def test_data_of_files_and_drawn_ones_are_not_the_same(small_runs, tmp_path, capsys):

@@ -27,33 +27,24 @@ from onlstm.backends.products import multiply
 from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends.operators import Shapes, define
 from ordered_memory.backends.runtime import buffers
-from ordered_memory.backends.runtime.build import load, load_or_raise
+from ordered_memory.backends.runtime.build import load_or_raise, why_not_loaded
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.threads import run_team
-from ordered_memory.modes import assume_constant_result
 
 SOURCE = Path(__file__).with_name("recurrence.c")
-BLOCK = 256
-"""Number of tokens in one product with W if nothing is saved; as in recurrence.c."""
 MIN_WORK_PER_THREAD = 400_000
 """Multiplications per step and thread below which synchronizing another thread costs more than it saves."""
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
     """Why this backend cannot run; see `onlstm.backends.contract.why_not`."""
-    for name, tensor in (("tokens", tokens), ("weights", weights.recurrent)):
+    for name, tensor in (("tokens", tokens), ("weights", weights.weight_hh)):
         if tensor.device.type != "cpu":
             return f"it runs on a CPU, the {name} are on {tensor.device.type}"
-    dtype = weights.recurrent.dtype
+    dtype = weights.weight_hh.dtype
     if dtype not in (torch.float32, torch.float64):
         return f"its parameters must be float32 or float64, not {dtype}"
-    return contract.why_not(tokens, weights, hidden, cell) or _why_not_compiled(dtype)
-
-
-@assume_constant_result
-def _why_not_compiled(dtype: torch.dtype) -> str | None:
-    library = load(SOURCE, dtype)
-    return library if isinstance(library, str) else None
+    return contract.why_not(tokens, weights, hidden, cell) or why_not_loaded(SOURCE, dtype)
 
 
 class _Native(Implementation):
@@ -75,8 +66,9 @@ class _Native(Implementation):
         work, master_size = sizes[0] * rows * size, size // inputs.chunk_size
         parts = max(1, min(torch.get_num_threads(), master_size, work // MIN_WORK_PER_THREAD))
         num_tokens, dtype = len(inputs.tokens), inputs.weight_hh.dtype
+        block = load_or_raise(SOURCE, dtype).constant("block_tokens")
         saved = {
-            "gates": _buffer(num_tokens if save else max(sizes[0], BLOCK), rows, dtype),
+            "gates": _buffer(num_tokens if save else max(sizes[0], block), rows, dtype),
             "softmax": _buffer(num_tokens if save else 0, 2 * master_size, dtype),
             "cells": _buffer(num_tokens if save else sizes[0], size, dtype),
         }

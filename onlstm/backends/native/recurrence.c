@@ -15,7 +15,8 @@
 #include "master_gates.h"
 #include "step.h"
 
-enum { BLOCK = 256 }; /* number of tokens in one product with W; as in __init__.py */
+enum { BLOCK = 256 }; /* number of tokens in one product with W if nothing is saved */
+const int64_t block_tokens = BLOCK;
 
 /* The rows of the weights that belong to a part, in the order of its columns: six ranges, of i, f, ĉ, o, f̃ and ĩ. */
 enum { GATES = 6 };

@@ -27,7 +27,7 @@ from torch import Tensor
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.native import call
 from ordered_memory.backends.operators import define, flatten
-from ordered_memory.backends.runtime.build import load
+from ordered_memory.backends.runtime.build import why_not_loaded
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.modes import assume_constant_result, autocast_dtype
@@ -67,7 +67,7 @@ def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None =
     dtype = modules.cell.from_memory.weight.dtype
     if dtype not in (torch.float32, torch.float64):
         return f"its parameters must all be float32 or all float64, not {dtype}"
-    return _why_not_compiled(dtype)
+    return why_not_loaded(call.SOURCE, dtype)
 
 
 @assume_constant_result
@@ -80,12 +80,6 @@ def multiplies_bfloat16() -> bool:
 def _num_threads() -> int:
     """The number of threads, a constant in captured graphs. If there are fewer, some run several shares."""
     return torch.get_num_threads()
-
-
-@assume_constant_result
-def _why_not_compiled(dtype: torch.dtype) -> str | None:
-    library = load(call.SOURCE, dtype)
-    return library if isinstance(library, str) else None
 
 
 OPERATOR = define("ordered_memory::native", call.NativeImplementation(), "cpu")

@@ -21,6 +21,7 @@ import torch
 
 from ordered_memory.backends.runtime import compiler, processor
 from ordered_memory.backends.runtime.c_struct import CStruct, parse
+from ordered_memory.modes import assume_constant_result
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,15 @@ class Library:
         self._text = "\n".join(compiler.read_sources(source))
         self._structs: dict[str, type[CStruct]] = {}
         self.code = _load_code(source, dtype)
-        self.has_bf16_vnni = bool(ctypes.c_int64.in_dll(self.code, "has_bf16_vnni").value)
+        self.has_bf16_vnni = bool(self.constant("has_bf16_vnni"))
+
+    def constant(self, name: str) -> int:
+        """The value of a constant of type int64_t that the C file defines.
+
+        Args:
+            name: its name.
+        """
+        return ctypes.c_int64.in_dll(self.code, name).value
 
     def struct(self, name: str) -> type[CStruct]:
         """The ctypes type of a struct that the C file declares with EXPORT_SIZE.
@@ -61,7 +70,7 @@ class Library:
         """
         if name not in self._structs:
             struct = parse(self._text, name, self.dtype)
-            size = ctypes.c_int64.in_dll(self.code, f"size_of_{name}").value
+            size = self.constant(f"size_of_{name}")
             if ctypes.sizeof(struct) != size:
                 raise ValueError(f"struct {name}: expected {size} bytes, read {ctypes.sizeof(struct)}")
             self._structs[name] = struct
@@ -115,6 +124,18 @@ def load_or_raise(source: Path, dtype: torch.dtype) -> Library:
     if isinstance(library, str):
         raise RuntimeError(f"backend 'native' cannot run here: {library}")
     return library
+
+
+@assume_constant_result
+def why_not_loaded(source: Path, dtype: torch.dtype) -> str | None:
+    """Why there is no library of a C file, or None if there is one; see `load`.
+
+    Args:
+        source: the C file.
+        dtype: torch.float32 or torch.float64.
+    """
+    library = load(source, dtype)
+    return library if isinstance(library, str) else None
 
 
 @cache

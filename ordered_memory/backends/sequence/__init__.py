@@ -25,7 +25,7 @@ from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.operations import RecurrencePlan
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
 from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
-from ordered_memory.packing import packing, unpack
+from ordered_memory.packing import pack_indices, unpack
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -96,7 +96,7 @@ def _pack_order(inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[in
     if lengths is None:
         order = torch.arange(batch_size, device=inputs.device)
         return order, [batch_size] * steps, torch.arange(steps * batch_size, device=inputs.device)
-    token_index, batch_sizes, order = packing(lengths, steps, inputs.device)
+    token_index, batch_sizes, order = pack_indices(lengths, steps, inputs.device)
     return order, batch_sizes.tolist(), token_index
 
 

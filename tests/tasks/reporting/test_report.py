@@ -19,12 +19,12 @@ from tasks.reporting.report import (
     Table,
     best_cells,
     best_epoch,
-    best_row,
     learning_curves,
     numbers_table,
     render,
     write_report,
 )
+from tasks.runs.run_directory import best_row
 from tests.tasks.reporting.pages import Page, embedded
 
 WORDS = ["[MAX", "2", "9", "]"]

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tasks.reporting.summary import Published
+from tasks.formatting.summary import Published
 from tasks.reproduce.commands import TABLES, _time_of_all, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
@@ -349,9 +349,15 @@ def test_estimates_say_once_what_takes_the_time(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tasks.runs.threads._load_average", lambda: 9.0)
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     estimator = Estimator(None)
-    for run in runs_of(TABLES["om-table-1"], ReproduceConfig(directory=tmp_path)):
+    runs = runs_of(TABLES["om-table-1"], ReproduceConfig(directory=tmp_path))
+    for run in runs:
         assert estimator.seconds_left(run) > 0
-    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["timing", "warning:"]
+    timing, *lines = capsys.readouterr().err.splitlines()
+    assert timing.split()[0] == "timing"
+    assert [line.split()[0] for line in lines if not line.startswith("  ")] == ["warning:"]
+    timed = [line.strip() for line in lines if line.startswith("  ")]
+    assert len(set(timed)) == len(timed) > 1
+    assert set(timed) <= {run.name for run in runs}
 
 
 def test_a_dry_run_whose_data_are_not_here_says_so(tmp_path):

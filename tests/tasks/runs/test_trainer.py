@@ -18,8 +18,8 @@ from tasks.runs.interfaces import Experiment, Losses, Shard
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.progress import Progress
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.scoring import score
 from tasks.runs.trainer import Trainer
+from tasks.runs.validation import validate
 
 CONFIG = AdamConfig(
     seed=5,
@@ -203,7 +203,8 @@ def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
 def test_of_epochs_with_the_same_score_that_of_the_lower_loss_is_the_best(score, loss, better):
     assert Progress().is_best(score, loss)
     assert Progress(best=1.0, best_loss=0.5).is_best(score, loss) == better
-    assert Progress(best=1.0).is_best(score, loss) == (score > 1.0)  # from a checkpoint without the loss
+    older = Progress(best=1.0, best_epoch=1, history=[{"validation_loss": 0.5}])  # without best_loss
+    assert older.is_best(score, loss) == better
 
 
 def test_an_epoch_can_be_the_best_one_and_lower_the_rate(tmp_path):
@@ -259,12 +260,12 @@ def test_three_processes_take_the_step_of_one(tmp_path, monkeypatch, size):
 
 
 def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.runs.scoring.all_reduce", lambda _, sums: summed.append(sums) or sums)
+    monkeypatch.setattr("tasks.runs.validation.all_reduce", lambda _, sums: summed.append(sums) or sums)
     trainer, summed = trainer_of(tmp_path / "run", CONFIG, build()), []
     batches = [tuple(tensor[i:] for tensor in VALIDATION) for i in range(4)]
-    whole = score(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, 0, 1))
+    whole = validate(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, 0, 1))
     for rank in range(3):
-        score(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, rank, 3))
+        validate(trainer.objective, trainer.model, batches, OneOf(trainer.fabric, rank, 3))
     loss, right, count = sum(summed[1:]).tolist()
     assert count == 5 + 4 + 3 + 2
     assert (loss / count, right / count) == pytest.approx(whole)

@@ -625,7 +625,7 @@ def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatc
 
 
 def test_a_validation_loss_that_is_no_number_replaces_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tasks.runs.trainer.score", lambda *_: Scores(float("nan"), 0.0))
+    monkeypatch.setattr("tasks.runs.trainer.validate", lambda *_: Scores(float("nan"), 0.0))
     assert train(tmp_path / "run") == 2
     assert "a lower --learning-rate" in capsys.readouterr().err
     assert not (tmp_path / "run" / "best.safetensors").exists()

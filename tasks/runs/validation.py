@@ -15,7 +15,7 @@ from tasks.runs.machine import to_device
 
 
 @torch.no_grad()
-def score(objective: Objective, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
+def validate(objective: Objective, model: nn.Module, batches: Iterable[Any], fabric: Fabric) -> Scores:
     """Compute the mean loss and accuracy of a model, which is left in evaluation mode.
 
     Args:

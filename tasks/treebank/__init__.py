@@ -1,0 +1,1 @@
+"""How words are spelled in treebanks, shared by tasks."""
