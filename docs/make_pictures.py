@@ -52,7 +52,7 @@ def take_film(browser: Browser) -> None:
         save_all=True,
         append_images=frames[1:],
         duration=durations,
-        loop=0,
+        loop=2,  # an animation without end distracts, and its last picture shows most
         optimize=True,
     )
 

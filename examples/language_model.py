@@ -10,7 +10,7 @@ from onlstm import ONLSTM, Distances
 from ordered_memory.brackets import to_brackets
 from ordered_memory.tree_recovery import from_distances
 
-SENTENCES, BATCH, STRETCH = 1600, 20, 15
+SENTENCES, BATCH, BPTT = 1600, 20, 15
 WORDS = ["<eos>", "the", "a", "cat", "dog", "bird", "sees", "hears", "chases", "near", "behind"]
 
 
@@ -49,8 +49,8 @@ def main() -> None:
     model = LanguageModel(len(WORDS))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     state = None
-    for start in range(0, len(columns) - 1, STRETCH):
-        targets = columns[start + 1 : start + 1 + STRETCH]
+    for start in range(0, len(columns) - 1, BPTT):
+        targets = columns[start + 1 : start + 1 + BPTT]
         logits, (h, c), _ = model(columns[start : start + len(targets)], state)
         state = h.detach(), c.detach()  # the next segment goes on from here; gradients do not go back
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -59,6 +59,10 @@ def _check_words(vocabulary: object) -> None:
             raise TypeError(f"the words of vocabulary must be strings, got {word!r}")
 
 
+DROPOUT = ("embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout", "weight_dropout")
+"""Attributes of language models that are probabilities."""
+
+
 class LanguageModelBase(nn.Module, HubMixin):
     """Base class of word language models: word embedding, locked dropout, output layer.
 
@@ -107,14 +111,15 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         self.output_bias = nn.Parameter(torch.empty(vocabulary_size))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.endswith("_dropout"):
+        if name in DROPOUT:
             check_fraction(**{name: value})
             value = float(value)
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name in [name for name in state if name.endswith("_dropout")]:  # "_input_dropout" in 0.3.0
-            state[name.removeprefix("_")] = state.pop(name)
+        for name in DROPOUT:
+            if f"_{name}" in state:  # pickled by version 0.3.0
+                state[name] = state.pop(f"_{name}")
         super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def reset_words(self) -> None:

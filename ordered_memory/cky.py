@@ -93,9 +93,12 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
     # It also makes tensors on the default device.
     with torch.inference_mode(False), torch.enable_grad(), scores.device:
         ends = torch.tensor(sizes, device=scores.device)
-        potentials = _exclude(_zero_outside(scores, ends))
-        if not bool(potentials.isfinite().all()):
+        potentials = _zero_outside(scores, ends)
+        if bool(potentials.isnan().any() | potentials.isposinf().any()):
             raise ValueError("expected scores to be finite or -inf, got NaN or infinity")
+        potentials = _exclude(potentials)
+        if bool(potentials.isneginf().any()):
+            raise ValueError("expected scores whose sums are finite, got larger ones")
         charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
     return [from_chart(chart, size) for chart, size in zip(charts.squeeze(-1).cpu(), sizes, strict=True)]
 

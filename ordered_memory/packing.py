@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import PackedSequence
 
 from ordered_memory.devices import copy_to
@@ -24,7 +25,7 @@ def check_batch_sizes(packed: PackedSequence, name: str) -> None:
     Raises:
         ValueError: the batch sizes are not positive and non-increasing, or their sum is not P.
     """
-    if torch.compiler.is_compiling() or is_jit_tracing():
+    if torch.compiler.is_compiling() or is_jit_tracing() or isinstance(packed.batch_sizes, FakeTensor):
         return
     sizes: list[int] = packed.batch_sizes.tolist()
     rows = packed.data.shape[0]

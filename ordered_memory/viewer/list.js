@@ -112,7 +112,7 @@ class TraceList {
     ];
     const captions = [...new Set(traces.map(({ caption }) => caption))];
     const caption = captions.length === 1 && captions[0] ? [element("b", { dir: "auto" }, captions[0])] : [];
-    const texts = new Set(traces.map(({ tokens }) => tokens.slice(0, 16).join(" ")));
+    const texts = new Set(traces.map(({ tokens }) => [...tokens.slice(0, 16), ...(tokens.length > 16 ? ["…"] : [])].join(" ")));
     const words = [...texts].map((text) => element("span", { class: "om-words", dir: "auto" }, text));
     return element("label", {}, input, ...sign, element("span", { class: "om-entry" }, ...caption, ...words));
   }

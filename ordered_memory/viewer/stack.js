@@ -87,7 +87,7 @@ class StackView {
     if (!bar) {
       const left = this.columns.edges[first] + 2;
       const width = this.columns.edges[last + 1] - left - 2;
-      // The words of a wide bar stay in view. (What can stay costs a layer of the screen.)
+      // The words of a wide bar stay in view. A sticky element costs the browser a layer, so only wide bars have it.
       bar = element("div", { class: width > 300 ? "om-bar om-wide" : "om-bar", "data-id": id },
         element("span", { dir: "auto" }, words));
       bar.style.left = `${left}px`;

@@ -34,14 +34,14 @@ class TraceViewer {
     const { layers } = trace;
     if (!layers?.length) return [new Board(trace, null).element];
     const middle = layers[layers.length >> 1]; // the second of three, as in the paper
-    const made = () => {
-      const layer = layers.find(({ name }) => name === this.chosen.layer) ?? middle;
-      return new Board(trace, { layer, decoding: this.chosen.decoding });
-    };
+    const layer = () => layers.find(({ name }) => name === this.chosen.layer) ?? middle;
+    // The sentence before may have been shorter: long ones have no "cky".
+    const decoding = () => (this.chosen.decoding in layer().trees ? this.chosen.decoding : "unbiased");
+    const made = () => new Board(trace, { layer: layer(), decoding: decoding() });
     let board = made();
-    /** @param {Partial<TraceViewer["chosen"]>} change */
-    const change = (change) => {
-      Object.assign(this.chosen, change);
+    /** @param {Partial<TraceViewer["chosen"]>} choices */
+    const change = (choices) => {
+      Object.assign(this.chosen, choices);
       const old = board.element;
       board = active = made();
       old.replaceWith(board.element);
@@ -53,10 +53,10 @@ class TraceViewer {
     const option = (name) => [name, name];
     const names = layers.map(({ name }) => option(name));
     const decodings = Object.keys(middle.trees).map(option);
-    const choices = element("div", { class: "om-choices" },
-      choice("Layer", names, (layer) => change({ layer }), this.chosen.layer ?? middle.name),
-      choice("Tree", decodings, (decoding) => change({ decoding }), this.chosen.decoding));
-    return [choices, board.element];
+    const controls = element("div", { class: "om-choices" },
+      choice("Layer", names, (name) => change({ layer: name }), layer().name),
+      choice("Tree", decodings, (name) => change({ decoding: name }), decoding()));
+    return [controls, board.element];
   }
 }
 

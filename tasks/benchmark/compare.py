@@ -16,7 +16,7 @@ from tasks.benchmark.contender import FLOOR, FLOOR_BF16, RELEASED, Contender
 from tasks.benchmark.contenders import (
     Entry,
     Setup,
-    balanced_checkpoints,
+    balanced_recompute_every,
     build,
     build_batches,
     build_layer,
@@ -138,7 +138,7 @@ def _compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
         workload.left_padded,
     )
     longest = workload.batches[-1]
-    recompute_every = balanced_checkpoints(len(longest.tokens)) if workload.checkpoints else None
+    recompute_every = balanced_recompute_every(len(longest.tokens)) if workload.recompute else None
     batches = build_batches(setup, workload.batches)
     difference = _released_difference(setup, batches[-1])
     entries, contenders, skipped = _build_all(

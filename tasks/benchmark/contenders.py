@@ -74,13 +74,13 @@ def entries_of(released_code: Path | None, recompute_every: int | None = None) -
     return [*entries, Entry(LSTM), *floors]
 
 
-def balanced_checkpoints(steps: int) -> int:
+def balanced_recompute_every(steps: int) -> int:
     """Compute the number of steps between checkpoints that divides T steps into about √T segments.
 
     Args:
         steps: T.
     Example:
-        >>> balanced_checkpoints(1000)
+        >>> balanced_recompute_every(1000)
         33
     """
     return math.ceil(steps / math.isqrt(steps))

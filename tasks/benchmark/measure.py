@@ -16,6 +16,7 @@ import torch
 
 from tasks.benchmark.config import MeasurementConfig
 from tasks.benchmark.contender import Contender
+from tasks.formatting.tables import count_text
 from tasks.runs.machine import commit, device_name, synchronize
 from tasks.runs.progress import progress_bar
 
@@ -106,7 +107,7 @@ def machine_line(machine: dict[str, Any], *notes: str) -> str:
         notes: other conditions of the measurement.
     """
     flushed = ["denormals flushed"] if machine["flush_denormal"] else []
-    threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
+    threads = count_text(machine["threads"], "thread")
     parts = (
         f"{machine['device_name']}, {threads}, torch {machine['torch']}, "
         f"commit {machine['commit'] or 'unknown'}",

@@ -17,7 +17,7 @@ from tasks.benchmark.config import MemoryConfig
 from tasks.benchmark.contenders import (
     Entry,
     Setup,
-    balanced_checkpoints,
+    balanced_recompute_every,
     build,
     build_batches,
 )
@@ -104,7 +104,7 @@ def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Ro
     batches = build_batches(setup, [batch])
     entries = [
         Entry(config.backend, config.backend),
-        Entry(f"{config.backend}, checkpoints", config.backend, balanced_checkpoints(T)),
+        Entry(f"{config.backend}, checkpoints", config.backend, balanced_recompute_every(T)),
     ]
     try:
         contenders = {entry.name: build(setup, entry, batches) for entry in entries}

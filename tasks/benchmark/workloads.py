@@ -56,14 +56,14 @@ class Workload(NamedTuple):
         sizes: sizes of the layer.
         batches: batches from short to long.
         left_padded: whether the authors' code pads the sequences of this task on the left.
-        checkpoints: whether to measure also with activation checkpointing.
+        recompute: whether to measure also with activation checkpointing.
     """
 
     name: str
     sizes: Sizes
     batches: list[TokenBatch]
     left_padded: bool = False
-    checkpoints: bool = False
+    recompute: bool = False
 
 
 _LISTOPS = Sizes(128, 21, 0.1, 0.3, 128, len(TOKENS))
@@ -71,7 +71,7 @@ _WITHOUT_BATCHES = {
     "listops": Workload("listops", _LISTOPS, [], left_padded=True),
     "logic": Workload("logic", Sizes(200, 12, 0.2, 0.2, 200, len(formulas.TOKENS)), []),
     "sst": Workload("sst", Sizes(300, 15, 0.2, 0.2, 300, 10_000), []),
-    "long": Workload("long", _LISTOPS, [], left_padded=True, checkpoints=True),
+    "long": Workload("long", _LISTOPS, [], left_padded=True, recompute=True),
 }
 
 

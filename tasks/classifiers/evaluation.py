@@ -17,10 +17,11 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
 from tasks.classifiers.tree_reading import read_trees
-from tasks.reporting.induced_trees import TreeScores, escape_parentheses, score_trees, valid_fractions
+from tasks.reporting.induced_trees import TreeScores, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
+from tasks.treebank.escapes import escape_parentheses
 
 Groups = Mapping[str, NDArray[np.bool_]]
 """Groups of examples: by name, a mask (n,) of the examples in the group."""

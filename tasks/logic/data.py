@@ -33,7 +33,7 @@ from tasks.logic.formulas import (
 )
 from tasks.runs.batching import TokenSequences
 from tasks.runs.errors import UserError
-from tasks.runs.files import atomic_path
+from tasks.runs.files import write_atomically
 from tasks.runs.text_files import find_files
 
 MAX_OPERATIONS = 12
@@ -277,9 +277,7 @@ def write_directory(
     directory.mkdir(parents=True, exist_ok=True)
     for part, groups in (("train", train), ("test", tests)):
         for number, group in enumerate(groups):
-            with atomic_path(directory / f"{part}{number}") as temporary:
-                text = "".join(f"{_line(pair)}\n" for pair in group)
-                temporary.write_text(text, encoding="utf-8", newline="\n")
+            write_atomically(directory / f"{part}{number}", "".join(f"{_line(pair)}\n" for pair in group))
 
 
 def _word_positions(formula: bytes) -> list[int]:

@@ -103,9 +103,9 @@ def decode(ids: Iterable[int]) -> list[str]:
     """Convert ids to tokens; the inverse of `encode`.
 
     Args:
-        ids: integers from 1, without padding.
+        ids: integers from 1; padding, 0, is dropped.
     """
-    return [TOKENS[number - 1] for number in ids]
+    return [TOKENS[number - 1] for number in ids if number]
 
 
 def without_redundant_parentheses(tokens: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tasks.formatting.summary import Published
 
-LONGER = ("7", "8", "9", "10", "11", "12")
+PUBLISHED_OPERATIONS = ("7", "8", "9", "10", "11", "12")
 SPLITS = ("A", "B", "C")
 LEFT_OUT_OPERATIONS = "7–12"
 """The group of pairs, by operations, that the columns of the splits count."""
@@ -20,7 +20,7 @@ F1 = "F1"
 
 
 def _row(longer: str, splits: str = "", f1: str = "") -> dict[str, Published]:
-    columns = [*zip(LONGER, longer.split(), strict=True)]
+    columns = [*zip(PUBLISHED_OPERATIONS, longer.split(), strict=True)]
     columns += zip(SPLITS, splits.split(), strict=True) if splits else []
     columns += [(F1, f1)] if f1 else []
     return {name: Published(*map(float, text.split("±"))) for name, text in columns}

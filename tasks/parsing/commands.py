@@ -35,7 +35,6 @@ from tasks.parsing.gold import TreebankConfig, generated_gold
 from tasks.parsing.report import CONVENTION_NAMES, results_text, write_page
 from tasks.parsing.score import SCORE
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
-from tasks.reporting.induced_trees import escape_parentheses
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig
@@ -49,6 +48,7 @@ from tasks.runs.options import check_unused
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
+from tasks.treebank.escapes import escape_parentheses
 
 TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the

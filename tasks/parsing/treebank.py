@@ -317,7 +317,7 @@ def _texts_of_zip(path: Path) -> Iterator[tuple[str, str]]:
     content = path.read_bytes()  # errors of the disk are raised here, errors of the archive below
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            names = _choose_files(sorted(archive.namelist()), f"{path}", "zip file")
+            names = _choose_files(sorted(archive.namelist(), key=PurePosixPath), f"{path}", "zip file")
             yield from _decode_all(path, names, archive.open)
     except UserError:
         raise

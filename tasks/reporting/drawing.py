@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ordered_memory.draw import attention_figure
-from tasks.runs.files import atomic_path
+from tasks.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,5 +44,4 @@ def save_attention(path: Path, attention: Tensor, tokens: Sequence[str]) -> None
         tokens: T tokens.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(figure_png(attention_figure(attention, tokens)))
+    write_atomically(path, figure_png(attention_figure(attention, tokens)))

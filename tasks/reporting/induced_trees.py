@@ -16,18 +16,6 @@ VALID = "Valid trees apply every operator to its own operands, as the true trees
 RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
 
 
-def escape_parentheses(words: Sequence[str]) -> list[str]:
-    """Write words as in the Penn Treebank, where parentheses are brackets of the tree.
-
-    Args:
-        words: may contain parentheses.
-    Example:
-        >>> escape_parentheses(["(", "sic", ":)"])
-        ['-LRB-', 'sic', ':-RRB-']
-    """
-    return [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
-
-
 def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> TreeScores:
     """Compute the F1 of trees and of the baselines under both conventions.
 

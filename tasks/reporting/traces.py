@@ -9,6 +9,7 @@ from pathlib import Path
 from ordered_memory.span_f1 import fraction_text
 from ordered_memory.trace import Answer, Trace, to_json
 from ordered_memory.viewer import viewer_page
+from tasks.formatting.tables import count_text
 from tasks.runs.command_options import CommandConfig
 from tasks.runs.files import check_writable_file, write_atomically
 
@@ -95,8 +96,7 @@ def explanation(traces: Sequence[Trace]) -> str:
 
 
 def _line(trace: Trace) -> str:
-    count = len(trace["tokens"])
-    facts = [f"{count:,} token" + "s" * (count != 1)]
+    facts = [count_text(len(trace["tokens"]), "token")]
     if "memory" in trace:
         # Slot 0 stands for a subtree for which no slot was left.
         slots = {slot for step in trace["memory"]["steps"] for _, slot in step["stack"] if slot}

@@ -11,22 +11,14 @@ from tasks.reproduce.results import ModelResults, Results, Summary
 from tasks.reproduce.table import TableSpec
 from tasks.runs.files import write_atomically, write_json
 
-TableFormatter = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
-"""Formats a header and rows of cells: `text_table` or `markdown_table` of tasks.formatting.tables."""
 
-
-def text(results: Results, format_table: TableFormatter = text_table) -> str:
-    """Format the title, the table and its notes.
+def text(results: Results) -> str:
+    """Format the title, the table and its notes for the terminal.
 
     Args:
         results: results of the table.
-        format_table: `text_table` for the terminal, `markdown_table` for a Markdown file.
     """
-    header = ["", *results.columns]
-    rows = [row for model in results.models for row in _rows(model, results)]
-    if results.table.models_side_by_side:
-        header, *rows = (list(column) for column in zip(header, *rows, strict=True))
-    return "\n".join([results.table.title, "", format_table(header, rows), "", *results.notes()])
+    return "\n".join([results.table.title, "", _table(results, text_table), "", *results.notes()])
 
 
 def write(results: Results, directory: Path) -> list[Path]:
@@ -42,15 +34,22 @@ def write(results: Results, directory: Path) -> list[Path]:
     base = directory / f"{results.name}-{results.preset}"
     paths = [base.with_suffix(".md"), base.with_suffix(".json")]
     # Markdown would join the lines of notes, so they become items of a list.
-    title, _, body = text(results, markdown_table).partition("\n")
-    table_text, _, notes = body.rpartition("\n\n")
-    items = "\n".join(f"- {note}" for note in notes.splitlines())
-    write_atomically(paths[0], f"## {title}\n{table_text}\n\n{items}\n")
+    notes = "\n".join(f"- {note}" for note in results.notes())
+    table = _table(results, markdown_table)
+    write_atomically(paths[0], f"## {results.table.title}\n\n{table}\n\n{notes}\n")
     write_json(paths[1], results.as_json())
     if results.table.axis is not None:
         paths.append(base.with_suffix(".svg"))
         write_atomically(paths[-1], _plot(results, results.table.axis))
     return paths
+
+
+def _table(results: Results, format_table: Callable[[Sequence[str], Sequence[Sequence[str]]], str]) -> str:
+    header = ["", *results.columns]
+    rows = [row for model in results.models for row in _rows(model, results)]
+    if results.table.models_side_by_side:
+        header, *rows = (list(column) for column in zip(header, *rows, strict=True))
+    return format_table(header, rows)
 
 
 def _rows(model: ModelResults, results: Results) -> list[list[str]]:

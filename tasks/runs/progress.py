@@ -44,9 +44,8 @@ class Progress:
     """The rows of metrics.jsonl."""
 
     def __post_init__(self) -> None:
-        if self.best_loss is None and 0 < self.best_epoch <= len(
-            self.history
-        ):  # a checkpoint of an older version
+        # A checkpoint of an older version has no best_loss.
+        if self.best_loss is None and 0 < self.best_epoch <= len(self.history):
             self.best_loss = self.history[self.best_epoch - 1].get("validation_loss")
 
     def out_of_time(self, config: TrainingConfig) -> bool:

@@ -19,6 +19,17 @@ from tasks.runs.errors import UserError
 from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
 from tasks.treebank.escapes import undo_escapes
 
+STARTS_AFTER_PADDING = {
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "longformer",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+}
+"""Types of encoders that count positions from the one after padding's, so that they have fewer for pieces."""
+
 
 class Pieces(NamedTuple):
     """Sentences as word pieces, padded on the right."""
@@ -51,8 +62,8 @@ class PieceTokenizer:
         self.max_pieces: int = self._tokenizer.model_max_length
         positions = getattr(config, "max_position_embeddings", self.max_pieces)
         if self.max_pieces > positions:  # the tokenizer's files do not say the maximum
-            # RoBERTa's positions start after that of padding.
-            self.max_pieces = positions - 1 - (config.pad_token_id or 0)
+            starts_after_padding = config.model_type in STARTS_AFTER_PADDING
+            self.max_pieces = positions - (1 + config.pad_token_id if starts_after_padding else 0)
 
     @property
     def vocabulary(self) -> dict[str, int]:

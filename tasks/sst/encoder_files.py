@@ -98,14 +98,15 @@ def _unpack_package(name: str) -> Path | None:
 
 def _download(name: str) -> Path:
     """The directory of a model on the Hub; a cached version is used even if there is a newer one."""
-    hub = import_optional("huggingface_hub")
+    import huggingface_hub as hub
+
     failure: Exception
     for offline in (True, False):
         try:
             return Path(hub.snapshot_download(name, allow_patterns=FILES, local_files_only=offline))
         except hub.errors.HFValidationError:
             raise UserError(f"--encoder {name}: there is no such directory") from None
-        except (OSError, hub.errors.IncompleteSnapshotError) as error:
+        except OSError as error:
             failure = error
     reason = " ".join(str(failure).split())
     raise UserError(

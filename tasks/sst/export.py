@@ -27,19 +27,23 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
         vectors: the value of `--vectors` to save, instead of paths of the machine that trained the models.
         directory: created if it does not exist.
     Raises:
-        UserError: a checkpoint cannot be read, or the models have different words.
+        UserError: a checkpoint cannot be read, or the models have different words or vectors.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    words: list[str] | None = None
+    shared: WordEmbedding | None = None
     for classes, path in checkpoints.items():
         model = SentimentModel.from_pretrained(path)
         embedding = model.embedding
         if not isinstance(embedding, WordEmbedding) or embedding.learned:
             raise UserError(f"{path}: its word vectors are not from files")
-        if words not in (None, embedding.vocabulary):
-            raise UserError(f"{path}: its vocabulary differs from that of the other models")
-        words = embedding.vocabulary
-        save_tensors(directory / WORDS.name, _in_16_bits({"weight": embedding.weight}), {"vocabulary": words})
+        shared = shared or embedding
+        if embedding.vocabulary != shared.vocabulary or not torch.equal(embedding.weight, shared.weight):
+            raise UserError(f"{path}: its vocabulary or its vectors differ from those of the other models")
+        save_tensors(
+            directory / WORDS.name,
+            _in_16_bits({"weight": embedding.weight}),
+            {"vocabulary": embedding.vocabulary},
+        )
         weights = {
             name: tensor for name, tensor in model.state_dict().items() if not name.startswith("embedding.")
         }

@@ -1,6 +1,7 @@
 """The layout of the table of results.
 
-Marvin and Linzen's constructions come first, as in Table 3 of the ON-LSTM paper; others follow by name.
+Marvin and Linzen's constructions come first, as in Table 3 of the ON-LSTM paper; others follow by group, in
+the order of the pairs.
 """
 
 from __future__ import annotations

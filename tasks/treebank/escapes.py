@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _ESCAPES = {
     "-LRB-": "(",
     "-RRB-": ")",
@@ -37,3 +39,15 @@ def escape(word: str) -> str:
         ['-LRB-', 'and\\\\/or', '\\\\*', "n't"]
     """
     return _BRACKETS.get(word, word).replace("/", "\\/").replace("*", "\\*")
+
+
+def escape_parentheses(words: Sequence[str]) -> list[str]:
+    """Write words as in the Penn Treebank, where parentheses are brackets of the tree.
+
+    Args:
+        words: may contain parentheses.
+    Example:
+        >>> escape_parentheses(["(", "sic", ":)"])
+        ['-LRB-', 'sic', ':-RRB-']
+    """
+    return [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]

@@ -188,6 +188,18 @@ def test_distances_split_the_sequence_from_the_top(show: Any) -> None:
                 assert drawn(page) | drawn(page, "open") <= set(spans(tree))
 
 
+def test_a_long_sentence_after_a_short_one_has_no_cky_tree(show: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("ordered_memory.trace.LONGEST_CKY", 3)
+    short, long = (read_distances(torch.arange(float(n))[None], list("abcdef"[:n])) for n in (3, 6))
+    page = show([{**short, "example": 0}, {**long, "example": 1}])
+    choose(page, "Tree", "cky")
+    page.locator(".om-examples label").nth(1).click()
+    assert page.get_by_role("combobox", name="Tree").input_value() == "unbiased"
+    assert drawn(page) == set(spans((((((0, 1), 2), 3), 4), 5)))
+    page.locator(".om-examples label").nth(0).click()
+    assert page.get_by_role("combobox", name="Tree").input_value() == "cky"
+
+
 def test_the_sentence_names_the_largest_distance(show: Any) -> None:
     d = torch.tensor([[9.0, 1.0, 5.0, 2.0]])
     page = show([read_distances(d, ["the", "cat", "sat", "here"])])

@@ -22,7 +22,7 @@ static void layer_norm_statistics(int64_t size, const scalar_t *restrict x, scal
     sum /= size;
     SIMD_SUM(squares) for (int64_t j = 0; j < size; j++) squares += (x[j] - sum) * (x[j] - sum);
     *mean = sum;
-    *rstd = isinf(squares) ? NAN : 1 / SQRT(squares / size + epsilon); /* as in PyTorch */
+    *rstd = 1 / SQRT(squares / size + epsilon);
 }
 
 /* Backward of LayerNorm: `gradient` is that of the result, and becomes that of x; those of weight and bias are

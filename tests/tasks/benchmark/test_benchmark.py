@@ -22,7 +22,7 @@ from tasks.benchmark.compare import _notes
 from tasks.benchmark.contenders import (
     Entry,
     Setup,
-    balanced_checkpoints,
+    balanced_recompute_every,
     build,
     build_batches,
     build_layer,
@@ -341,7 +341,7 @@ def test_every_configuration_runs_and_is_written_down(tmp_path, capsys):
     assert out.count("training step") == 4
     every = {values["recompute_every"] for values in results[-1]["contenders"].values()} - {None}
     (batch,) = results[-1]["batches"]
-    assert every == {balanced_checkpoints(batch["T"])}
+    assert every == {balanced_recompute_every(batch["T"])}
 
 
 def test_one_example_by_itself(tmp_path):

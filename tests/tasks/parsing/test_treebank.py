@@ -147,6 +147,18 @@ def test_a_directory_and_a_zip_file_of_it_give_the_same(tmp_path):
     assert "all.zip/treebank/a/1.MRG, line 1" in read_treebank(tmp_path / "all.zip").sentences[0].where
 
 
+def test_files_of_a_zip_are_in_the_order_of_those_of_a_directory(tmp_path):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name, word in (("a-b/y.mrg", "second"), ("a/x.mrg", "first"), ("a/z/x.mrg", "then")):
+            path = tmp_path / "all" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(tree_of(word))
+            archive.writestr(name, tree_of(word))
+    for path in (tmp_path / "all", tmp_path / "all.zip"):
+        words = [word for sentence in read_treebank(path).sentences for word in sentence.words]
+        assert words == ["first", "then", "second"]
+
+
 def test_compressed_files_are_read_in_a_directory_and_a_zip_file(tmp_path):
     contents = {
         "1.mrg": tree_of("a").encode(),

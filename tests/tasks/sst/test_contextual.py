@@ -70,6 +70,14 @@ def copy(directory, tmp_path):
     return shutil.copytree(directory, tmp_path / "copy")
 
 
+def test_an_encoder_that_states_no_limit_reads_as_many_pieces_as_it_has_positions(copy, tmp_path):
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    del config["model_max_length"]
+    (copy / "tokenizer_config.json").write_text(json.dumps(config))
+    assert PieceTokenizer(str(copy)).max_pieces == LONGEST
+    assert PieceTokenizer(str(write_roberta(tmp_path / "roberta"))).max_pieces == LONGEST
+
+
 def write_roberta(directory):
     """Byte-level, with positions that start after padding's, and a tokenizer that states no limit."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

@@ -25,17 +25,18 @@ def runs(tmp_path_factory):
     """Two models over the same vectors, and one over others."""
     directory = tmp_path_factory.mktemp("runs")
     words = sorted({word.lower() for tree in generate(60, 1) for word in tree.words})
-    for name, size in (("a.txt", 3), ("b.txt", 4)):
+    for name, size in (("a.txt", 3), ("b.txt", 3)):
         rows = torch.randn(len(words), size).tolist()
         lines = [" ".join([word, *map(str, row)]) for word, row in zip(words, rows, strict=True)]
         (directory / name).write_text("\n".join(lines) + "\n")
     for name, options in {
         "2": ["--classes", "2", "--vectors", str(directory / "a.txt")],
         "5": ["--classes", "5", "--vectors", str(directory / "a.txt")],
+        "other": ["--classes", "5", "--vectors", str(directory / "b.txt")],
         "learned": ["--classes", "2", "--vectors", "none"],
     }.items():
         assert main(["train", "--run-dir", str(directory / name), *TINY, *options]) == 0
-    return {name: directory / name / "best.safetensors" for name in ("2", "5", "learned")}
+    return {name: directory / name / "best.safetensors" for name in ("2", "5", "other", "learned")}
 
 
 def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
@@ -56,6 +57,13 @@ def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
 def test_learned_embeddings_are_not_shared(runs, tmp_path):
     with pytest.raises(UserError, match="its word vectors are not from files"):
         export({2: runs["learned"]}, ("glove.txt",), tmp_path)
+
+
+def test_models_over_different_vectors_are_not_exported_together(runs, tmp_path):
+    with pytest.raises(
+        UserError, match="its vocabulary or its vectors differ from those of the other models"
+    ):
+        export({2: runs["2"], 5: runs["other"]}, ("glove.txt",), tmp_path)
 
 
 @pytest.mark.parametrize(
