@@ -199,8 +199,8 @@ class ONLSTM(nn.Module):
             hx: initial state (h_0, c_0), (L · D, B, H) each, or (L · D, H) without a batch axis; None for
                 zeros.
             lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
-                `pack_padded_sequence`; None if nothing is padded. (nn.LSTM has no such argument: it takes
-                padded sequences packed.) Values in the padding have no effect, and h_n and c_n are the state
+                `pack_padded_sequence`; None if nothing is padded. (nn.LSTM has no such argument: its padded
+                sequences must be packed.) Values in the padding have no effect, and h_n and c_n are the state
                 after each sequence's last token (in the backward direction, after its first). `torch.compile`
                 of older versions of PyTorch breaks the graph here, unless
                 `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.

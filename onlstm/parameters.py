@@ -138,7 +138,7 @@ def check_state_axes(hx: State | None, axes: int, batched: bool) -> None:
 
     Args:
         hx: (h, c), or None.
-        axes: number of axes of the input. A state has as many, that of a layer and that of a cell.
+        axes: number of axes of the input. The state of a layer or a cell must have the same number.
         batched: whether one of them is the batch axis.
     Raises:
         RuntimeError: a tensor has the wrong number of axes. nn.LSTM raises this type, too.

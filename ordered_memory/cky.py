@@ -142,7 +142,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def as_float64(name: str, values: Tensor) -> Tensor:
-    """Real numbers in float64, on the CPU if their device has none, as that of MPS.
+    """Convert real numbers to float64, on the CPU if their device (such as MPS) does not support float64.
 
     Args:
         name: name of the argument, for the error message.

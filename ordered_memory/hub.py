@@ -99,12 +99,13 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
     constructor argument is saved only if it is a JSON value or a NumPy number. So a dtype is not saved, nor
     is an attribute that is set later. A model cannot be saved if `*args` has received values, which have no
-    names, or if an argument of its constructor is called `config` or like one of the download.
+    names, or if a constructor argument is called `config` or has the name of a download option.
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         named, nameless = _named_arguments(cls, arguments, options)
-        module = super().__new__(cls, **named)  # which would give values of *args the names that come next
+        # Without the values of *args: `super().__new__` would give them the names of the next parameters.
+        module = super().__new__(cls, **named)
         if nameless:
             module._nameless_arguments = nameless
         if isinstance(module._hub_mixin_config, dict):
@@ -174,8 +175,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             OSError: the Hub has no such model or cannot be reached.
             TypeError: the class has no such constructor argument.
             ValueError: the directory does not contain a saved model of this class.
-            Exception: if only the given constructor arguments are wrong, the constructor's error, or a
-                RuntimeError if the saved weights do not fit them.
+            Exception: the saved model is valid, but the given constructor arguments are wrong. This is the
+                constructor's error, or a RuntimeError if the saved weights do not fit these arguments.
         """
         name_or_path = os.fspath(pretrained_model_name_or_path)
         cls._check_names(options)

@@ -21,7 +21,7 @@ def reset_children(module: nn.Module) -> None:
 
 
 def reset_as_concatenated(*maps: nn.Linear) -> None:
-    """Initialize linear maps whose results are added like one linear map of their concatenated inputs.
+    """Initialize linear maps, whose results are added, in the same way as one map of all their inputs.
 
     The bound is 1 / sqrt(fan-in), as in `nn.Linear`, with the fan-in of all maps together.
 

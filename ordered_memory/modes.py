@@ -132,8 +132,8 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     """Whether a `torch.func` transform is active or a tensor carries a forward-mode derivative.
 
     Args:
-        *tensors: the inputs of a computation. While `torch.compile` traces it, they are not looked at: then
-            every tensor counts as carrying a forward-mode derivative where one could.
+        *tensors: the inputs of a computation. While `torch.compile` traces it, they are not checked: if
+            forward-mode derivatives are active, every tensor counts as carrying one.
     """
     transforms, forward_mode = _active_transforms()
     if transforms or not forward_mode or torch.compiler.is_compiling():

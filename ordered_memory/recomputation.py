@@ -29,10 +29,10 @@ def run_in_segments(
 ) -> RecurrenceOutput:
     """Run the recurrence in segments of time steps. The backward pass computes each segment again.
 
-    The steps are computed again with the weights and the dropout of this call, although the modules may have
-    changed by then: `torch.func.functional_call` puts other weights back, `eval` turns dropout off. This does
-    not hold for modules with hooks, or that FSDP shards: those are taken as they are in the backward pass.
-    What a module changes in its buffers when it is called, such as `spectral_norm`, changes again.
+    The steps are computed again with the weights and the dropout of this call, even if the modules have
+    changed by then: `torch.func.functional_call` restores other weights, and `eval` turns dropout off. The
+    exceptions are modules with hooks and modules that FSDP shards: these are used as they are during the
+    backward pass. If calling a module changes its buffers, as with `spectral_norm`, they change once more.
 
     Args:
         run: the recurrence of a backend.
@@ -60,7 +60,7 @@ def run_in_segments(
 
 
 def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
-    """A function that is `run` in its first call. In later ones the modules are as they are now."""
+    """Make a function that calls `run`. After its first call, it uses copies of the modules made now."""
     if any(_is_hooked(module) for part in modules[:3] for module in part.modules()):
         return run
     kept = _shallow_copies(modules)

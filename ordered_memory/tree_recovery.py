@@ -124,8 +124,8 @@ def from_attention(
             bidirectional layer (2, T, B, N) or (2, B, T, N), or one direction of it.
         lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
         batch_first: as in the layer.
-        direction: "forward" or "backward": the direction to select if there are two, and in which the
-            sequences were read.
+        direction: "forward" or "backward": the direction in which the sequences were read. If the
+            attention has both directions, this one is selected.
     Returns:
         B binary trees over the tokens from left to right.
     Raises:

@@ -42,7 +42,7 @@ class Implementation(ABC):
     differentiable: ClassVar[tuple[str, ...]]
     """Names of the inputs that have gradients. They must all be on one device."""
     schema_names: ClassVar[Mapping[str, str]] = {}
-    """The names in the operator's schema of inputs that have another name there, by their names here."""
+    """For each input that has a different name in the operator's schema: that name, by the name used here."""
 
     @abstractmethod
     def new_results(self, inputs: Any) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         inputs, needs_input_grad = _build(implementation.inputs_type, values), next(values)
         implementation.check(inputs)
         device = next(value.device for value in arguments if isinstance(value, Tensor))
-        with without_autocast(device):  # which is on if the caller's `backward()` is within it
+        with without_autocast(device):  # autocast is on if the caller runs `backward()` under it
             return implementation.backward(inputs, results, saved, upstream, needs_input_grad)
 
     def fake_backward(*arguments: Any) -> list[Tensor]:

@@ -1,4 +1,4 @@
-// What a page of one's own calls, and the traces that are embedded in this one.
+// `OrderedMemoryViewer`, for other pages to call; and the start of the viewer on this page.
 
 const OrderedMemoryViewer = { TraceViewer, TraceList };
 Object.assign(globalThis, { OrderedMemoryViewer });

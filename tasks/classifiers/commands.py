@@ -82,7 +82,7 @@ class GeneratedConfig(EvaluateConfig):
         if self.test == "standard":
             check_unused(self, type(self), dict.fromkeys(("size", "seed"), "with --test standard"))
         elif self.file or self.data_dir:
-            raise UserError(f"--test {self.test} generates its data: leave out --file and --data-dir")
+            raise UserError(f"--test {self.test} has its own data: leave out --file and --data-dir")
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.files import check_writable_file
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least
+from tasks.runs.options import check_at_least, check_unused
 
 TestName = Literal[
     "standard",
@@ -41,10 +41,15 @@ TestName = Literal[
 class EvaluateConfig(commands.GeneratedConfig):
     """Evaluate a trained model: accuracy by length, depth and operator; span F1 with baselines."""
 
-    test: TestName = "standard"
-    """The test data of the model's run (standard) or a generated test: expressions in a range of lengths;
-    with more arguments; with 500 to 2,000 tokens and up to 10 arguments (lra); with one operator and 2 to 15
-    digits (operators)."""
+    test: TestName | Literal["official"] = "standard"
+    """The test data of the model's run (standard); the official test file, which is downloaded (official); or
+    a generated test: expressions in a range of lengths; with more arguments; with 500 to 2,000 tokens and up
+    to 10 arguments (lra); with one operator and 2 to 15 digits (operators)."""
+
+    def check(self) -> None:
+        super().check()
+        if self.test == "official":
+            check_unused(self, type(self), dict.fromkeys(("size", "seed"), "with --test official"))
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import CROSS, Groups, by_length
 from tasks.classifiers.task import ClassifierTask
-from tasks.listops import data
+from tasks.listops import data, download
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import IDS, OPERATORS
@@ -82,7 +82,9 @@ def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:
 
 
 def _generate_test(config: ListOpsConfig, test: str, size: int, seed: int) -> Dataset:
-    """Generate a harder test."""
+    """Generate a harder test, or download the official one."""
+    if test == "official":
+        return _read_file(config, download.fetch())
     return _for_model(config, Dataset(hard_test(test, size, seed=seed)))
 
 

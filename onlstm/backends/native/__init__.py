@@ -6,9 +6,9 @@ operations of a step are one loop over the units. A wheel contains the compiled 
 compiled when first needed, into the user's cache directory. With neither a wheel nor a compiler this backend
 cannot run, and "auto" selects another one.
 
-Under autocast the recurrence keeps the dtype of the parameters. Under bfloat16 autocast its matrix products
-have bfloat16 operands if the processor multiplies such numbers and both `input_size` and H are even, and so
-have the three products over all tokens at the end of the backward pass.
+Under autocast the recurrence keeps the dtype of the parameters. Under bfloat16 autocast its matrix products,
+and the three products over all tokens at the end of the backward pass, have bfloat16 operands if the
+processor supports such products and both `input_size` and H are even.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ static int64_t block_end(const Pass *p, int64_t t) {
     return t;
 }
 
-/* preactivations = W x + b, for the tokens of steps t to end - 1 and the columns of a part, where the pointer points
-   to. */
+/* preactivations = W x + b, for the tokens of steps t to end - 1 and the columns of a part. The pointer
+   `preactivations` points to the first of these entries. */
 static void input_product(const Pass *p, int64_t part, int64_t t, int64_t end, const scalar_t *packed,
                           scalar_t *preactivations) {
     int64_t begin = p->first_token[t], tokens = p->first_token[end - 1] + p->batch_sizes[end - 1] - begin;

@@ -5,8 +5,8 @@ the forward or the backward pass of its share without waiting for the others: se
 slots (→π_i > 0) are computed.
 
 Weight matrices are packed once per call (`runtime/gemm.h`), except in a call with few tokens, which sums in a
-different order. Otherwise, given x̃ and the queries, which PyTorch computes for the whole batch, the result of
-a sequence does not depend on the rest of the batch, except in MKL's bfloat16 products.
+different order. Apart from such calls and from MKL's bfloat16 products, the rest of the batch cannot change
+the result of a sequence for given x̃ and queries. (PyTorch computes these for the whole batch.)
 
 A wheel contains the compiled code. From a checkout it is compiled when first needed, into the user's cache
 directory. With neither a wheel nor a compiler this backend cannot run, and "auto" selects another one.

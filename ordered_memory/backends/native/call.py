@@ -186,7 +186,7 @@ def _check(arguments: Arguments) -> None:
 
 
 def _tape_bytes(arguments: Arguments) -> list[int]:
-    """The size in bytes of what each buffer of the tape has of one sequence."""
+    """The number of bytes that one sequence takes in each buffer of the tape."""
     steps, _, size = arguments.inputs.shape
     itemsize = 2 if bf16_method_of_call(arguments) else arguments.inputs.dtype.itemsize
     return [steps * arguments.state.memory.shape[1] * size * width * itemsize for width in (2, 4, 4)]

@@ -15,7 +15,7 @@ static void number_pairs(const Share *s, int64_t t, int64_t rows, int32_t *pair,
     if (slot_start) slot_start[N] = next;
 }
 
-/* The cell's inputs for the pairs of a step. If there are two steps, t mod 2 is where this one is. */
+/* The cell's inputs for the pairs of a step. If only two steps are stored, step t is at index t mod 2. */
 static scalar_t *cell_inputs_of(const Share *s, int64_t t) {
     int all_steps = s->p->save && !has_bf16_operands(s->p);
     return s->cell_inputs + (all_steps ? s->step_start[t] : t % 2 * s->R * s->p->N) * 2 * s->p->D;

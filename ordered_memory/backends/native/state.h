@@ -50,7 +50,8 @@ static void memory_backward(Share *s, int64_t t, int64_t r) {
     }
 }
 
-/* Whether nothing was attended at the step, as the memory was empty: then p = 0, and M stays as it was. */
+/* Whether the memory was empty at the step, so that there was nothing to attend to. Then p = 0, and M does
+   not change. */
 static int nothing_attended(const Share *s, int64_t r) { return s->forward_pi[r * s->p->N + s->p->N - 1] == 0; }
 
 /* Write the state of a row after its last token. In a slot that is not active, M is the candidate of the previous step,

@@ -44,8 +44,9 @@ INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 INLINE scalar_t sigmoid(scalar_t x) { return 1 / (1 + EXP(-x)); }
 
-/* tanh x = 1 - 2 / (1 + exp 2x): of tanh no vector version is declared. Near 0 this loses digits, down to the last one
-   of small x; there the power series of tanh takes over, whose next term, .0015 x^15, is below a rounding. */
+/* tanh x = 1 - 2 / (1 + exp 2x): no vector version of tanh is declared. Near 0 this loses digits, and for
+   small x all of them. There, the power series of tanh is used instead. The first term that it leaves out,
+   .0015 x^15, is smaller than the rounding error. */
 INLINE scalar_t tanh_from_exp(scalar_t x) {
     const scalar_t below = DOUBLE ? 0.01 : 0.09, square = x * x;
     const scalar_t c3 = -1. / 3, c5 = 2. / 15, c7 = -17. / 315, c9 = 62. / 2835, c11 = -1382. / 155925;

@@ -9,9 +9,9 @@
    H = 1150 this takes 0.6 of its time. And MKL does not use the wide vectors of processors that are not Intel's. Here a
    row of the result is also the same to the bit for every number of rows.
 
-   Packing pays where the product is repeated. For a few tokens, as when a model reads a text word by word, it would take
-   longer than all products: then `gemm_transposed` reads the transpose of B, a weight, as it lies in memory, and adds in
-   another order.
+   Packing pays where the product is repeated. For a few tokens, as when a model reads a text word by word,
+   packing would take longer than all products. Then `gemm_transposed` reads the transpose of B, a weight,
+   without packing it, and adds in a different order.
 
    With `bf16_vnni`, operands are bfloat16 numbers in the VNNI layout (bf16.h), k is the number of VNNI elements, and a
    pointer to scalar_t points to them. Accumulators are scalar_t. Vector types are the vector extensions of GCC and

@@ -1,8 +1,9 @@
 """The recurrence in plain PyTorch, as one autograd.Function with an explicit backward pass.
 
-Differences from the definition: slots with →π_i = 0, where M̂_i = x̃ exactly, and padded steps are not
-computed; what does not depend on M̂_{i-1} is computed for all slots of a step at once, and only the cell goes
-slot by slot; weight gradients are computed in large matrix products. On a device other than a CPU, where
+Differences from the definition: padded steps are not computed, nor are slots with →π_i = 0, where M̂_i = x̃
+exactly. Only the cell runs slot by slot: everything that does not depend on M̂_{i-1} is computed for all
+slots of a step at once. Weight gradients are computed in large matrix products. On a device other than a CPU,
+where
 finding the active slots would need a synchronization with the host, all slots are computed: shapes then
 depend only on the lengths.
 

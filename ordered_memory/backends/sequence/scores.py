@@ -100,7 +100,7 @@ class Score:
         raise NotImplementedError
 
     def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
-        """Recompute from what `forward` saved the features, then mean and rstd if there is a LayerNorm."""
+        """Recompute the features, then mean and rstd if there is a LayerNorm, from what `forward` saved."""
         raise NotImplementedError
 
     def _features_backward(

@@ -141,7 +141,7 @@ class _Recurrence(torch.autograd.Function):
         operands = _operands(weights, settings.operand, transposed=False)
         gradients = _new_gradients(settings.operand, inputs, tape.attention, upstream)
         _launch(backward_kernel, settings, dropout, tape, inputs, queries, lengths, gradients, operands)
-        with without_autocast(inputs.device):  # which is on if the caller's `backward()` is within it
+        with without_autocast(inputs.device):  # autocast is on if the caller runs `backward()` under it
             weight_gradients = _weight_gradients(tape, gradients, settings.normalized)
         return (
             *[None] * 7,

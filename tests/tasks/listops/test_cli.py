@@ -4,13 +4,16 @@ import json
 import re
 import shutil
 
+import pooch
 import pytest
 
+from tasks.listops import download
 from tasks.listops.__main__ import main
 from tasks.listops.commands import TestName
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.expressions import parse
 from tasks.listops.generator import HARD_TESTS, generate
+from tests.served import served
 from tests.tasks.reporting.pages import Page, embedded
 
 SIZES = [
@@ -220,6 +223,23 @@ def test_the_files_of_another_directory_can_be_evaluated(run, tmp_path, capsys):
     assert "on 7 expressions" in capsys.readouterr().out
 
 
+def test_the_official_test_file_is_downloaded_once_and_checked(run, tmp_path, monkeypatch, capsys):
+    home = tmp_path / "home"
+    home.mkdir()
+    write_tsv(home / "test_d20s.tsv", Dataset.from_texts(["[MAX 2 9 ]"] * 7))
+    monkeypatch.setattr(download, "CHECKSUM", f"sha256:{pooch.file_hash(str(home / 'test_d20s.tsv'))}")
+    monkeypatch.setattr(download, "cache_directory", lambda name: tmp_path / "cache" / name)
+    words = ["evaluate", "--checkpoint", str(run / "best.safetensors"), "--test", "official"]
+    with served(home) as url:
+        monkeypatch.setattr(download, "URL", f"{url}test_d20s.tsv")
+        assert main(words) == 0
+    assert main(words) == 0
+    assert capsys.readouterr().out.count("on 7 expressions") == 2
+    (tmp_path / "cache" / "listops" / "test_d20s.tsv").write_text("changed")
+    assert main(words) == 2
+    assert "use --file to name the file, or --test standard" in capsys.readouterr().err
+
+
 def test_every_hard_test_can_be_named():
     assert set(HARD_TESTS) < set(TestName.__args__)
 
@@ -249,7 +269,8 @@ def test_every_hard_test_can_be_named():
         (["evaluate", "--checkpoint", "/nowhere.safetensors"], "/nowhere.safetensors: no such checkpoint"),
         (["evaluate", "--checkpoint", "."], ".: this directory has no model.safetensors; for a run"),
         (["evaluate", "--file", "a", "--data-dir", "b"], "--file a and --data-dir b: give one of them"),
-        (["evaluate", "--file", "a", "--test", "lra"], "--test lra generates its data: leave out --file"),
+        (["evaluate", "--file", "a", "--test", "lra"], "--test lra has its own data: leave out --file"),
+        (["evaluate", "--test", "official", "--size", "9"], "--size 9 has no effect with --test official"),
         (["predict", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
         (["predict", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
         (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),

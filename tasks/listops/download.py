@@ -1,0 +1,27 @@
+"""Download the official test file of ListOps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasks.classifiers.downloads import cache_directory, download
+
+URL = (
+    "https://raw.githubusercontent.com/nyu-mll/spinn/0e24a35c7be00e9f67814b0c846c3095cfe7632b/"
+    "python/spinn/data/listops/test_d20s.tsv"
+)
+CHECKSUM = "sha256:71335416e6896e8dd8dc69281c8ed9b37316382d05d3705d660461564e843840"
+ALTERNATIVE = "use --file to name the file, or --test standard for drawn expressions"
+
+
+def fetch(cache: Path | None = None) -> Path:
+    """Download test_d20s.tsv, unless it is in the cache.
+
+    Args:
+        cache: directory; by default a subdirectory of the user's cache.
+    Returns:
+        The file.
+    Raises:
+        UserError: see `tasks.classifiers.downloads.download`.
+    """
+    return download(URL, CHECKSUM, cache or cache_directory("listops"), ALTERNATIVE)
