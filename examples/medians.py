@@ -1,4 +1,4 @@
-"""Which digit a ListOps model takes for the median of more digits than it was trained on, 5.
+"""Which digit a ListOps model gives as the median of more than 5 digits, the maximum in its training.
 
 python examples/medians.py                          # the shipped model, 100 expressions a row
 python examples/medians.py 2000 CHECKPOINT [...]    # 2,000 a row, models of your own

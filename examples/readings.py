@@ -32,7 +32,7 @@ def words_only(pointers: list[int], words: Sequence[int], num_slots: int) -> Tre
 
 
 def one_token_earlier(pointers: list[int], words: Sequence[int], num_slots: int) -> Tree:
-    """As `all_tokens`, with the choice of the token that follows."""
+    """Like `all_tokens`, but each token gets the choice of the next token."""
     return keep_leaves(shift_reduce([*pointers[1:], num_slots - 1], num_slots), words)
 
 

@@ -28,7 +28,7 @@ class Tagger(nn.Module):
 
 
 def draw(batch_size: int) -> tuple[PackedSequence, Tensor]:
-    """Strings of 2 to 9 of three letters, and for each letter whether the next one is another, or none."""
+    """Random strings of 2 to 9 letters (of three), and for each letter whether it is the last of its run."""
     strings = [torch.randint(3, (length,)) for length in torch.randint(2, 10, (batch_size,)).tolist()]
     tags = [torch.cat([string[1:] != string[:-1], torch.tensor([True])]).long() for string in strings]
     return pack_sequence(strings, enforce_sorted=False), pack_sequence(tags, enforce_sorted=False).data

@@ -24,7 +24,7 @@ def gradients(module: nn.Module, x: Tensor, output: Tensor) -> list[Tensor]:
 def check_layer(
     build: Callable[[], nn.Module], read: Callable[[nn.Module, Tensor], Tensor], same_masks: bool = True
 ) -> None:
-    """Compare outputs and gradients with those on the CPU; without the same dropout masks, their shapes."""
+    """Compare outputs and gradients with those on the CPU; if dropout masks differ, only their shapes."""
     found = []
     for here in (False, True):
         torch.manual_seed(1)

@@ -10,8 +10,8 @@ from hypothesis import settings
 # Read when Triton is imported, which other packages do: without a GPU its kernels are interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
-# Tests are small: more threads only wait for one another, above all where something else is running. A sum
-# shared among another number of threads rounds differently, so the programs a test starts have as many.
+# Tests are small: more threads only wait for one another, above all where something else is running. Sums
+# round differently with another number of threads, so programs that a test starts use the same number.
 threads = os.environ.get("TEST_THREADS", "1")  # the campaign under the address sanitizer has two
 torch.set_num_threads(int(threads))
 os.environ["OMP_NUM_THREADS"] = threads
@@ -25,8 +25,8 @@ os.environ["COLUMNS"] = "80"
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
 
-# A shell without a terminal starts what it puts into the background with Ctrl-C ignored, and `nohup` starts a
-# command with the end of its terminal ignored; tests send both signals.
+# Background jobs of a shell without a terminal ignore Ctrl-C (SIGINT), and commands under `nohup` ignore the
+# closing of the terminal (SIGHUP). The tests send both signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

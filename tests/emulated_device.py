@@ -20,7 +20,7 @@ MISSING = ("aten::take",)
 PYTHON: dict[str, Callable] = {}
 """Operators that are written in Python, for all devices."""
 WAITS: list[str] = []
-"""What was called that makes the host wait for the device: it reads values, or copies to it and blocks."""
+"""Names of calls that made the host wait for the device: reads of values, and blocking copies to it."""
 READING = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero")
 
 
@@ -100,7 +100,7 @@ def call(operator, args, kwargs):
 
 
 def _wrapped(tensor: Tensor, wrappers: dict[int, OnDevice]) -> OnDevice:
-    """A wrapper; that of the argument, if the operator has changed an argument in place."""
+    """A wrapper of a result; if the operator changed an argument in place, the wrapper of that argument."""
     return wrappers[id(tensor)] if id(tensor) in wrappers else OnDevice(tensor)
 
 

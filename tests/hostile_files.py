@@ -39,7 +39,7 @@ def errors_in(text: str) -> str:
 
 
 def make_runs(directory: Path) -> dict[str, str]:
-    """Train all; the paths of what they leave, by name: `listops`, `listops_last`, `listops_run`, …"""
+    """Train a tiny run of each task; return paths by name: `listops`, `listops_last`, `listops_run`, …"""
     paths = {}
     for task, main in MAIN.items():
         run = directory / task

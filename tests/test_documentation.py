@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(page):
-    """Language, code, and whether what stands right above is another block, of which this is the output."""
+    """For each block: language, code, and whether another block is right above (this may be its output)."""
     text, end = page.read_text(), 0
     for match in BLOCK.finditer(text):
         follows = end > 0 and not text[end : match.start()].strip()

@@ -1,7 +1,7 @@
-"""Files of runs and command lines with something wrong in a place that nobody has thought of.
+"""Fuzzing: files of runs and command lines with random errors.
 
-Whatever it is: no traceback, no hang, and no success with numbers that are none. `MUTATIONS` says how many of
-each are tried; a number of one's own makes them other ones every time.
+Whatever the error, there is no traceback, no hang, and no success with NaN in the output. The environment
+variable `MUTATIONS` sets the number of examples of each kind; if it is set, every test run draws new ones.
 """
 
 import contextlib

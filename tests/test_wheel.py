@@ -19,7 +19,7 @@ PACKAGES = ("ordered_memory", "onlstm", "tasks")
 
 
 def can_list_files():
-    """Whether this is a checkout whose files git lists: not those of another user."""
+    """Whether git can list the files here: not outside a checkout, and not in another user's checkout."""
     try:
         return subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True).returncode == 0
     except FileNotFoundError:

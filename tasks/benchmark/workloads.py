@@ -142,7 +142,7 @@ def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
 def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list[int]:
     """Generate a ListOps-style expression with a given length and a maximum nesting depth.
 
-    Longer expressions have more arguments, and not more depth as in ListOps.
+    Longer expressions have more arguments. Unlike in ListOps, they are not more deeply nested.
 
     Args:
         rng: random generator.

@@ -219,7 +219,7 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
     groups: dict[str, list[str]] = {}
     for name, run in runs.items():
         options = {
-            # Files may have moved. Tests of the same sizes are taken for the same.
+            # Files may have moved: test data whose groups have the same sizes count as the same.
             option: _test_sizes(run) if is_data_path(option, value) else value
             for option, value in vars(run.config).items()
             if option not in COMPUTE_OPTIONS and option != "seed"

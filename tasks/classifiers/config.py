@@ -54,7 +54,7 @@ _OPTIONS: dict[ModelName, tuple[str, ...]] = {
 }
 """The options of each encoder, without those that all encoders share."""
 _ARCHITECTURE = ("score", "cell", "num_layers", "chunk_size", "layers", "heads")
-"""Those of these options that are part of `architecture`."""
+"""The options in `_OPTIONS` that are part of `architecture`."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class EncoderConfig(DropoutConfig):
 
     @property
     def may_leave_parameters_unused(self) -> bool:
-        """A batch of single tokens has nothing to compose."""
+        """Whether some parameters may have no gradient: in a batch of single tokens, nothing is composed."""
         return self.needs_trees or self.model in ("gumbel-tree-lstm", "crvnn")
 
     @property

@@ -226,7 +226,7 @@ class ClassifierTask(Generic[Config]):
         return model
 
     def _sanity_check(self, model: Classifier, data: LabeledData) -> None:
-        """Predict one test example, so that an error in what is needed after training shows before it."""
+        """Before training, predict one test example, to find errors that would otherwise show after it."""
         for key in model.saved_arguments:
             if key not in model.metadata():
                 raise ValueError(

@@ -94,8 +94,9 @@ class TreeCell(TreeModel):
 class TreeRNN(TreeModel):
     """The TreeRNN of Bowman et al. (2015): a leaf is tanh(V x + c), an inner node tanh(W [left; right] + b).
 
-    Initial weights are those of Glorot and Bengio (2010). With those of nn.Linear nodes would differ little
-    more than half as much as their children do, and the roots of deep trees would be nearly the same.
+    Initial weights are those of Glorot and Bengio (2010). With those of nn.Linear, nodes would
+    differ only a little more than half as much as their children, and the roots of deep trees would be nearly
+    the same.
 
     Args:
         input_size: embedding size.

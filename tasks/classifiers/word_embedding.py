@@ -22,8 +22,8 @@ class WordEmbedding(nn.Module):
 
     A word is looked up as it is written or else as the treebank spells it (`(` as `-lrb-`). If it is in the
     vocabulary in neither spelling, it gets the vector of the unknown word if vectors are learned, and a
-    random vector if they are frozen. It is drawn from the word alone, with the standard deviation of the
-    vectors that the embedding was created with, so it is the same in every run.
+    random vector if they are frozen. The random vector depends only on the word and on the
+    standard deviation of the vectors that the embedding was created with, so it is the same in every run.
 
     Args:
         vocabulary: distinct words in lower case.

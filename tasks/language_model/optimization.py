@@ -38,8 +38,8 @@ class AveragedSGD:
     """NT-ASGD; implements `tasks.runs.interfaces.Optimization`.
 
     The learning rate of a training step is proportional to its number of tokens. Averaging starts after the
-    first epoch whose validation loss is above the lowest of all epochs more than `patience` before it, and
-    starts afresh after `FINE_TUNING` epochs. The mean of the weights over all steps since then is evaluated,
+    first epoch whose validation loss is above the lowest loss seen more than `patience` epochs earlier, and
+    is restarted after `FINE_TUNING` epochs. The mean of the weights over all steps since then is evaluated,
     while training continues with the weights themselves.
 
     `torch.optim.ASGD` with t0 = 0 and λ = 0, which the authors use, takes the same steps at a constant

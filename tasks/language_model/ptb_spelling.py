@@ -59,5 +59,5 @@ def _spell(word: str, vocabulary: Vocabulary) -> str:
 
 @lru_cache(maxsize=8)
 def _has_numeral(vocabulary: Vocabulary) -> bool:
-    """Whether N stands for numbers: beside numbers, but not beside %, it is an ordinary word."""
+    """Whether N stands for numbers. If the vocabulary has numbers other than %, N is an ordinary word."""
     return NUMERAL in vocabulary and not any(word != "%" and is_number(word) for word in vocabulary.words)

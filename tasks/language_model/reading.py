@@ -83,8 +83,8 @@ def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]
         tokenizer: how the model reads sentences.
         max_words: maximum number of words.
     Returns:
-        Its words. If the model's words differ from the typed ones only in case and in N for numbers, the
-        typed ones (`The 3`); otherwise those that the model reads (`the N`).
+        The words as they were typed (`The 3`), if the model's words differ from them only in case and in N
+        for numbers; otherwise the words that the model reads (`the N`).
     Raises:
         UserError: there are no words or too many, or it is not Unicode text.
     """

@@ -79,9 +79,9 @@ def write_run_report(
                 columns=COLUMNS,
                 rows=_rows(results),
                 note=("" if _uses_context(results) else f"{NO_CONTEXT} ")
-                + "Unigram perplexity: that of the word frequencies of the training text, with add-one "
-                f"smoothing. The end of a sentence counts as a word, and so does {UNKNOWN}, whose number "
-                "is in the last column. Each text is read from start to end. "
+                + "Unigram perplexity: the perplexity under the word frequencies of the training text, with "
+                f"add-one smoothing. The end of a sentence counts as a word, and so does {UNKNOWN}; the last "
+                f"column has the number of {UNKNOWN}. Each text is read from start to end. "
                 f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
                 "parts that start without context.",
             )

@@ -35,7 +35,7 @@ class TreeSource(NamedTuple):
 
     Args:
         name: shown in tables.
-        layer: layer of the model, counted from 1; None for all but the model.
+        layer: layer of the model, counted from 1; None if the tree is not the model's.
         decoding: how distances were decoded, the name of the baseline, "true tree" for distances computed
             from the true trees, or "file" for the trees of a file.
     """

@@ -186,7 +186,7 @@ def _published_rows(results: dict[str, Any]) -> list[list[Any]]:
 
 
 def _best_f1(rows: list[dict[str, Any]], group: str) -> set[tuple[int, int]]:
-    """The cells with the best F1, but for trees decoded from the true ones."""
+    """The cells with the best F1; trees decoded from distances of the true trees are left out."""
     from_true_trees = [row["name"] for row in rows if row["decoding"] == "true tree"]
     return best_cells([[row["name"], *(row[group][key] for key in F1)] for row in rows], from_true_trees)
 

@@ -113,8 +113,8 @@ def _read_trees(path: Path, sentences: Sequence[TreebankSentence]) -> list[_Tree
     try:
         _check_words(path, predicted, sentences)
     except UserError as error:
-        # Without part-of-speech tags, trees do not look labeled, and their labels were read as words. Or they
-        # have no labels, but look labeled, as constituents begin with words.
+        # Perhaps the guess of `_parse_trees` was wrong: labeled trees without part-of-speech tags do not look
+        # labeled, and unlabeled trees look labeled if their constituents begin with words.
         for labels in (True, False):
             with suppress(UserError):
                 predicted = _parse_lines(path, labels)

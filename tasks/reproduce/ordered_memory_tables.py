@@ -175,8 +175,9 @@ TABLES: dict[str, TableSpec] = {
             _literature("Havrylov et al.", **{"SST-2": Published(90.2, 0.2), "SST-5": Published(51.5, 0.4)}),
         ),
         notes=(
-            "Published results are on the test data, with GloVe 840B unless stated otherwise, which the two "
-            "Tree-LSTMs fine-tune. Without a test.txt, ours are on dev.txt, which also selected the epoch.",
+            "Published results are on the test data, with GloVe 840B unless stated otherwise; the two "
+            "Tree-LSTMs fine-tune these vectors. Without a test.txt, our results are on dev.txt, which "
+            "also selected the epoch.",
         ),
     ),
     "listops-lengths": TableSpec(

@@ -122,7 +122,7 @@ class Run:
         if state.needs_training:
             yield (f"tasks.{self.training.task}", "train", *self._training_words, "--resume", *thread_options)
         for evaluation, options in self.evaluations.items():
-            # Training may replace the best weights: then results that are up to date now are so no longer.
+            # Training may replace the best weights, and make results obsolete that are up to date now.
             if state.needs_training or not self.is_evaluated(evaluation):
                 files = ("--checkpoint", str(self.files.best), "--json", str(self.results_of(evaluation)))
                 yield (f"tasks.{evaluation.task}", "evaluate", *options, *files, *thread_options)

@@ -16,9 +16,9 @@ COMPUTE_OPTIONS = frozenset(
         *("strategy", "precision", "backend", "recompute_every", "evaluation_batch_size"),
     ]
 )
-"""Options that two runs of one experiment may differ in: where a run is saved, how it is logged, what it is
-computed on. (--devices multiplies the batch size, and a language model is validated in as many columns as
---evaluation-batch-size.)"""
+"""Options in which two runs of one experiment may differ: where a run is saved, how it is logged, and which
+hardware it uses. (--devices multiplies the batch size, and a language model is validated in as many columns
+as --evaluation-batch-size.)"""
 LIMITS = frozenset(["epochs", "max_minutes"])
 """Options that say when a run ends."""
 
@@ -141,7 +141,7 @@ class TrainingConfig(SeedsConfig):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """The options, by name, that decide which trained weights fit and what these compute."""
+        """The options, by name, that determine which trained weights fit and what the model computes."""
         return {}
 
     @property

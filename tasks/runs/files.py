@@ -162,7 +162,7 @@ def check_writable_file(option: str, path: Path | None) -> None:
 
 
 def check_output_files(options: Any) -> None:
-    """Check that no output file is a model, or also named by another option, of an output or an input.
+    """Check that no output file is a model, and that no other option, for output or input, names it too.
 
     `tasks.runs.command_line.run` checks the options of every command.
 

@@ -17,7 +17,7 @@ def initial_checkpoint(config: TrainingConfig) -> Path | None:
     """The checkpoint that the model of a run is built from; None for random weights.
 
     Args:
-        config: options of the run. A resumed run needs the file of `initial_weights` no longer: its own
+        config: options of the run. A resumed run no longer needs the file of `initial_weights`: its own
             checkpoint of the best epoch describes the same model. (`Trainer.restore` then loads the weights
             of the last step.)
     """

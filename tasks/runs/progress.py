@@ -113,8 +113,8 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
 def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     """Format the remaining epochs or minutes, whichever ends first.
 
-    The remaining epochs are assumed to take as long as the last one. Their time is left out as long as only
-    epochs with a part of the training data have ended.
+    The remaining epochs are assumed to take as long as the last one. Their time is shown
+    only after the first epoch on all of the training data.
 
     Args:
         progress: before the end of training.
@@ -157,7 +157,7 @@ def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
 
 
 def epoch_seconds(history: Sequence[Mapping[str, Any]]) -> float:
-    """The duration of a whole epoch, from the last one, of which a time limit may have left only a part.
+    """Estimate the time of a whole epoch from the last one, which a time limit may have cut short.
 
     Args:
         history: rows of metrics.jsonl; those of older versions do not have `fraction`.

@@ -129,12 +129,12 @@ def changed_options(
 ) -> list[tuple[str, Any, Any]]:
     """List the options that differ from those of the run in the directory.
 
-    `COMPUTE_OPTIONS` are ignored, and so is another path of the data, as files may have moved.
+    Differences in `COMPUTE_OPTIONS` and in paths of data are ignored: files may have moved.
 
     Args:
         run: the run directory.
         config: the current configuration.
-        paths: list the other paths instead, whose files may be the same, in another place.
+        paths: list the paths of data that differ, instead of the other options.
     Returns:
         For each option its name, the saved value and the current value.
     Raises:

@@ -39,7 +39,7 @@ def train_seeds(
         train: trains one run.
         config: the first run has the seed `seed`, the next `seed` + 1, and so on. The runs are saved in
             subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped. If a path
-            is not the same as in such a run, its training and validation data must be.
+            differs from that of such a run, the training and validation data must still be the same.
         values: returns the numbers to summarize, by name, from the content of a results.json. It raises an
             AttributeError, LookupError or TypeError if this is damaged; such a run is tested again.
         digits: number of decimals to print.

@@ -21,7 +21,8 @@ def tensorboard_logger(
     """Open a `TensorBoardLogger` for training, and close it afterwards.
 
     Args:
-        directory: directory for the event files; None in every process but the main one, which logs nothing.
+        directory: directory for the event files; None in all processes except the main
+            one, since only that one logs.
         objective: defines the metrics.
         every: log every this many steps within an epoch.
         step: the step of the checkpoint that training resumes from; later points are dropped.

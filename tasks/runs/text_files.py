@@ -18,7 +18,7 @@ from tasks.runs.errors import UserError
 FORMATS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """What decompresses a file, by the last suffix of its name."""
 MAX_BYTES = 1 << 32
-"""Maximum size of a text in bytes, decompressed: what is compressed may be endless."""
+"""Maximum size of a decompressed text in bytes: a small compressed file may hold a huge text."""
 BLOCK = 1 << 24
 """Number of bytes to read at once."""
 ZIP_ERRORS = (
@@ -84,7 +84,7 @@ def find_file(path: Path) -> Path:
 
 
 def without_copies(names: Collection[str]) -> list[str]:
-    """Leave out compressed files that are also there as they are.
+    """Leave out compressed files that are also present uncompressed.
 
     Args:
         names: names or paths of files.
@@ -133,7 +133,7 @@ def decompressed(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
     Args:
         file: opened to read bytes.
-        name: its name, which says with .gz, .bz2 or .xz at its end whether and how it is compressed.
+        name: its name; the suffix .gz, .bz2 or .xz gives the format of a compressed file.
     Yields:
         A file with the decompressed bytes; `file` itself if it is not compressed.
     Raises:

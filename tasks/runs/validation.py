@@ -1,4 +1,4 @@
-"""The mean loss and accuracy of a model, which training selects the best epoch by."""
+"""The mean validation loss and accuracy of a model, by which training selects the best epoch."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ STARTS_AFTER_PADDING = {
     "roberta",
     "xlm-roberta",
 }
-"""Types of encoders that count positions from the one after padding's, so that they have fewer for pieces."""
+"""Types of encoders whose positions start after the padding index; this leaves fewer positions for pieces."""
 
 
 class Pieces(NamedTuple):

@@ -28,7 +28,7 @@ Embedding = WordEmbedding | ContextualEmbedding
 
 
 def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
-    """Load vectors of words, from each file as in the treebank (`-lrb-`) or else as in plain text (`(`).
+    """Load word vectors; look up the treebank's spelling (`-lrb-`) in each file, or else plain text (`(`).
 
     Args:
         names: names of files, or of vectors in an installed package.
@@ -70,7 +70,7 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
         return contextual
     if description == SHARED:
         if config.learns_embeddings:
-            raise UserError("--vectors none: the word vectors of this model are not learned but from files")
+            raise UserError("--vectors none: the word vectors of this model are from files, not learned")
         return _shared_embedding()
     match description:
         case {"vocabulary": [str(), *_] as words, "size": int(size)} if size > 0:

@@ -119,7 +119,7 @@ def phrases(
     cased: bool = False,
     by_tree: bool = False,
 ) -> list[Phrase]:
-    """List all labeled nodes as examples, with two classes without the neutral ones.
+    """List all labeled nodes as examples; neutral ones are left out if there are two classes.
 
     With `merge`, phrases with the same words and the same class become one example, and `count` is their
     number. Then Σ count × loss is the total loss over all phrases, for any model that reads a phrase without
@@ -158,7 +158,7 @@ def phrases(
 
 
 def sentences(trees: Sequence[LabeledTree], classes: Literal[2, 5]) -> list[Phrase]:
-    """List whole sentences as examples, with two classes without the neutral ones.
+    """List whole sentences as examples; neutral ones are left out if there are two classes.
 
     Args:
         trees: labeled sentences.

@@ -69,7 +69,7 @@ class ReadingConfig:
         Args:
             models: the models.
         Raises:
-            UserError: `--no-final-period`, though none of them adds a period.
+            UserError: `--no-final-period` is given, but no model's tokenizer would add a period.
         """
         tokenizers = [
             Tokenizer(trained.vocabulary, self.tokenization, self.final_period) for trained in models

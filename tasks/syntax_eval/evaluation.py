@@ -80,8 +80,8 @@ class ScoredComparison(NamedTuple):
     Args:
         comparison: the two sentences.
         covered: whether all of their words are in the vocabularies of all models.
-        differs_in_unknown: whether it is scored, and to some model one sentence has more unknown words than
-            the other, so that a word is compared with `<unk>`.
+        differs_in_unknown: whether the comparison is scored and, for some model, one sentence has more
+            unknown words than the other. A word is then compared with `<unk>`.
         log_probabilities: log-probabilities of the better and the worse sentence for each model, in nats;
             None if the comparison is not scored.
     """

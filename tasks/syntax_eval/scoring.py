@@ -3,7 +3,8 @@
 The log-probability of w_1 … w_n is log P(w_1 … w_n, <eos> | <eos>), in nats: starting from a zero state, the
 model reads `<eos>` and the words, and predicts each word and the final `<eos>`. The evaluations of Marvin and
 Linzen and of ON-LSTM include a final period, but not the `<eos>` after it. For a model whose text has no
-periods `<eos>` takes its place. For other models both count, and the final `<eos>` can be left out.
+periods, `<eos>` takes the place of the period. For other models, both count, but the final `<eos>` can be
+left out.
 
 `word_log_probabilities` is the definition; `log_probabilities` computes the same for many sentences at once.
 

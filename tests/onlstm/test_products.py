@@ -9,7 +9,7 @@ from tests.equality import assert_close
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 2), (64, 33, 17), (0, 3, 2), (2, 0, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_they_are_the_same(monkeypatch, sizes, dtype):
+def test_onednn_products_equal_those_of_pytorch(monkeypatch, sizes, dtype):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(products, "_onednn_is_faster", lambda: True)

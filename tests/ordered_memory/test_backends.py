@@ -730,7 +730,7 @@ def test_auto_takes_the_first_that_can_run(monkeypatch):
 
 
 @EVERY_BACKEND
-def test_it_says_what_it_does_not_know(backend):
+def test_why_not_names_unsupported_scores_cells_and_norms(backend):
     case = Case()
     case.backend(backend)
 

@@ -113,7 +113,7 @@ def test_the_neighbour_of_nodes_that_exist_or_not_is_the_next_that_does():
 
 
 @pytest.mark.parametrize("decision", [1e4, -1e4])
-def test_no_decision_is_too_sure(decision):
+def test_extreme_decisions_give_finite_gradients(decision):
     model = small().float()
     with torch.no_grad():
         model.decision[2].bias.fill_(decision)

@@ -35,7 +35,7 @@ def test_without_a_curriculum_every_epoch_has_all_examples():
     assert examples(replace(SMALL, curriculum_length=1), 1) == examples(SMALL, 1)
 
 
-def test_after_it_the_batches_are_those_of_a_run_without_it():
+def test_after_the_curriculum_batches_equal_those_of_a_run_without_one():
     with_it, without = (
         LISTOPS.prepare(replace(SMALL, curriculum_epochs=epochs, curriculum_length=7)).objective
         for epochs in (1, 0)

@@ -412,7 +412,7 @@ def test_while_a_model_reads_the_page_answers_and_other_readings_wait():
     assert slow.most_at_once == 1
 
 
-def test_what_nobody_waits_for_is_not_read():
+def test_the_model_does_not_run_after_the_client_has_disconnected():
     slow = Slow()
     body = json.dumps({"model": "slow", "texts": ["3"]}).encode()
     messages = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])

@@ -66,7 +66,7 @@ def test_a_text_in_two_parts_is_the_text_in_one(recurrent):
 
 
 @pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
-def test_words_to_come_and_neighbours_change_nothing(recurrent):
+def test_outputs_do_not_depend_on_later_words_or_other_sequences(recurrent):
     model = build(recurrent).double()
     tokens = torch.randint(11, (9, 3))
     other = tokens.clone()

@@ -127,7 +127,7 @@ def test_a_text_in_parts_is_the_text_in_one(cuts):
         assert_close(found, expected)
 
 
-def test_words_to_come_and_neighbours_change_nothing():
+def test_outputs_do_not_depend_on_later_words_or_other_sequences():
     model = small_model()
     tokens = torch.randint(11, (9, 3))
     other = tokens.clone()

@@ -98,7 +98,7 @@ def test_brackets_that_say_nothing_are_left_out(formula, data):
 
 
 @pytest.mark.parametrize("text", ["( ( a )", "( a ) )", "( a ( ( and b ) ) )", "( )", "( ( ) )", ""])
-def test_what_is_no_formula_stays_none(text):
+def test_removing_parentheses_does_not_repair_malformed_formulas(text):
     with pytest.raises(FormulaError):
         parse(without_redundant_parentheses(tokenize(text)))
 

@@ -33,7 +33,7 @@ def test_they_begin_in_the_middle_and_rise(data):
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 30])
-def test_what_there_are_too_few_of_the_others_make_up_for(wrong):
+def test_too_few_wrong_or_correct_examples_are_made_up_with_the_other_kind(wrong):
     correct = np.arange(30) >= wrong
     chosen = choose_examples(np.full(30, 10), np.ones(30), correct, 12)
     assert len(set(chosen)) == 12

