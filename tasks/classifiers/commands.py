@@ -85,6 +85,21 @@ class GeneratedConfig(EvaluateConfig):
             raise UserError(f"--test {self.test} has its own data: leave out --file and --data-dir")
 
 
+def check_generated(config: Any) -> None:
+    """Check the options `generated` and `seed` of a command that reads `data_dir` instead if it is given.
+
+    Args:
+        config: the options.
+    Raises:
+        UserError: an option is out of range, or has no effect with the others.
+    """
+    check_at_least(0, config, "generated", "seed")
+    if config.data_dir is not None:
+        check_unused(config, type(config), dict.fromkeys(("generated", "seed"), "with --data-dir"))
+    elif not config.generated:
+        check_unused(config, type(config), {"seed": "without --generated"})
+
+
 @dataclass(kw_only=True)
 class PredictFileConfig(CheckpointConfig, ThreadsConfig):
     """Predict the class of every line of a file: print the predictions, one JSON object per line."""

@@ -29,7 +29,7 @@ from tasks.logic.task import LOGIC, load_pairs
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.errors import UserError
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least, check_unused
+from tasks.runs.options import check_at_least
 
 
 @dataclass
@@ -96,11 +96,7 @@ def _predict(config: PredictConfig) -> None:
 
 
 def _stats(config: StatsConfig) -> None:
-    check_at_least(0, config, "generated", "seed")
-    if config.data_dir is not None:
-        check_unused(config, StatsConfig, dict.fromkeys(("generated", "seed"), "with --data-dir"))
-    elif not config.generated:
-        check_unused(config, StatsConfig, {"seed": "without --generated"})
+    commands.check_generated(config)
     run_config = LogicConfig(**vars(config))
     splits = load_pairs(run_config)
     size = len(splits.train) + len(splits.validation)

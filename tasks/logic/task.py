@@ -43,7 +43,7 @@ def load_pairs(config: LogicConfig) -> PairSplits:
     Raises:
         UserError: a file is missing or bad.
     """
-    if config.data_dir is None and config.generated:
+    if config.draws_data:
         groups = generate(config.generated, seed=config.seed_of_data)
     else:
         groups = read_directory(config.data_dir or fetch())

@@ -17,7 +17,7 @@ from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.reporting.drawing import LONGEST_DRAWN
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least, check_only_one, check_unused
+from tasks.runs.options import check_only_one
 from tasks.sst.config import SentimentConfig
 from tasks.sst.model import SentimentModel
 from tasks.sst.stats import stats_text
@@ -108,11 +108,7 @@ def _sentiment(name: str) -> str:
 
 
 def _stats(config: StatsConfig) -> None:
-    check_at_least(0, config, "generated", "seed")
-    if config.data_dir is not None:
-        check_unused(config, StatsConfig, dict.fromkeys(("generated", "seed"), "with --data-dir"))
-    elif not config.generated:
-        check_unused(config, StatsConfig, {"seed": "without --generated"})
+    commands.check_generated(config)
     treebank = load_treebank(
         SentimentConfig(data_dir=config.data_dir, generated=config.generated, seed=config.seed)
     )

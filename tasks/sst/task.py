@@ -39,7 +39,7 @@ def load_treebank(config: SentimentConfig) -> Treebank:
     Raises:
         UserError: a file is missing or bad.
     """
-    if config.data_dir is None and config.generated:
+    if config.draws_data:
         return generate_treebank(config.generated, config.seed_of_data)
     return read_directory(config.data_dir or fetch())
 
