@@ -76,8 +76,8 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
         B binary trees. Ties are broken deterministically.
     Raises:
         TypeError: the scores are not a tensor.
-        ValueError: the scores have the wrong shape, are complex or contain NaN or +inf, or the lengths do
-            not fit them.
+        ValueError: the scores have the wrong shape, are complex, contain NaN or +inf, or are too large
+            beside -inf; or the lengths do not fit them.
     Example:
         >>> cky(torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]]))
         [(0, (1, 2))]
@@ -98,7 +98,7 @@ def cky(scores: Tensor, lengths: Sequence[int] | Tensor | None = None) -> list[T
             raise ValueError("expected scores to be finite or -inf, got NaN or infinity")
         potentials = _exclude(potentials)
         if bool(potentials.isneginf().any()):
-            raise ValueError("expected scores whose sums are finite, got larger ones")
+            raise ValueError("expected smaller scores beside -inf: their sums are not finite")
         charts = _TreeCRF(potentials.unsqueeze(-1), lengths=ends).argmax
     return [from_chart(chart, size) for chart, size in zip(charts.squeeze(-1).cpu(), sizes, strict=True)]
 

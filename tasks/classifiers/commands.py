@@ -69,7 +69,7 @@ class GeneratedConfig(EvaluateConfig):
     """Generated test data."""
 
     test: str = "standard"
-    """`standard` is the test data of the model's run; the other tests are generated and harder."""
+    """`standard` is the test data of the model's run; other tests have their own data."""
     size: int = 2_000
     """Number of examples in a generated test."""
     seed: int = 1

@@ -47,7 +47,7 @@ class ClassifierTask(Generic[Config]):
         punctuation: says in one sentence which tokens are leaves of the scored trees.
         min_words: trees of sentences with fewer words are not scored.
         load_test: reads or generates the test data of a run alone; by default `load_splits` loads all data.
-        generate_test: generates a harder test, given its name, size and seed.
+        generate_test: generates, or downloads, another test, given its name, size and seed.
         valid_spans: returns the constituents of all valid trees; see `Evaluation.valid_trees`.
         report_confusion: whether the report has a confusion matrix.
         build_initial_model: builds the model to train from the configuration and the data, if its

@@ -11,7 +11,7 @@ URL = (
     "python/spinn/data/listops/test_d20s.tsv"
 )
 CHECKSUM = "sha256:71335416e6896e8dd8dc69281c8ed9b37316382d05d3705d660461564e843840"
-ALTERNATIVE = "use --file to name the file, or --test standard for drawn expressions"
+ALTERNATIVE = "use --file to name the file, or another --test, which needs no download"
 
 
 def fetch(cache: Path | None = None) -> Path:

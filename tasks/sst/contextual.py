@@ -20,13 +20,8 @@ from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
 from tasks.treebank.escapes import undo_escapes
 
 STARTS_AFTER_PADDING = {
-    "camembert",
-    "data2vec-text",
-    "ibert",
-    "longformer",
-    "mpnet",
-    "roberta",
-    "xlm-roberta",
+    *("camembert", "data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke", "markuplm"),
+    *("mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 }
 """Types of encoders whose positions start after the padding index; this leaves fewer positions for pieces."""
 

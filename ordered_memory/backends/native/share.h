@@ -9,9 +9,8 @@
 
    The tape has three matrices: the inputs, the hidden units and the gates of the cell for all pairs of all steps. They
    are operands (products.h): scalar_t or bfloat16. If they are bfloat16, `bf16_cell_inputs` is on the tape, and
-   `cell_inputs` has room for two steps: the backward pass converts `bf16_cell_inputs` back into it. Without a
-   tape (`save` is 0),
-   `cell_inputs` has two steps and the others one slot. */
+   `cell_inputs` has room for two steps: the backward pass converts `bf16_cell_inputs` back into it. Without a tape
+   (`save` is 0), `cell_inputs` has two steps and the others one slot. */
 
 enum { MAX_PENDING = 2048 }; /* pairs whose weight gradients are computed in one product: many rows are faster */
 enum { K_BLOCK = 256 };      /* rows of the operands of a weight gradient that are packed at a time, so that a packed

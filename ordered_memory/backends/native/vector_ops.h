@@ -26,8 +26,8 @@ static void layer_norm_statistics(int64_t size, const scalar_t *restrict x, scal
 }
 
 /* Backward of LayerNorm: `gradient` holds the gradient of the result and is overwritten with that of x. The
-   gradients of weight and bias are accumulated. With x̂ = (x - mean) rstd and g = gradient * weight, dx =
-   rstd (g - mean(g) - x̂ mean(g x̂)). */
+   gradients of weight and bias are accumulated. With x̂ = (x - mean) rstd and g = gradient * weight,
+   dx = rstd (g - mean(g) - x̂ mean(g x̂)). */
 static void layer_norm_backward(int64_t size, const scalar_t *restrict x, scalar_t mean, scalar_t rstd,
                                 const scalar_t *restrict weight, scalar_t *restrict gradient,
                                 scalar_t *restrict d_weight, scalar_t *restrict d_bias) {

@@ -2,10 +2,9 @@
 
 Differences from the definition: padded steps are not computed, nor are slots with →π_i = 0, where M̂_i = x̃
 exactly. Only the cell runs slot by slot: everything that does not depend on M̂_{i-1} is computed for all
-slots of a step at once. Weight gradients are computed in large matrix products. On a device other than a CPU,
-where
-finding the active slots would need a synchronization with the host, all slots are computed: shapes then
-depend only on the lengths.
+slots of a step at once. Weight gradients are computed in large matrix products. On a device other than a CPU
+all slots are computed, because finding the active ones would need a synchronization with the host: shapes
+then depend only on the lengths.
 
 `torch.compile` breaks the graph at this backend. It saves a list of tensors for the backward pass whose
 number and sizes depend on the data, which an operator cannot declare, and recomputing them would take a third

@@ -237,7 +237,7 @@ def test_the_official_test_file_is_downloaded_once_and_checked(run, tmp_path, mo
     assert capsys.readouterr().out.count("on 7 expressions") == 2
     (tmp_path / "cache" / "listops" / "test_d20s.tsv").write_text("changed")
     assert main(words) == 2
-    assert "use --file to name the file, or --test standard" in capsys.readouterr().err
+    assert "use --file to name the file, or another --test" in capsys.readouterr().err
 
 
 def test_every_hard_test_can_be_named():
