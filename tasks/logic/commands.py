@@ -106,10 +106,10 @@ def _stats(config: StatsConfig) -> None:
     print(f"split {config.split}: {size:,} pairs with at most {TRAIN_OPERATIONS} operations,", end=" ")
     print(f"{len(splits.train):,} for training and {len(splits.validation):,} for validation")
     kept_operations = Counter(pair.operations for pair in [*splits.train, *splits.validation])
-    print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'test, held out':>14}")
+    print(f"\n{'operations':>10}  {'kept':>9}  {'test':>9}  {'test, left out':>14}")
     for count in range(MAX_OPERATIONS + 1):
-        excluded = "" if splits.excluded is None else f"{len(splits.excluded[count]):,}"
-        print(f"{count:>10}  {kept_operations[count]:>9,}  {len(splits.tests[count]):>9,}  {excluded:>14}")
+        left_out = "" if splits.left_out is None else f"{len(splits.left_out[count]):,}"
+        print(f"{count:>10}  {kept_operations[count]:>9,}  {len(splits.tests[count]):>9,}  {left_out:>14}")
     kept_labels = Counter(pair.label for pair in [*splits.train, *splits.validation])
     test_labels = Counter(pair.label for group in splits.tests for pair in group)
     print(f"\n{'relation':>21}  {'kept':>9}  {'test':>9}")

@@ -168,13 +168,13 @@ class PairSplits(NamedTuple):
     Args:
         train, validation: pairs with at most 6 operations that the pattern of the split does not match.
         tests: all test pairs, by number of operations, 0 to 12.
-        excluded: the test pairs that the pattern matches, by number of operations; None for the full split.
+        left_out: the test pairs that the pattern matches, by number of operations; None for the full split.
     """
 
     train: list[FormulaPair]
     validation: list[FormulaPair]
     tests: list[list[FormulaPair]]
-    excluded: list[list[FormulaPair]] | None
+    left_out: list[list[FormulaPair]] | None
 
 
 def make_pair(left: str, right: str) -> FormulaPair:

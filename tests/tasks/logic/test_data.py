@@ -134,7 +134,7 @@ def test_splits(groups):
     train, tests = groups
     short = [pair for group in train[:7] for pair in group]
     full = split(train, tests, "full")
-    assert full.excluded is None
+    assert full.left_out is None
     assert full.validation == short[9::10]
     assert full.train == [pair for i, pair in enumerate(short) if i % 10 != 9]
     assert full.tests == tests
@@ -144,7 +144,7 @@ def test_splits(groups):
     assert part.validation == kept[9::10]
     assert sorted(part.train + part.validation) == sorted(kept)
     assert part.tests == tests
-    assert flat(part.excluded) == [pair for pair in flat(tests) if matches(pair, PATTERNS["C"])]
+    assert flat(part.left_out) == [pair for pair in flat(tests) if matches(pair, PATTERNS["C"])]
 
 
 def test_files_come_back_as_they_were_written(tmp_path, groups):
