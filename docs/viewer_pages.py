@@ -1,8 +1,7 @@
-"""Hooks of the site: its viewer pages, which show what the shipped models do, and options in one piece."""
+"""The viewer pages of the site: what the shipped models do with some examples. `make docs` makes them."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ordered_memory.trace import Trace
@@ -13,7 +12,6 @@ from tasks.pretrained import pretrained
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
-    from mkdocs.structure.pages import Page
 
 EXPRESSIONS = (
     "[MAX 2 [MIN 8 [SM 3 4 ] 9 ] [MED 1 5 6 ] 0 ]",
@@ -76,20 +74,3 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for name, text in pages().items():
         files.append(File.generated(config, name, content=text))
     return files
-
-
-def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Keep browsers from breaking `--num-slots` in running text at its hyphens.
-
-    Args:
-        html: of the page.
-        page, config, files: of the site.
-    """
-    blocks = re.split(r"(<pre.*?</pre>)", html, flags=re.DOTALL)
-    for i in range(0, len(blocks), 2):
-        blocks[i] = re.sub(r"<code>(.*?)</code>", _keep_options, blocks[i], flags=re.DOTALL)
-    return "".join(blocks)
-
-
-def _keep_options(code: re.Match[str]) -> str:
-    return re.sub(r"(?<=[\s>])-[^\s<]+", r'<span class="option">\g<0></span>', code[0])

@@ -81,6 +81,13 @@ def test_the_examples_of_the_viewer_pages_are_traced():
     assert made["traces"]("sst5", (sentence,))[0]["words"]
 
 
+def test_only_options_in_running_text_are_kept_in_one_piece():
+    hook = runpy.run_path(str(ROOT / "docs" / "unbroken_options.py"))["on_page_content"]
+    html = "<p>a-b <code>--x-y 3 a-b</code></p><pre><code>--x-y</code></pre>"
+    expected = '<p>a-b <code><span class="option">--x-y</span> 3 a-b</code></p><pre><code>--x-y</code></pre>'
+    assert hook(html, page=None, config=None, files=None) == expected
+
+
 def test_docstrings_contain_no_html_outside_of_code():
     """A page would take `<style>` for an element, and hide what follows."""
     for package in ("ordered_memory", "onlstm"):
