@@ -162,6 +162,65 @@ def _how_to_make(path: Path) -> str:
     return ""
 
 
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write the training state of a run: a nested dictionary in one file, atomically.
+
+    Args:
+        path: the safetensors file.
+        state: dictionaries, lists, tensors and JSON values.
+    """
+    tensors: dict[str, Tensor] = {}
+    skeleton = _take_out_tensors(state, "", tensors)
+    write_atomically(path, save(tensors, {"json": json.dumps(skeleton)}))
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read what `save_state` wrote.
+
+    Args:
+        path: the file.
+    Returns:
+        The dictionary, with tensors on the CPU; its tuples have become lists.
+    Raises:
+        UserError: the file does not exist or is not the training state of a run.
+    """
+    tensors, skeleton = read_checkpoint(path)
+    if not isinstance(skeleton, dict) or skeleton.keys() != {"dict"}:
+        raise UserError(f"{path}: not the training state of a run, which --resume needs")
+    try:
+        state: dict[str, Any] = _put_back_tensors(skeleton, tensors)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not a checkpoint of this project ({error})") from None
+    return state
+
+
+def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """Convert `value` to JSON values; its tensors are moved to `tensors`, named by their path in `value`.
+
+    Dictionaries become lists of pairs: the state of an optimizer has integer keys, which JSON does not allow.
+    """
+    if isinstance(value, Tensor):
+        # A copy, because safetensors refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        pairs = [[key, _take_out_tensors(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+        return {"dict": pairs}
+    if isinstance(value, list | tuple):
+        return [_take_out_tensors(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+    return value
+
+
+def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _put_back_tensors(item, tensors) for key, item in value["dict"]}
+    if isinstance(value, list):
+        return [_put_back_tensors(item, tensors) for item in value]
+    return value
+
+
 def rng_state(device: torch.device) -> Tensor:
     """Get the states of the random number generators: that of the CPU and, on a GPU, that of the GPU.
 

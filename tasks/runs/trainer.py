@@ -21,14 +21,16 @@ from torch import Tensor, nn
 from tasks.runs.checkpoints import (
     check_weights,
     read_checkpoint,
+    read_state,
     rng_state,
+    save_state,
     save_tensors,
     save_weights,
     set_rng_state,
 )
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import Diverged, UserError
-from tasks.runs.fabric import SafetensorsIO, all_reduce, gather
+from tasks.runs.fabric import all_reduce, gather
 from tasks.runs.files import write_json
 from tasks.runs.interfaces import Experiment, Scores
 from tasks.runs.machine import to_device
@@ -79,7 +81,7 @@ class Trainer:
             if self.fabric.is_global_zero:
                 self.run.commit_best(epoch=0)
             return
-        checkpoint = SafetensorsIO().load_checkpoint(self.run.last)
+        checkpoint = read_state(self.run.last)
         try:
             self._check_data(checkpoint)  # first, as the data may decide the sizes of the model
             check_weights(self.run.last, checkpoint["model"], self.unwrapped_model)
@@ -116,26 +118,23 @@ class Trainer:
                 )
 
     def _load(self, checkpoint: dict[str, Any]) -> None:
-        state: dict[str, Any] = {
-            "model": self.model,
-            "optimizer": self.optimizer,
-            "optimization": self.optimization,
-        }
+        self.unwrapped_model.load_state_dict(checkpoint["model"])
+        self.optimizer.load_state_dict(checkpoint["optimizer"])
+        self.optimization.load_state_dict(checkpoint["optimization"])
         if checkpoint.get("precision"):  # the loss scale of float16 training
-            state["precision"] = self.fabric.strategy.precision
-        remainder = self.fabric.load(self.run.last, state)
-        self.progress = config_from_dict(Progress, remainder["progress"], self.run.last)
+            self.fabric.strategy.precision.load_state_dict(checkpoint["precision"])
+        self.progress = config_from_dict(Progress, checkpoint["progress"], self.run.last)
         for name, value in self._batch_options().items():
-            saved = remainder["batches"].get(name, value)
+            saved = checkpoint["batches"].get(name, value)
             if self.progress.step_in_epoch and value != saved:
                 raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
-        for name, saved in remainder.get("digests", {}).items():  # an older version may have saved fewer
+        for name, saved in checkpoint.get("digests", {}).items():  # an older version may have saved fewer
             if self.digests.get(name, saved) != saved:
                 raise UserError(
                     f"{self.run.path}: this run was started with another {name}: a file has changed, or the "
                     "option that names it; use another --run-dir"
                 )
-        rank, states = self.fabric.global_rank, remainder["random_states"]
+        rank, states = self.fabric.global_rank, checkpoint["random_states"]
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
         if len(states) == self.fabric.world_size:
@@ -144,7 +143,7 @@ class Trainer:
             if len(states[rank]) == len(rng_state(self.device)):
                 set_rng_state(self.device, states[rank])
             objective_state = {
-                name: value[rank].clone().to(self.device) for name, value in remainder["task"].items()
+                name: value[rank].clone().to(self.device) for name, value in checkpoint["task"].items()
             }
             self.objective.load_state(objective_state)
 
@@ -323,10 +322,10 @@ class Trainer:
             name: gather(self.fabric, tensor) for name, tensor in self.objective.state().items()
         }
         state = {
-            "model": self.model,
-            "optimizer": self.optimizer,
-            "optimization": self.optimization,
-            "precision": self.fabric.strategy.precision,
+            "model": self.unwrapped_model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "optimization": self.optimization.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
             "progress": asdict(self.progress),
             "random_states": gather(self.fabric, rng_state(self.device)),
             "task": objective_state,
@@ -334,7 +333,9 @@ class Trainer:
             "data": self.fingerprint,
             "digests": self.digests,
         }
-        self.fabric.save(self.run.last, state)
+        if self.fabric.is_global_zero:
+            save_state(self.run.last, state)
+        self.fabric.barrier()
         self.saved_step = self.progress.step
 
     def _batch_options(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from tasks.runs.checkpoints import (
     load_weights,
     read_checkpoint,
     read_metadata,
+    read_state,
     rng_state,
+    save_state,
     save_weights,
     set_rng_state,
 )
 from tasks.runs.errors import UserError
-from tasks.runs.fabric import SafetensorsIO
 
 
 def test_any_nested_state_comes_back_as_it_was(tmp_path):
@@ -24,8 +25,8 @@ def test_any_nested_state_comes_back_as_it_was(tmp_path):
         "same": shared,
         "bytes": torch.arange(5, dtype=torch.uint8),
     }
-    SafetensorsIO().save_checkpoint(state, tmp_path / "x.safetensors")
-    loaded = SafetensorsIO().load_checkpoint(tmp_path / "x.safetensors")
+    save_state(tmp_path / "x.safetensors", state)
+    loaded = read_state(tmp_path / "x.safetensors")
     assert loaded["numbers"] == state["numbers"]
     assert loaded["optimizer"]["groups"] == state["optimizer"]["groups"]
     assert list(loaded["optimizer"]["state"]) == [0, 7]
@@ -84,6 +85,6 @@ def test_on_a_gpu_both_generators_come_back(monkeypatch):
 
 def test_what_is_read_is_aligned_since_rounding_may_depend_on_it(tmp_path):
     state = {f"{size}": torch.randn(size) for size in (7, 15, 9)}
-    SafetensorsIO().save_checkpoint(state, tmp_path / "last.safetensors")
+    save_state(tmp_path / "last.safetensors", state)
     tensors, _ = read_checkpoint(tmp_path / "last.safetensors")
     assert [tensor.data_ptr() % 64 for tensor in tensors.values()] == [0, 0, 0]

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tasks.runs.checkpoints import read_checkpoint
+from tasks.runs.checkpoints import read_checkpoint, read_state
 from tasks.runs.config import AdamConfig
-from tasks.runs.fabric import SafetensorsIO, build_fabric
+from tasks.runs.fabric import build_fabric
 from tasks.runs.interfaces import Experiment, Losses, Shard
 from tasks.runs.optimization import PlateauAdam
 from tasks.runs.progress import Progress
@@ -193,7 +193,7 @@ def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
     assert trainer.optimization.losses == pytest.approx([row["validation_loss"] for row in rows], rel=1e-5)
     assert (progress.best_epoch, progress.best) == (BEST, SELECTION[BEST - 1])
     assert_same(read_checkpoint(trainer.run.best)[0], weights[BEST - 1][0])
-    assert_same(SafetensorsIO().load_checkpoint(trainer.run.last)["model"], weights[-1][1])
+    assert_same(read_state(trainer.run.last)["model"], weights[-1][1])
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_an_epoch_can_be_the_best_one_and_lower_the_rate(tmp_path):
     trainer, progress = train(tmp_path / "run", replace(CONFIG, restore_best=True, epochs=4))
     assert progress.best_epoch == 4
     best = read_checkpoint(trainer.run.best)[0]
-    last = SafetensorsIO().load_checkpoint(trainer.run.last)
+    last = read_state(trainer.run.last)
     assert_same(last["model"], best)
     assert_same(last["optimization"]["average"], {f"module.{name}": value for name, value in best.items()})
 

@@ -27,11 +27,11 @@ from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset as ListOpsData
 from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
-from tasks.runs.checkpoints import read_checkpoint
+from tasks.runs.checkpoints import read_checkpoint, read_state
 from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
-from tasks.runs.fabric import SafetensorsIO, build_fabric
+from tasks.runs.fabric import build_fabric
 from tasks.runs.interfaces import Scores
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.trainer import Trainer
@@ -386,7 +386,7 @@ def test_a_lower_learning_rate_starts_from_the_best_weights_where_asked(tmp_path
         with monkeypatch.context() as patch:
             patch.setattr(Trainer, "_end_epoch", stop)
             assert train(tmp_path / "stopped", *options, "--resume") == 130
-        weights = SafetensorsIO().load_checkpoint(tmp_path / "stopped" / "last.safetensors")
+        weights = read_state(tmp_path / "stopped" / "last.safetensors")
         best, _ = read_checkpoint(tmp_path / "stopped" / "best.safetensors")
         same = all(torch.equal(best[name], value) for name, value in weights["model"].items())
         assert same == (epoch > 2 or decay == "0")
@@ -551,7 +551,7 @@ def test_the_scale_of_float16_losses_goes_on(tmp_path, monkeypatch):
     def float16(config):
         scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
         made.append(scaler)
-        return Fabric(accelerator="cpu", plugins=[SafetensorsIO(), MixedPrecision("16-mixed", "cpu", scaler)])
+        return Fabric(accelerator="cpu", plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
 
     monkeypatch.setattr("tasks.runs.fabric.build_fabric", float16)
     assert train(tmp_path / "whole") == 0
