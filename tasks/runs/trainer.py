@@ -175,7 +175,8 @@ class Trainer:
             while not self.progress.finished:
                 fraction, out_of_time = self._train_epoch(signals, logger)
                 self._end_epoch(logger, fraction, out_of_time)
-                if self._stop_code(signals.received, False):  # during validation
+                interrupted, _ = self._stop_reasons(signals)  # during validation
+                if interrupted:
                     raise KeyboardInterrupt
         return self.progress
 
@@ -203,8 +204,9 @@ class Trainer:
         sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
         start_time, seconds_before = time.monotonic(), progress.seconds
         logger.begin_epoch(sums, progress.examples)
+        out_of_time = False
         with self._bar(len(batches)) as bar:
-            while progress.step_in_epoch < len(batches):
+            while progress.step_in_epoch < len(batches) and not out_of_time:
                 batch_sums, examples = self.train_batch(batches[progress.step_in_epoch])
                 sums += batch_sums
                 progress.step += 1
@@ -213,18 +215,14 @@ class Trainer:
                 progress.seconds = seconds_before + time.monotonic() - start_time
                 self._update_bar(bar, sums)
                 logger.add_step(progress.step, sums, progress.examples, self._learning_rate())
-                stop = self._stop_code(signals.received, progress.out_of_time(config))
-                save = stop == _INTERRUPTED or progress.step % config.save_every == 0
-                if stop or save:
+                interrupted, out_of_time = self._stop_reasons(signals)
+                if interrupted or (progress.step % config.save_every == 0 and not out_of_time):
                     progress.loss_sum, progress.correct = sums.tolist()
-                if stop == _OUT_OF_TIME:
-                    return progress.step_in_epoch / len(batches), True
-                if save:
                     self._save()
-                if stop == _INTERRUPTED:
+                if interrupted:
                     raise KeyboardInterrupt
         progress.loss_sum, progress.correct = sums.tolist()
-        return 1.0, False
+        return progress.step_in_epoch / len(batches), out_of_time
 
     def train_batch(self, batch: Any) -> tuple[Tensor, int]:
         """Take one training step.
@@ -363,12 +361,13 @@ class Trainer:
             "--learning-rate"
         )
 
-    def _stop_code(self, interrupted: bool, out_of_time: bool) -> int:
-        """0 to continue, or else why to stop; the same in all processes."""
-        code = _INTERRUPTED if interrupted else _OUT_OF_TIME if out_of_time else 0
+    def _stop_reasons(self, signals: StopSignals) -> tuple[bool, bool]:
+        """Whether a process was interrupted, and whether the main one, whose clock counts, is out of time."""
+        own = signals.received, self.progress.out_of_time(self.config)
         if self.fabric.world_size == 1:
-            return code
-        return int(gather(self.fabric, torch.tensor(code)).max())
+            return own
+        interrupted, out_of_time = zip(*gather(self.fabric, torch.tensor(own)).tolist(), strict=True)
+        return any(interrupted), out_of_time[0]
 
     def _bar(self, steps: int) -> Any:
         return progress_bar(
@@ -386,9 +385,6 @@ class Trainer:
             bar.set_postfix_str(
                 ", ".join([*metric_texts, remaining_text(self.progress, self.config)]), refresh=False
             )
-
-
-_INTERRUPTED, _OUT_OF_TIME = 2, 1
 
 
 def _digests(metadata: dict[str, Any], leave_out: Collection[str]) -> dict[str, str]:

@@ -271,6 +271,21 @@ def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
     assert (loss / count, right / count) == pytest.approx(whole)
 
 
+def test_time_is_up_by_the_clock_whose_time_is_saved(tmp_path, monkeypatch):
+    """That of the main process; another one here takes every step for a minute, and its time is not saved."""
+    clock = itertools.count(step=60)
+    monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=clock.__next__))
+    for module in ("trainer", "validation"):
+        monkeypatch.setattr(f"tasks.runs.{module}.all_reduce", lambda _, sums: sums)
+    monkeypatch.setattr(
+        "tasks.runs.trainer.gather", lambda _, value: torch.stack([torch.zeros_like(value), value])
+    )
+    trainer = trainer_of(tmp_path / "run", replace(CONFIG, epochs=2, max_minutes=2), build())
+    trainer.fabric = OneOf(trainer.fabric, 1, 2)
+    trainer.restore()
+    assert [row["fraction"] for row in trainer.fit().history] == [1, 1]
+
+
 def test_each_process_draws_masks_of_its_own(tmp_path):
     drawn = []
     for rank in range(3):
