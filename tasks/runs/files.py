@@ -162,7 +162,7 @@ def check_writable_file(option: str, path: Path | None) -> None:
 
 
 def check_output_files(options: Any) -> None:
-    """Check that no output file is a model, and that no other option, for output or input, names it too.
+    """Check that no output file is a model, lies in a directory of data, or is the file of another option.
 
     `tasks.runs.command_line.run` checks the options of every command.
 

@@ -6,7 +6,7 @@ metrics.jsonl      training and validation metrics, one line per epoch
 tensorboard/       the same as TensorBoard event files
 last.safetensors   the complete training state, to resume from
 best.safetensors   the weights of the epoch with the best validation score, and the configuration
-.best-3.safetensors  those of epoch 3, until last.safetensors has that epoch, too
+.best-3.safetensors  new best weights, of epoch 3, until last.safetensors has that epoch, too
 results.json       results on the test data
 report.html        results, learning curves and examples
 diverged.json      epoch and step at which the loss or a weight stopped being finite, if it did
