@@ -5,29 +5,20 @@ Axes: B batch, H hidden units, C chunk size.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from onlstm.distances import Distances
 from onlstm.functional import step
-from onlstm.parameters import (
-    State,
-    check_pair,
-    check_sizes,
-    check_state,
-    check_state_axes,
-    gate_parameters,
-    reset_parameters,
-    set_forget_bias,
-)
-from ordered_memory.checks import check_device, check_dtype, check_fixed
+from onlstm.parameters import OrderedNeurons, State, check_pair, check_sizes, check_state, check_state_axes
+from ordered_memory.checks import check_fixed
 from ordered_memory.representation import constructor_arguments
 
 
-class ONLSTMCell(nn.Module):
+class ONLSTMCell(OrderedNeurons):
     """An ON-LSTM cell, for one time step: a drop-in replacement for `nn.LSTMCell`.
 
     ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. The last C units are never
@@ -71,17 +62,8 @@ class ONLSTMCell(nn.Module):
         self.hidden_size = hidden_size
         self.bias = bias
         self.chunk_size = chunk_size
-        for name, parameter in gate_parameters(input_size, hidden_size, chunk_size, bias, device, dtype):
-            self.register_parameter(name, nn.Parameter(parameter))
+        self._add_parameters(input_size, "", device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize all parameters again, uniformly in [-1 / √H, 1 / √H]."""
-        reset_parameters(self, self.hidden_size)
-
-    def set_forget_bias(self, value: float) -> None:
-        """Set the bias of the forget gate, b_ih + b_hh, to `value`; see `ONLSTM.set_forget_bias`."""
-        set_forget_bias(self, self.hidden_size, value)
 
     def forward(self, input: Tensor, hx: State | None = None, *, distances: bool = False) -> tuple[Any, ...]:
         """Read one token of each sequence.
@@ -108,14 +90,8 @@ class ONLSTMCell(nn.Module):
         batched = input.dim() == 2
         check_state_axes(hx, input.dim(), batched)
         tokens = input if batched else input.unsqueeze(0)
-        if tokens.shape[1] != self.input_size:
-            raise RuntimeError(
-                "input.size(-1) must be equal to input_size. "
-                f"Expected {self.input_size}, got {tokens.shape[1]}"
-            )
         weight = self.weight_ih
-        check_device("input", tokens, weight, RuntimeError)
-        check_dtype("input", tokens, weight, RuntimeError)
+        self._check_tokens(tokens, weight, RuntimeError)
         expected = (tokens.shape[0], self.hidden_size)  # len() would fix the size in a graph
         if hx is None:
             hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
@@ -137,9 +113,6 @@ class ONLSTMCell(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         check_fixed(self, name, value, ("input_size", "hidden_size", "bias", "chunk_size"))
         super().__setattr__(name, value)
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        raise NotImplementedError("ONLSTMCell cannot be compiled by torch.jit.script; use torch.compile")
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, ONLSTMCell)

@@ -8,30 +8,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.distances import Distances
 from onlstm.functional import RecurrenceOutput, Weights
 from onlstm.packing import batch_size_of, reorder, reversal_of
-from onlstm.parameters import (
-    State,
-    check_pair,
-    check_sizes,
-    check_state,
-    check_state_axes,
-    gate_parameters,
-    reset_parameters,
-    set_forget_bias,
-)
+from onlstm.parameters import OrderedNeurons, State, check_pair, check_sizes, check_state, check_state_axes
 from ordered_memory.checks import (
-    check_device,
-    check_dtype,
     check_fixed,
     check_flags,
     check_fraction,
@@ -47,7 +36,7 @@ FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "pr
 """The attributes of `ONLSTM` that cannot be changed."""
 
 
-class ONLSTM(nn.Module):
+class ONLSTM(OrderedNeurons):
     """A multi-layer ON-LSTM: a drop-in replacement for `nn.LSTM`.
 
     ON-LSTM, equations (1)–(5) and (9)–(14); see `onlstm.functional.step`. Parameters have the same names and
@@ -144,35 +133,11 @@ class ONLSTM(nn.Module):
         self.backend = backend
         for suffix in self._suffixes():
             features = input_size if suffix.startswith("_l0") else hidden_size * (2 if bidirectional else 1)
-            for name, parameter in gate_parameters(features, hidden_size, chunk_size, bias, device, dtype):
-                self.register_parameter(f"{name}{suffix}", nn.Parameter(parameter))
+            self._add_parameters(features, suffix, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize all parameters again, uniformly in [-1 / √H, 1 / √H]."""
-        reset_parameters(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
         """Do nothing. nn.LSTM has this method for cuDNN, and code written for nn.LSTM may call it."""
-
-    def set_forget_bias(self, value: float) -> None:
-        """Set the bias of the forget gate f, b_ih + b_hh, to `value` in every layer and direction.
-
-        Its rows are H to 2H, as in nn.LSTM, but these are not the second quarter of all rows: the common
-        idiom `bias[n // 4 : n // 2] = 1` sets other rows. The master forget gate needs no such bias: adding a
-        constant to its logits changes nothing.
-
-        Args:
-            value: the sum of both biases; 1 is the common choice for LSTMs.
-        Raises:
-            ValueError: the layer has no biases, or one is parametrized or pruned.
-        Example:
-            >>> lstm = ONLSTM(10, 20, chunk_size=5)
-            >>> lstm.set_forget_bias(1.0)
-            >>> (lstm.bias_ih_l0 + lstm.bias_hh_l0)[20:40].unique()
-            tensor([1.], grad_fn=<Unique2Backward0>)
-        """
-        set_forget_bias(self, self.hidden_size, value)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -237,9 +202,6 @@ class ONLSTM(nn.Module):
             check_flags(batch_first=value)
         super().__setattr__(name, value)
 
-    def __prepare_scriptable__(self) -> NoReturn:
-        raise NotImplementedError("ONLSTM cannot be compiled by torch.jit.script; use torch.compile")
-
     def _suffixes(self) -> list[str]:
         """The suffixes of the parameter names of all layers and directions: "_l0", "_l0_reverse", "_l1", …"""
         directions = ("", "_reverse") if self.bidirectional else ("",)
@@ -249,7 +211,9 @@ class ONLSTM(nn.Module):
         self, packed: PackedSequence, hx: State | None
     ) -> tuple[PackedSequence, State, Distances]:
         weights = self.all_weights
-        self._check_input(packed.data, 2, weights[0][0])
+        if packed.data.dim() != 2:
+            raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
+        self._check_tokens(packed.data, weights[0][0], ValueError)
         check_batch_sizes(packed, "input")
         batch_size = batch_size_of(packed, hx)
         if hx is not None:
@@ -277,7 +241,7 @@ class ONLSTM(nn.Module):
             time_major = input.unsqueeze(1)
             hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
         weights = self.all_weights
-        self._check_input(time_major, 3, weights[0][0])
+        self._check_tokens(time_major, weights[0][0], ValueError)
         steps, batch_size = time_major.shape[:2]
         if steps == 0:
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
@@ -368,17 +332,6 @@ class ONLSTM(nn.Module):
     def _check_state(self, hx: State, batch_size: int, tokens: Tensor) -> None:
         directions = 2 if self.bidirectional else 1
         check_state(hx, (self.num_layers * directions, batch_size, self.hidden_size), tokens)
-
-    def _check_input(self, tokens: Tensor, axes: int, weight: Tensor) -> None:
-        if tokens.dim() != axes:
-            raise RuntimeError(f"input must have {axes} dimensions, got {tokens.dim()}")
-        if tokens.shape[-1] != self.input_size:
-            raise RuntimeError(
-                "input.size(-1) must be equal to input_size. "
-                f"Expected {self.input_size}, got {tokens.shape[-1]}"
-            )
-        check_device("input", tokens, weight, RuntimeError)
-        check_dtype("input", tokens, weight, ValueError)
 
 
 def _to_autocast_dtype(tensor: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -15,67 +16,86 @@ State = tuple[Tensor, Tensor]
 """Hidden state and cell state, (h, c)."""
 
 
-def gate_parameters(
-    features: int,
-    hidden_size: int,
-    chunk_size: int,
-    bias: bool,
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-) -> list[tuple[str, Tensor]]:
-    """The uninitialized parameters of one layer and direction.
+class OrderedNeurons(nn.Module):
+    """Base class of `ONLSTM` and `ONLSTMCell`: what both do with their parameters."""
 
-    Args:
-        features: number of input features.
-        hidden_size: H.
-        chunk_size: C, divides H.
-        bias: whether there are biases.
-        device: device of the tensors.
-        dtype: dtype of the tensors.
-    Returns:
-        Names and tensors: weight_ih (4H + 2M, features), weight_hh (4H + 2M, H) and, with `bias`, bias_ih and
-        bias_hh (4H + 2M,), where M = H / C.
-    """
-    rows = 4 * hidden_size + 2 * (hidden_size // chunk_size)
-    shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, features), "weight_hh": (rows, hidden_size)}
-    if bias:
-        shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-    return [(name, torch.empty(shape, device=device, dtype=dtype)) for name, shape in shapes.items()]
+    input_size: int
+    hidden_size: int
+    bias: bool
+    chunk_size: int
 
+    def reset_parameters(self) -> None:
+        """Initialize all parameters again, uniformly in [-1 / √H, 1 / √H], as nn.LSTM does."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
 
-def reset_parameters(module: nn.Module, hidden_size: int) -> None:
-    """Initialize all parameters uniformly in [-1 / √H, 1 / √H], as nn.LSTM does.
+    def set_forget_bias(self, value: float) -> None:
+        """Set the bias of the forget gate f, b_ih + b_hh, to `value` in every layer and direction.
 
-    Args:
-        module: module whose parameters are changed in place.
-        hidden_size: H.
-    """
-    bound = 1 / math.sqrt(hidden_size)
-    for parameter in module.parameters():
-        nn.init.uniform_(parameter, -bound, bound)
+        Its rows are H to 2H, as in nn.LSTM, but these are not the second quarter of all rows: the common
+        idiom `bias[n // 4 : n // 2] = 1` sets other rows. The master forget gate needs no such bias: adding a
+        constant to its logits changes nothing.
 
+        Args:
+            value: the sum of both biases; 1 is the common choice for LSTMs.
+        Raises:
+            ValueError: there are no biases, or one is parametrized or pruned.
+        Example:
+            >>> from onlstm import ONLSTM
+            >>> lstm = ONLSTM(10, 20, chunk_size=5)
+            >>> lstm.set_forget_bias(1.0)
+            >>> (lstm.bias_ih_l0 + lstm.bias_hh_l0)[20:40].unique()
+            tensor([1.], grad_fn=<Unique2Backward0>)
+        """
+        parametrized = [name for name in getattr(self, "parametrizations", {}) if name.startswith("bias")]
+        if parametrized:
+            raise ValueError(
+                f"{parametrized[0]} is parametrized: set the parameters that it is computed from"
+            )
+        biases = [(name, p) for name, p in self.named_parameters(recurse=False) if name.startswith("bias")]
+        if not biases:
+            raise ValueError("expected biases to set, got a module with bias=False")
+        for name, _ in biases:
+            if not re.fullmatch(r"bias_(ih|hh)(_l\d+(_reverse)?)?", name):
+                raise ValueError(f"{name} is what a bias is computed from, as by pruning: set it yourself")
+        rows = slice(self.hidden_size, 2 * self.hidden_size)
+        for name, parameter in biases:
+            nn.init.constant_(parameter[rows], value if "_ih" in name else 0.0)
 
-def set_forget_bias(module: nn.Module, hidden_size: int, value: float) -> None:
-    """Set b_ih + b_hh of the forget gate f, rows H to 2H, in every layer and direction.
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot be compiled by torch.jit.script; use torch.compile"
+        )
 
-    Args:
-        module: module whose biases are changed in place.
-        hidden_size: H.
-        value: the value of the sum.
-    Raises:
-        ValueError: `module` has no biases, or one is parametrized or pruned.
-    """
-    parametrized = [name for name in getattr(module, "parametrizations", {}) if name.startswith("bias")]
-    if parametrized:
-        raise ValueError(f"{parametrized[0]} is parametrized: set the parameters that it is computed from")
-    biases = [(name, p) for name, p in module.named_parameters(recurse=False) if name.startswith("bias")]
-    if not biases:
-        raise ValueError("expected biases to set, got a module with bias=False")
-    for name, _ in biases:
-        if not re.fullmatch(r"bias_(ih|hh)(_l\d+(_reverse)?)?", name):
-            raise ValueError(f"{name} is what a bias is computed from, as by pruning: set it yourself")
-    for name, parameter in biases:
-        nn.init.constant_(parameter[hidden_size : 2 * hidden_size], value if "_ih" in name else 0.0)
+    def _add_parameters(
+        self, features: int, suffix: str, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> None:
+        """Register the parameters of one layer and direction, uninitialized.
+
+        With M = H / C they are weight_ih (4H + 2M, features), weight_hh (4H + 2M, H) and, if the module has
+        biases, bias_ih and bias_hh (4H + 2M,), each name followed by `suffix`.
+        """
+        rows = 4 * self.hidden_size + 2 * (self.hidden_size // self.chunk_size)
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, features),
+            "weight_hh": (rows, self.hidden_size),
+        }
+        if self.bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        for name, shape in shapes.items():
+            parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+            self.register_parameter(f"{name}{suffix}", parameter)
+
+    def _check_tokens(self, tokens: Tensor, weight: Tensor, dtype_error: type[Exception]) -> None:
+        """Check the features, device and dtype of the input. The types of exceptions are those of PyTorch."""
+        if tokens.shape[-1] != self.input_size:
+            raise RuntimeError(
+                "input.size(-1) must be equal to input_size. "
+                f"Expected {self.input_size}, got {tokens.shape[-1]}"
+            )
+        check_device("input", tokens, weight, RuntimeError)
+        check_dtype("input", tokens, weight, dtype_error)
 
 
 def check_sizes(
