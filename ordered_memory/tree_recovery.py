@@ -252,7 +252,7 @@ def to_distances(tree: Tree) -> Tensor:
         else:
             depths.append(split_depth)
     deepest = max(depths[1:], default=0)
-    return torch.tensor([0.0, *(deepest + 1.0 - depth for depth in depths[1:])])
+    return torch.tensor([0.0, *(deepest + 1.0 - depth for depth in depths[1:])], dtype=torch.float32)
 
 
 def check_direction(direction: str) -> None:

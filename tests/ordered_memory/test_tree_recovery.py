@@ -281,6 +281,19 @@ def test_cky_does_not_depend_on_the_default_device():
         assert recovery.cky(scores) == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_distances_of_a_tree_do_not_depend_on_the_default_dtype(dtype):
+    tree = left_branching(300)  # bfloat16 does not have every whole number above 256
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        distances = recovery.to_distances(tree)
+    finally:
+        torch.set_default_dtype(default)
+    assert distances.dtype == torch.float32
+    assert recovery.greedy(distances, "unbiased") == tree
+
+
 def test_cky_leaves_a_tensor_that_requires_gradients_alone():
     scores = torch.randn(2, 5, 5, requires_grad=True)
     assert recovery.cky(scores) == recovery.cky(scores.detach())
