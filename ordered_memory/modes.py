@@ -117,7 +117,8 @@ def runs_lstm(dtype: torch.dtype) -> bool:
 
 @functools.cache  # not above: torch.compile traces into a cached function, despite the decorator
 def _runs_lstm(dtype: torch.dtype) -> bool:
-    one, weights = torch.zeros(1, 1, 1), [torch.zeros(4, 1)] * 2 + [torch.zeros(4)] * 2
+    zeros = functools.partial(torch.zeros, dtype=torch.float32, device="cpu")
+    one, weights = zeros(1, 1, 1), [zeros(4, 1)] * 2 + [zeros(4)] * 2
     try:
         with torch.no_grad(), torch.autocast("cpu", dtype):
             torch.lstm(one, (one, one), weights, True, 1, 0.0, False, False, False)

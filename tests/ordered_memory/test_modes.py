@@ -34,6 +34,21 @@ def test_it_is_known_whether_an_lstm_runs_under_autocast(dtype, caplog):
     modes._runs_lstm.cache_clear()
 
 
+@pytest.mark.parametrize("autocast_to", [torch.bfloat16, torch.float16])
+def test_whether_an_lstm_runs_does_not_depend_on_the_defaults(autocast_to):
+    modes._runs_lstm.cache_clear()
+    expected = runs_lstm(autocast_to)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    modes._runs_lstm.cache_clear()
+    try:
+        with torch.device("meta"):
+            assert runs_lstm(autocast_to) == expected
+    finally:
+        torch.set_default_dtype(default)
+        modes._runs_lstm.cache_clear()
+
+
 def test_autocast_stays_where_an_lstm_runs_under_it(monkeypatch):
     monkeypatch.setattr(modes, "_runs_lstm", lambda dtype: True)
     with torch.autocast("cpu", torch.bfloat16), autocast_of_lstm(torch.device("cpu")):
