@@ -35,8 +35,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _one_line(word: str) -> str:
-    """A word without the characters that would break its line or move what comes after it."""
-    return re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]", "␣", word)
+    """A word without the characters that would break its line, turn its direction or fail to be printed."""
+    return re.sub("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", "␣", word)
 
 
 def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | None = None) -> str:

@@ -55,7 +55,9 @@ def test_a_node_with_a_single_child_has_its_label_once():
     assert tree_text(0, ["a"], {(0, 0): "N"}).split() == ["N", "│", "a"]
 
 
-@pytest.mark.parametrize("character", ["\x85", "\x1c", "\u2028", "\t", "\n", "\x0b"])
+@pytest.mark.parametrize(
+    "character", ["\x85", "\x1c", "\u2028", "\t", "\n", "\x0b", "\u202e", "\u2067", "\ud800"]
+)
 def test_a_word_stays_on_its_line(character):
     text = tree_text((0, (1, 2)), [f"a{character}b", "c", "d"])
     assert text.split("\n")[-1].split() == ["a␣b", "c", "d"]
