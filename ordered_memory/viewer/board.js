@@ -66,7 +66,7 @@ class Board {
     return [...parts, ...this.trueTree()];
   }
 
-  /** The true tree, where it says something that the induced one does not. */
+  /** The true tree; only a note if the induced tree is the same and there are no values. */
   trueTree() {
     const { trace, timeline } = this;
     const { true_nodes, words, token_values, true_token_values } = trace;
@@ -105,7 +105,7 @@ class Board {
       tree.element, tokenRow(trace.tokens, this.columns, numbers)];
   }
 
-  /** What the colors and the dashes of the tree mean, if there are any. */
+  /** The meaning of colors and dashes, if the tree has any. */
   legend() {
     const { nodes, trace } = this;
     const parts = [];

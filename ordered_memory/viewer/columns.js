@@ -3,7 +3,7 @@
 const GUTTER = 34; // left of the first column: numbers of slots
 const NARROWEST = 34;
 const WIDEST = 340;
-const SPREAD = 600; // over which a few tokens are spread, as long as no column gets wider than ROOMY
+const SPREAD = 600; // a few tokens are spread over this width, but no column is widened beyond ROOMY
 const ROOMY = 56;
 const TOKEN_FONT = '13px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace'; // as in viewer.css
 

@@ -33,7 +33,7 @@ function shape(tag, attributes = {}, ...children) {
 }
 
 /**
- * A labeled choice of one of several.
+ * A drop-down list with a label.
  * @param {string} label
  * @param {[value: string, text: string][]} options
  * @param {(value: string) => void} onchoice
@@ -48,7 +48,7 @@ function choice(label, options, onchoice, chosen) {
 }
 
 /**
- * Words of the sequence within a sentence of ours: set apart, whichever way they are written.
+ * Words of the sequence, quoted in a sentence. If they run from right to left, the sentence does not.
  * @param {string} text
  */
 function quote(text) {
@@ -74,7 +74,8 @@ function fraction(value) {
 }
 
 /**
- * A probability; "0.0 %" and "100.0 %" are only what is exactly so.
+ * A probability as a percentage. What would only be rounded to "0.0 %" or "100.0 %" is "< 0.1 %" or
+ * "> 99.9 %".
  * @param {number} value
  */
 function percent(value) {

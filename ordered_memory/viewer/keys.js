@@ -1,4 +1,5 @@
-// Keys: left, right, Home and End move through time, space plays; in the tree up and down go from node to node.
+// Keys: left, right, Home and End move through time, and space plays. In the tree, up and down go from node
+// to node.
 
 /** @type {Board | undefined} the board that keys go to while nothing has the focus */
 let active;
@@ -17,8 +18,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 /**
- * Without an active board, keys go to the first one on the page that has steps. They scroll the page where it is out of
- * view, and with Shift.
+ * Pass a key to the active board or, if there is none, to the first board on the page that has steps. If the
+ * board is out of view, or with Shift, the key scrolls the page as usual.
  * @param {KeyboardEvent} event
  */
 function pressActive(event) {

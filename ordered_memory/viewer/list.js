@@ -1,16 +1,16 @@
-// Many examples: a list to choose from, with filters and an order, and a viewer of the one that is chosen.
+// Many examples: a list with filters and an order, and a viewer of the chosen example.
 
 /**
  * @typedef {object} Example
  * @property {Trace[]} traces
- * @property {number} number its place among those that are given
- * @property {boolean | null} right whether the answer is; null where that is not known
+ * @property {number} number its position in the order given
+ * @property {boolean | null} right whether the answer is right; null if not known
  * @property {number} depth of its deepest tree
  * @property {number} length of its longest sequence, in tokens
  * @property {number} certainty the probability of the answer
  */
 
-/** The greatest values of the groups that examples are filtered by. */
+/** The largest value of each group that examples can be filtered by. */
 const GROUPS = { depth: [2, 4, 6, 10, 15, Infinity], length: [10, 20, 40, 80, Infinity] };
 /** @type {Record<string, (a: Example, b: Example) => number>} */
 const ORDERS = {
@@ -77,7 +77,7 @@ class TraceList {
   }
 
   /**
-   * A filter, unless all examples are alike to it.
+   * A filter; nothing if all examples are in the same group.
    * @param {string} key
    * @param {string} label
    * @param {[value: string, text: string][]} options
@@ -87,7 +87,7 @@ class TraceList {
     return some.length < 2 ? [] : [this.chooser(key, label, [["", "all"], ...some])];
   }
 
-  /** Show those that the filters leave, in the chosen order. */
+  /** Show the examples that pass the filters, in the chosen order. */
   update() {
     const { order, ...filters } = this.chosen;
     const chosen = Object.entries(filters).filter(([, value]) => value);
@@ -147,7 +147,7 @@ function groups(key) {
 }
 
 /**
- * Traces by example, with what the filters and orders look at.
+ * Group traces by example, with the values that filters and orders use.
  * @param {Trace[]} traces
  * @returns {Example[]}
  */
@@ -172,7 +172,10 @@ function examplesOf(traces) {
   });
 }
 
-/** @param {Trace} trace whose true tree, or else whose induced one, is measured */
+/**
+ * The depth of the true tree or, if there is none, of the induced one.
+ * @param {Trace} trace
+ */
 function depthOf(trace) {
   const nodes = trace.true_nodes ?? trace.nodes ?? [];
   /** @type {number[]} */

@@ -6,7 +6,7 @@ const SECONDS = 0.9; // a frame, at speed 1
 /** @type {[value: string, text: string][]} */
 const SPEEDS = [["0.5", "½ ×"], ["1", "1 ×"], ["2", "2 ×"], ["5", "5 ×"], ["20", "20 ×"]];
 
-let lastSpeed = "1"; // at which one example is played, the next one is, too
+let lastSpeed = "1"; // kept from one example to the next
 
 class Player {
   /**

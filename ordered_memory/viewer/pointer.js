@@ -1,4 +1,5 @@
-// The pointer over a board: what it is over lights up, with all that belongs to it. Dragging moves through time.
+// The pointer over a board: it highlights what it points at, and what belongs to that. Dragging moves through
+// time.
 
 /** @param {Board} board */
 function listenToPointer(board) {
@@ -14,7 +15,7 @@ function listenToPointer(board) {
     if (node) board.jump(node);
   });
   scroller.addEventListener("pointerdown", (event) => {
-    // A finger moves the columns themselves, but for those in the row of tokens.
+    // A finger scrolls the columns, except in the row of tokens, where it moves through time.
     const finger = event.pointerType === "touch" && !closest(event.target, ".om-tokens");
     if (event.button || finger || !board.timeline || closest(event.target, ".om-node, .om-heading")) return;
     const { frameOf } = board.timeline;
@@ -133,7 +134,7 @@ class Light {
     this.tip.style.top = `${place.y - around.top + (below ? 18 : -offsetHeight - 8)}px`;
   }
 
-  /** Once more, after a step. */
+  /** Highlight again, after a step, what the pointer points at. */
   refresh() {
     if (this.last) this.point(this.last.target, this.last.place);
   }
@@ -151,7 +152,7 @@ class Light {
 }
 
 /**
- * Where in the columns a place on the screen is.
+ * The horizontal position within the columns of a place on the screen.
  * @param {Board} board
  * @param {number} x
  */

@@ -9,8 +9,8 @@ const MATRICES = [
 ];
 
 /**
- * The slots that are shown: those that something is in or attends to, from the top of the stack to the bottom.
- * 0 stands for a token that no slot is left for.
+ * The slots to show: from the topmost one that ever holds something or is attended to, down to the bottom of
+ * the stack. 0 is the row of a token for which no slot is left.
  * @param {Memory} memory
  */
 function slotsInUse(memory) {
@@ -102,7 +102,7 @@ class StackView {
   }
 }
 
-let lastMatrix = "attention"; // what was looked at in one example is shown of the next
+let lastMatrix = "attention"; // kept from one example to the next
 
 class AttentionView {
   /**

@@ -1,4 +1,4 @@
-// `OrderedMemoryViewer`, for other pages to call; and the start of the viewer on this page.
+// Defines `OrderedMemoryViewer`, for other pages to call, and starts the viewer on this page.
 
 const OrderedMemoryViewer = { TraceViewer, TraceList };
 Object.assign(globalThis, { OrderedMemoryViewer });

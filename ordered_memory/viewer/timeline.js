@@ -1,4 +1,4 @@
-// What happens when: a trace as a row of frames to step through, each with a sentence that tells it.
+// The time line of a trace: frames to step through, each with a sentence that says what happens.
 
 /**
  * @typedef {object} Timeline
@@ -12,7 +12,7 @@
  */
 
 /**
- * The words of a constituent, a long one without its middle.
+ * The words of a constituent; of a long one, only the first and the last.
  * @param {Trace} trace
  * @param {number} first
  * @param {number} last
@@ -26,7 +26,7 @@ function wordsOf(trace, first, last, most = 12) {
 }
 
 /**
- * First and last token of what has this id: a token or a node.
+ * The first and the last token of the token or node with this id.
  * @param {Trace} trace
  * @param {Constituent[]} nodes
  * @param {number} id
@@ -38,7 +38,7 @@ function spanOf(trace, nodes, id) {
 }
 
 /**
- * Of each token and node, by id, the id of the node that it is a part of; -1 if it is part of none.
+ * For each id of a token or node, the id of its parent; -1 if it has none.
  * @param {Constituent[]} nodes
  * @param {number} numTokens
  */
@@ -178,7 +178,7 @@ function splittingTimeline(trace, layer, decoding) {
     return tokens.reduce((best, token) => (distances[token] > distances[best] ? token : best));
   }
 
-  /** @type {number[]} the split that the token is named in, or else the one that leaves it alone */
+  /** @type {number[]} the first split that names the token or, if earlier, the one that isolates it */
   const frameOf = trace.tokens.map((_, token) => madeAt[parents[token] - size] ?? 0);
   splits.forEach(({ top }, i) => (frameOf[top] = Math.min(i + 1, frameOf[top])));
 

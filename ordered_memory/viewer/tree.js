@@ -99,7 +99,7 @@ class TreeView {
 }
 
 /**
- * The point of a constituent: colored, and as large, as its value says.
+ * The point of a constituent, whose color and size show its value.
  * @param {number} x
  * @param {number} y
  * @param {number} radius

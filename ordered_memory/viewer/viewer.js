@@ -1,4 +1,4 @@
-// The traces of one example: what the model answers, and a board for each trace.
+// The traces of one example: the answer of the model, and a board for each trace.
 
 class TraceViewer {
   /**
@@ -35,7 +35,7 @@ class TraceViewer {
     if (!layers?.length) return [new Board(trace, null).element];
     const middle = layers[layers.length >> 1]; // the second of three, as in the paper
     const layer = () => layers.find(({ name }) => name === this.chosen.layer) ?? middle;
-    // The sentence before may have been shorter: long ones have no "cky".
+    // "cky" may have been chosen for a shorter sentence: long ones do not have it.
     const decoding = () => (this.chosen.decoding in layer().trees ? this.chosen.decoding : "unbiased");
     const made = () => new Board(trace, { layer: layer(), decoding: decoding() });
     let board = made();
@@ -73,7 +73,7 @@ const SHOWN_CLASSES = 3;
 const LEAST_SHOWN = 0.005;
 
 /**
- * Whether the answer is right, and the most probable classes with the true one.
+ * The answer, whether it is right, and bars for the most probable classes and the true one.
  * @param {Answer} answer
  */
 function answerParts(answer) {
