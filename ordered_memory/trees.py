@@ -295,7 +295,7 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
     Returns:
         The tree and its tokens.
     Raises:
-        TypeError: not an nltk.Tree.
+        TypeError: not an nltk.Tree, or a leaf is a tuple, such as the word and its tag in a chunk tree.
         ValueError: a constituent has no children, or contains itself.
         ModuleNotFoundError: nltk is not installed.
     Example:
@@ -309,6 +309,8 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
     tokens: list[str] = []
 
     def leaf(word: Any, location: Callable[[], str]) -> Tree:
+        if isinstance(word, tuple):
+            raise TypeError(f"expected {location()} to be a word, got {reprlib.repr(word)}: drop tags")
         tokens.append(str(word))
         return len(tokens) - 1
 

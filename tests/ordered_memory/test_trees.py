@@ -199,6 +199,12 @@ def test_what_would_never_end_is_refused():
         trees.leaves((0, nested))
 
 
+def test_a_word_with_its_tag_is_no_word():
+    tagged = nltk.Tree("S", [nltk.Tree("NP", [("the", "DT"), ("dog", "NN")]), ("barks", "VBZ")])
+    with pytest.raises(TypeError, match=r"expected tree\[0\]\[0\] to be a word, got \('the', 'DT'\): drop"):
+        trees.from_nltk(tagged)
+
+
 def test_a_shared_part_of_an_nltk_tree_is_read_each_time():
     dog = nltk.Tree("NP", ["the", "dog"])
     assert trees.from_nltk(nltk.Tree("S", [dog, "saw", dog]))[0] == ((0, 1), 2, (3, 4))
