@@ -19,7 +19,7 @@ from onlstm.backends import BACKENDS
 from onlstm.distances import Distances
 from onlstm.layer import ONLSTM
 from onlstm.parameters import State, check_pair
-from ordered_memory.checks import as_int, check_fraction, check_name, check_positive, check_tensor
+from ordered_memory.checks import check_fraction, check_name, check_tensor, positive_int
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 from ordered_memory.modes import autocast_of_lstm
@@ -219,16 +219,11 @@ class LanguageModel(LanguageModelBase):
         vocabulary: Sequence[str] | None = None,
     ) -> None:
         check_name("recurrent", recurrent, RECURRENT)
-        vocabulary_size, embedding_size, hidden_size, num_layers, chunk_size = map(
-            as_int, (vocabulary_size, embedding_size, hidden_size, num_layers, chunk_size)
-        )
-        check_positive(
-            vocabulary_size=vocabulary_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            chunk_size=chunk_size,
-        )
+        vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        embedding_size = positive_int("embedding_size", embedding_size)
+        hidden_size = positive_int("hidden_size", hidden_size)
+        num_layers = positive_int("num_layers", num_layers)
+        chunk_size = positive_int("chunk_size", chunk_size)
         check_name("backend", backend, ["auto", *BACKENDS])
         last_size = embedding_size if tied else hidden_size
         super().__init__(

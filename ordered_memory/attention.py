@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ordered_memory.checks import check_fraction, check_positive
+from ordered_memory.checks import check_fraction, positive_int
 from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.initialization import reset_as_concatenated, reset_children
 
@@ -80,9 +80,8 @@ class _Score(nn.Module):
 
     def __init__(self, slot_size: int, dropout: float) -> None:
         super().__init__()
-        check_positive(slot_size=slot_size)
+        self.slot_size = positive_int("slot_size", slot_size)
         check_fraction(dropout=dropout)
-        self.slot_size = slot_size
         self.dropout = float(dropout)
 
     def reset_parameters(self) -> None:
@@ -168,6 +167,7 @@ class AdditiveScore(_Score):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(slot_size, dropout)
+        slot_size = self.slot_size
         self.query = nn.Linear(slot_size, slot_size, bias=False, device=device, dtype=dtype)
         self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
         self.output = nn.Linear(slot_size, 1, device=device, dtype=dtype)
@@ -209,6 +209,7 @@ class NormalizedScore(_Score):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(slot_size, dropout)
+        slot_size = self.slot_size
         self.query = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)
         self.query_norm = nn.LayerNorm(slot_size, device=device, dtype=dtype)
         self.key = nn.Linear(slot_size, slot_size, device=device, dtype=dtype)

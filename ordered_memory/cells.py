@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ordered_memory.checks import check_fraction, check_positive
+from ordered_memory.checks import check_fraction, positive_int
 from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.initialization import reset_as_concatenated
 
@@ -61,7 +61,7 @@ class _Cell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive(slot_size=slot_size)
+        slot_size = positive_int("slot_size", slot_size)
         check_fraction(dropout=dropout)
         self.slot_size = slot_size
         self.dropout = float(dropout)
@@ -171,8 +171,8 @@ class GatedRecursiveCell(_Cell):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(slot_size, dropout, device=device, dtype=dtype)
-        self.hidden_units = 4 * slot_size
-        self.output = nn.Linear(4 * slot_size, 4 * slot_size, device=device, dtype=dtype)
+        self.hidden_units = 4 * self.slot_size
+        self.output = nn.Linear(self.hidden_units, self.hidden_units, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""

@@ -19,17 +19,21 @@ INTEGERS = {
 }
 
 
-def check_positive(**arguments: int) -> None:
-    """Check arguments that must be positive integers.
+def positive_int(name: str, value: Any) -> int:
+    """Convert an argument that must be a positive integer of any type to an int.
 
     Args:
-        **arguments: values by name.
+        name: name of the argument, for the error message.
+        value: value of the argument.
+    Returns:
+        An int, symbolic in a graph.
     Raises:
-        ValueError: an argument is not an integer of at least 1.
+        ValueError: the value is not an integer of at least 1.
     """
-    for name, value in arguments.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    number = as_int(value)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
+    return number
 
 
 def as_int(value: Any) -> Any:

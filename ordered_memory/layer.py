@@ -14,7 +14,6 @@ from ordered_memory.backends import BACKENDS
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     INTEGERS,
-    as_int,
     check_device,
     check_dtype,
     check_fixed,
@@ -22,8 +21,8 @@ from ordered_memory.checks import (
     check_fraction,
     check_lengths,
     check_name,
-    check_positive,
     check_sequences,
+    positive_int,
 )
 from ordered_memory.direction import Direction
 from ordered_memory.modes import clone_if_saved
@@ -145,8 +144,8 @@ class OrderedMemory(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(bidirectional=bidirectional, batch_first=batch_first)
-        input_size, slot_size = as_int(input_size), as_int(slot_size)
-        check_positive(input_size=input_size, slot_size=slot_size)
+        input_size = positive_int("input_size", input_size)
+        slot_size = positive_int("slot_size", slot_size)
         check_name("score", score, SCORES)
         check_name("cell", cell, CELLS)
         check_name("backend", backend, ["auto", *BACKENDS])
@@ -200,8 +199,7 @@ class OrderedMemory(nn.Module):
                 (Under `torch.compile` lengths out of range raise a RuntimeError.)
             BackendError: the backend that `backend` names cannot run on these inputs. It is a RuntimeError.
         """
-        num_slots = as_int(self.num_slots if num_slots is None else num_slots)
-        check_positive(num_slots=num_slots)
+        num_slots = positive_int("num_slots", self.num_slots if num_slots is None else num_slots)
         _check_three_tensors(state)
         if isinstance(x, PackedSequence):
             if lengths is not None:
@@ -237,8 +235,7 @@ class OrderedMemory(nn.Module):
         if name == "batch_first":
             check_flags(batch_first=value)
         elif name == "num_slots" or (name == "recompute_every" and value is not None):
-            value = as_int(value)
-            check_positive(**{name: value})
+            value = positive_int(name, value)
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from torch import nn
 
-from ordered_memory.checks import check_positive
+from ordered_memory.checks import positive_int
 from ordered_memory.hub import HubMixin
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, check_data
@@ -89,7 +89,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         """
         if num_slots is None:
             num_slots = self.config.test_num_slots or self.config.num_slots
-        check_positive(num_slots=num_slots)
+        num_slots = positive_int("num_slots", num_slots)
         encoder: Any = getattr(self, "encoder", None)
         if hasattr(encoder, "num_slots"):
             encoder.num_slots = num_slots

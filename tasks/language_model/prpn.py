@@ -17,7 +17,7 @@ from torch.nn.functional import hardtanh, pad
 
 from onlstm.language_model import LanguageModelBase, LanguageModelOutput
 from onlstm.parameters import State
-from ordered_memory.checks import as_int, check_fraction, check_positive, check_tensor
+from ordered_memory.checks import check_fraction, check_tensor, positive_int
 from ordered_memory.dropout import draw_mask
 
 TEMPERATURE = 10.0
@@ -74,17 +74,12 @@ class PRPN(LanguageModelBase):
         recurrent_dropout: float = 0.5,
         vocabulary: Sequence[str] | None = None,
     ) -> None:
-        vocabulary_size, embedding_size, hidden_size, num_layers, num_slots, look_back = map(
-            as_int, (vocabulary_size, embedding_size, hidden_size, num_layers, num_slots, look_back)
-        )
-        check_positive(
-            vocabulary_size=vocabulary_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            num_slots=num_slots,
-            look_back=look_back,
-        )
+        vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        embedding_size = positive_int("embedding_size", embedding_size)
+        hidden_size = positive_int("hidden_size", hidden_size)
+        num_layers = positive_int("num_layers", num_layers)
+        num_slots = positive_int("num_slots", num_slots)
+        look_back = positive_int("look_back", look_back)
         check_fraction(recurrent_dropout=recurrent_dropout)
         super().__init__(
             vocabulary_size,

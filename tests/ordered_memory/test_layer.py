@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequenc
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import (
+    AdditiveScore,
     GatedRecursiveCell,
     NormalizedScore,
     OrderedMemory,
@@ -431,6 +432,15 @@ def test_sizes_may_be_integers_of_any_type(kind):
             layer(X, num_slots=bad)
         with pytest.raises(ValueError, match="slot_size must be an integer of at least 1, got"):
             OrderedMemory(4, bad, 5)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])
+@pytest.mark.parametrize("part", [GatedRecursiveCell, TreeRNNCell, NormalizedScore, AdditiveScore])
+def test_the_size_of_a_cell_or_score_may_be_an_integer_of_any_type(part, kind):
+    module, expected = part(kind(200)), part(200)  # 4 * 200 does not fit into uint8
+    assert type(module.slot_size) is int
+    for actual, parameter in zip(module.parameters(), expected.parameters(), strict=True):
+        assert actual.shape == parameter.shape
 
 
 @pytest.mark.parametrize("recompute_every", [None, 2])
