@@ -24,7 +24,6 @@ from tasks.logic.formulas import (
     PADDING,
     PARENTHESES,
     RELATIONS,
-    Formula,
     decode,
     encode,
     parse,
@@ -189,7 +188,8 @@ def make_pair(left: str, right: str) -> FormulaPair:
     words = tokenize(left), tokenize(right)
     formulas = [parse(tokens) for tokens in words]
     label = RELATIONS.index(relation(formulas[0].table, formulas[1].table))
-    return _encode_pair(words, formulas, label)
+    operations = max(formula.operations for formula in formulas)
+    return FormulaPair(encode(words[0]), encode(words[1]), label, operations)
 
 
 def split(
@@ -296,14 +296,8 @@ def _parse_line(line: str) -> FormulaPair:
     sign, *texts = columns
     if sign not in RELATIONS:
         raise UserError(f"the relation must be one of {' '.join(RELATIONS)}, not {sign!r}")
-    words = tokenize(texts[0]), tokenize(texts[1])
-    formulas = [parse(tokens) for tokens in words]
-    actual = relation(formulas[0].table, formulas[1].table)
+    pair = make_pair(*texts)
+    actual = RELATIONS[pair.label]
     if actual != sign:
         raise UserError(f"the relation is {sign}, but these formulas have the relation {actual}")
-    return _encode_pair(words, formulas, RELATIONS.index(sign))
-
-
-def _encode_pair(words: tuple[list[str], list[str]], formulas: Sequence[Formula], label: int) -> FormulaPair:
-    left, right = (encode(tokens).astype(np.uint8).tobytes() for tokens in words)
-    return FormulaPair(left, right, label, max(formula.operations for formula in formulas))
+    return pair

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ordered_memory.trees import Tree
 from tasks.runs.errors import UserError
 
@@ -81,13 +78,11 @@ def tokenize(text: str) -> list[str]:
     return tokens
 
 
-def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
-    """Convert tokens to ids, which start at 1; 0 is padding.
+def encode(tokens: Sequence[str]) -> bytes:
+    """Convert tokens to ids of one byte each, which start at 1; 0 is padding.
 
     Args:
-        tokens: T words and parentheses.
-    Returns:
-        (T,).
+        tokens: words and parentheses.
     Raises:
         FormulaError: a word is not in the vocabulary.
     """
@@ -96,7 +91,7 @@ def encode(tokens: Sequence[str]) -> NDArray[np.int64]:
             raise FormulaError(
                 f"unknown word {token[:60]!r} at token {position + 1}: expected one of {' '.join(TOKENS)}"
             )
-    return np.array([IDS[token] for token in tokens], dtype=np.int64)
+    return bytes([IDS[token] for token in tokens])
 
 
 def decode(ids: Iterable[int]) -> list[str]:
