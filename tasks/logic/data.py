@@ -207,15 +207,8 @@ def split(
     kept = [pair for group in train[: TRAIN_OPERATIONS + 1] for pair in group if not matches(pair, pattern)]
     held_out = kept[VALIDATION_EVERY - 1 :: VALIDATION_EVERY]
     for_training = [pair for position, pair in enumerate(kept, start=1) if position % VALIDATION_EVERY]
-    test_groups = [list(group) for group in tests]
-    if pattern is None:
-        return PairSplits(for_training, held_out, test_groups, None)
-    return PairSplits(
-        for_training,
-        held_out,
-        test_groups,
-        [[p for p in group if matches(p, pattern)] for group in test_groups],
-    )
+    left_out = None if pattern is None else [[p for p in group if matches(p, pattern)] for group in tests]
+    return PairSplits(for_training, held_out, [list(group) for group in tests], left_out)
 
 
 def matches(pair: FormulaPair, pattern: re.Pattern[str] | None) -> bool:
