@@ -35,7 +35,7 @@ def show(model: ListOpsModel, size: int) -> None:
     for arguments in range(4, 16):
         digits = generator.integers(0, 10, (size, arguments))
         data = Dataset.from_texts(f"[MED {' '.join(map(str, row))} ]" for row in digits)
-        predictions = evaluate(model, data, batch_size=256, device="cpu").predicted
+        predictions = evaluate(model, data).predicted
         wrong = np.sign(np.asarray(predictions) - data.labels)
         ordered, middle = np.sort(digits, axis=1), (arguments - 1) / 2
         agreement = {shift: (digit_at(ordered, middle + shift) == predictions).mean() for shift in SHIFTS}

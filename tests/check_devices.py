@@ -108,7 +108,7 @@ def check_classifier(model: nn.Module, data) -> None:
     if model.config.model != "crvnn":  # asks after each step whether it may stop
         assert not WAITS, f"the host waits: {WAITS}"
     assert any(isinstance(parameter.grad, OnDevice) for parameter in model.parameters())
-    assert len(evaluate(model, data, batch_size=2, device=NAME).predicted) == len(data.labels)
+    assert len(evaluate(model, data, batch_size=2).predicted) == len(data.labels)
 
 
 def classifiers() -> dict[str, Callable[[], None]]:

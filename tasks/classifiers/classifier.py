@@ -283,8 +283,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         data = self.read_checked_examples(texts, lambda index: f"example {index}")
         check_data(data, len(self.classes), "input")
         self.adapt(data)
-        device = next(self.parameters()).device
-        evaluation = evaluate(self, data, batch_size=batch_size, device=device)
+        evaluation = evaluate(self, data, batch_size=batch_size)
         trees: Sequence[tuple[Tree, ...] | None] = evaluation.trees or [None] * len(texts)
         rows = zip(evaluation.predicted, evaluation.probabilities.tolist(), trees, strict=True)
         return [

@@ -177,13 +177,7 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         raise UserError(f"{source}: no {task.unit} to evaluate on")
     model.adapt(data)
     check_data(data, len(model.classes), str(config.file or "test data"))
-    device = default_device()
-    evaluation, results = task.evaluate(
-        model.to(device),
-        data,
-        batch_size=config.batch_size,
-        device=device,
-    )
+    evaluation, results = task.evaluate(model.to(default_device()), data, batch_size=config.batch_size)
     config.write(results)
     config.write_predictions(evaluation.rows(model.classes))
     print(results_text(results))
@@ -202,13 +196,7 @@ def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> No
     examples = read_lines(config.file, lambda line: line.split("\t"))
     data = task.model_class.read_checked_examples(examples, lambda index: f"{config.file}, line {index + 1}")
     model = _load_model(task, config, data)
-    device = default_device()
-    evaluation = evaluate(
-        model.to(device),
-        data,
-        batch_size=config.batch_size,
-        device=device,
-    )
+    evaluation = evaluate(model.to(default_device()), data, batch_size=config.batch_size)
     write_or_print(config.output, "".join(map(json_line, evaluation.rows(model.classes))))
 
 

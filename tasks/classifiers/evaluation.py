@@ -193,26 +193,20 @@ class ExamplePrediction(NamedTuple):
 
 
 @torch.inference_mode()
-def evaluate(
-    model: nn.Module,
-    data: LabeledData,
-    *,
-    batch_size: int = 256,
-    device: torch.device | str = "cpu",
-) -> Evaluation:
-    """Evaluate a model on a data set, with a progress bar in a terminal.
+def evaluate(model: nn.Module, data: LabeledData, *, batch_size: int = 256) -> Evaluation:
+    """Evaluate a model on a data set, on the model's device, with a progress bar in a terminal.
 
     Args:
-        model: takes a batch and returns a `Prediction`; on `device`.
+        model: takes a batch and returns a `Prediction`.
         data: examples of any length.
         batch_size: maximum number of examples in a batch.
-        device: the device to compute on.
     Returns:
         Predictions and trees in the order of the data.
     Raises:
         UserError: the model computes values that are not finite.
     """
     model.eval()
+    device = next(model.parameters()).device
     order: list[NDArray[np.int64]] = []
     probabilities: list[NDArray[np.float64]] = []
     trees: dict[int, tuple[Tree, ...]] = {}

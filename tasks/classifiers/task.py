@@ -91,26 +91,20 @@ class ClassifierTask(Generic[Config]):
         return checkpoint
 
     def evaluate(
-        self,
-        model: Classifier,
-        data: LabeledData,
-        *,
-        batch_size: int,
-        device: torch.device | str,
+        self, model: Classifier, data: LabeledData, *, batch_size: int
     ) -> tuple[Evaluation, dict[str, Any]]:
-        """Evaluate a model.
+        """Evaluate a model on its device.
 
         Args:
-            model: model on `device`.
+            model: a model of the task.
             data: test data.
             batch_size: maximum number of examples in a batch.
-            device: the device to compute on.
         Returns:
             The evaluation, and its results as JSON values; see `summary`.
         """
 
         def evaluate_on(dataset: LabeledData) -> Evaluation:
-            return evaluate(model, dataset, batch_size=batch_size, device=device)
+            return evaluate(model, dataset, batch_size=batch_size)
 
         evaluation = evaluate_on(data)
         results = self.summary(model, evaluation)
@@ -243,8 +237,6 @@ class ClassifierTask(Generic[Config]):
         """Test the best weights and write the report."""
         # A resumed run may have other options than when these weights were saved.
         model = self.model_class.from_pretrained(run.best, config=config)
-        evaluation, results = self.evaluate(
-            model.to(device), data, batch_size=config.evaluation_batch_size, device=device
-        )
+        evaluation, results = self.evaluate(model.to(device), data, batch_size=config.evaluation_batch_size)
         write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
         return results
