@@ -129,31 +129,31 @@ def depths_of(data: LabeledData) -> list[int]:
 def accuracy_plots(results: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
     """Plot the accuracy by group if the names of the groups are numbers, with one line for each model.
 
-    The numbers of examples are shown if they are the same for all models.
+    A model that was tested without these groups has no line. The numbers of examples are shown if they are
+    the same for all lines.
 
     Args:
         results: results from `ClassifierTask.summary`, by name of the model.
     """
-    groups, *others = (result["accuracy_by"] for result in results.values())
+    lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    counts: dict[str, list[dict[float, int]]] = {}
+    for name, result in results.items():
+        for title, groups in result["accuracy_by"].items():
+            if are_numbers(groups):
+                points = [(float(group), accuracy) for group, (accuracy, _) in groups.items()]
+                lines.setdefault(title, {})[name] = points
+                sizes = {float(group): int(count) for group, (_, count) in groups.items()}
+                counts.setdefault(title, []).append(sizes)
     return [
         Curve(
             "accuracy",
             "fraction",
-            {
-                name: [(float(group), value) for group, (value, _) in result["accuracy_by"][title].items()]
-                for name, result in results.items()
-            },
+            lines[title],
             title,
-            counts=_counts(rows) if all(_counts(other[title]) == _counts(rows) for other in others) else {},
+            counts=first if all(other == first for other in others) else {},
         )
-        for title, rows in groups.items()
-        if are_numbers(rows)
+        for title, (first, *others) in counts.items()
     ]
-
-
-def _counts(groups: Mapping[str, Sequence[float]]) -> dict[float, int]:
-    """The number of examples in each group."""
-    return {float(group): int(count) for group, (_, count) in groups.items()}
 
 
 def are_numbers(groups: Mapping[str, Any]) -> bool:

@@ -67,3 +67,14 @@ def test_plots_of_models_with_other_tests_have_no_counts():
     one, other = results({"length": {"7": [0.5, 10]}}), results({"length": {"7": [0.6, 500], "9": [0.7, 60]}})
     assert [dict(curve.counts) for curve in accuracy_plots({"a": one, "b": one})] == [{7.0: 10}]
     assert [dict(curve.counts) for curve in accuracy_plots({"a": one, "b": other})] == [{}]
+
+
+def test_a_plot_has_the_models_that_were_tested_with_its_groups():
+    older = results({"length": {"7": [0.5, 10]}, "size": {"1": [0.3, 4], "over 1": [0.7, 6]}})
+    newer = results({"length": {"7": [0.6, 10]}, "depth": {"2": [0.4, 10]}, "size": {"1": [0.2, 10]}})
+    for models in ({"a": older, "b": newer}, {"b": newer, "a": older}):
+        plots = {curve.axis: curve for curve in accuracy_plots(models)}
+        lines = {title: sorted(curve.series) for title, curve in plots.items()}
+        assert lines == {"length": ["a", "b"], "depth": ["b"], "size": ["b"]}
+        assert plots["length"].counts == {7: 10}
+        assert plots["size"].counts == {1: 10}
