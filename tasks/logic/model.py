@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tasks.classifiers.classification import Prediction, TokenBatch
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.config import TRANSFORMERS
-from tasks.classifiers.encoders import Encoded, build_encoder, build_head, encode, summary_size
+from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
@@ -69,16 +69,10 @@ class LogicModel(Classifier):
         return Dataset.from_texts(((left, right) for left, right in pairs), trees=True)
 
     def forward(self, batch: TokenBatch) -> Prediction:
-        encoded = self._encode(batch)
+        embedded = self.input_dropout(self.embedding(batch.tokens))
+        encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
         summary = encoded.summary if self.joint else _compare(encoded.summary)
         return Prediction.from_encoded(self.classifier(summary), encoded)
-
-    def _encode(self, batch: TokenBatch) -> Encoded:
-        """Encode the formulas one by one or, with a transformer, in pairs."""
-        embedded = self.input_dropout(self.embedding(batch.tokens))
-        if self.joint:
-            return Encoded(self.encoder(embedded, batch.lengths))
-        return encode(self.encoder, embedded, batch.lengths, batch.trees)
 
 
 def _without_redundant_parentheses(formula: str) -> str:
