@@ -130,10 +130,10 @@ def batch_trees(trees: Sequence[TreeNodes], longest: int) -> TreeBatch:
 
     left = number(np.concatenate([nodes.left for nodes in trees]), owner)[order]
     right = number(np.concatenate([nodes.right for nodes in trees]), owner)[order]
-    ends = np.flatnonzero(np.diff(heights[order], append=0)) + 1 if len(order) else np.empty(0, np.int64)
+    counts = np.bincount(heights)[1:].tolist()  # of the nodes of each height
     return TreeBatch(
         torch.from_numpy(np.concatenate([row * longest + nodes.words for row, nodes in enumerate(trees)])),
-        [torch.from_numpy(part) for part in np.split(left, ends[:-1])] if len(order) else [],
-        [torch.from_numpy(part) for part in np.split(right, ends[:-1])] if len(order) else [],
+        list(torch.from_numpy(left).split(counts)),
+        list(torch.from_numpy(right).split(counts)),
         torch.from_numpy(number(2 * sizes - 2, np.arange(len(trees)))),
     )
