@@ -314,7 +314,8 @@ def show_trees(
             if not same:
                 print(f"\n{_drawing(sentence.tree, sentence.words)}")
         if config.heat_map is not None and prediction.attention is not None:
-            suffix = f"-{sentence.name.split()[0]}" if sentence_index else ""
+            first_word = sentence.name.split()[0] if sentence.name else sentence_index + 1
+            suffix = f"-{first_word}" if sentence_index else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)
             save_attention(path, prediction.attention[sentence_index], sentence.tokens)
             print(f"heat map: {path}")
