@@ -40,8 +40,8 @@ class ClassifierTask(Generic[Config]):
         model_class: the class of the model.
         presets: returns the presets by name, given the value of `--model`; see `Subcommand`.
         load_splits: reads or generates the data of a run.
-        accuracy_groups: groups of test examples to report the accuracy of: by title of a table, masks by name
-            of a group; see `CROSS` for tables with two dimensions.
+        accuracy_groups: returns the groups of test examples whose accuracy is reported: for each title of a
+            table or plot, masks by name of the group. See `CROSS` for tables with two dimensions.
         read_file: reads test data in the task's file format, for `evaluate --file`.
         pretrained: checkpoint of the model that comes with the task.
         punctuation: says in one sentence which tokens are leaves of the scored trees.
@@ -53,9 +53,9 @@ class ClassifierTask(Generic[Config]):
         build_initial_model: builds the model to train from the configuration and the data, if its
             configuration alone does not determine it, for example because the vocabulary depends on the data.
         learning_rates: learning rates of submodules, by name, if they differ from `config.learning_rate`.
-        extra_accuracies: computes accuracies that need predictions on other data than the test examples;
-            returns them as `accuracy_by` of the results. Gets a function that evaluates the model on a data
-            set.
+        extra_accuracies: computes accuracies that need predictions on other data than the test examples. Its
+            last argument is a function that evaluates the model on a data set. What it returns is added to
+            `accuracy_by` of the results.
     """
 
     title: Callable[[Config], str]

@@ -4,9 +4,9 @@ A node is an operator with probability 1/4, else a digit; at the maximum depth i
 has depth 1). An operator has 2 to `max_args` arguments. All choices are uniform, and no expression is
 generated twice. For speed, many expressions are drawn at once with NumPy, one depth after another.
 
-The streams of random numbers are `seed`, which is the same as `(seed, 0)`, for the standard task,
-`(seed, i + 1)` for the hard test with index i in `HARD_TESTS`, and `(seed, 0, 1)` for the standard
-expressions that `python -m tasks.listops generate` writes.
+Each use of a seed has its own random numbers. NumPy gets `seed` for the standard task (it takes `(seed, 0)`
+for the same), `(seed, i + 1)` for the hard test with index i in `HARD_TESTS`, and `(seed, 0, 1)` for the
+standard expressions that `python -m tasks.listops generate` writes.
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,9 @@ These are accuracies at 7 to 12 operations after training on at most 6, accuraci
 splits A, B and C leave out, and F1 of the induced trees. They come from Tables 1 and 2 of the Ordered Memory
 paper, except those of the recurrent-recursive network (rrnet), which come from its own paper.
 
-The paper does not say which of these pairs A, B and C count. The numbers of the transformers equal the
-accuracy of always answering "independence" on pairs of 7 to 12 operations, and on no others.
+The paper does not say which of the left-out pairs its columns A, B and C count. The numbers of the
+transformers equal the accuracy of always answering "independence" on pairs of 7 to 12 operations, and on no
+others.
 """
 
 from __future__ import annotations
