@@ -28,7 +28,7 @@ typedef struct {
     const int64_t *seed;                            /* seed of the noise */
     scalar_t *output, *attention;                   /* (T, B, D), p (T, B, N) */
     scalar_t *memory, *candidate, *occupancy;       /* the final state; initialized with the initial state */
-    const int64_t *tape;                            /* three addresses per share: see share.h */
+    uint8_t *tape_cell_inputs, *tape_hidden, *tape_gates; /* the tape of all shares: see share.h; null unless `save` */
     int32_t *first_active;                          /* (T, B): the first slot with →π_i > 0, or N */
     const scalar_t *d_output, *d_attention, *d_memory, *d_candidate, *d_occupancy;
     scalar_t *d_inputs, *d_queries, *d_memory0, *d_candidate0, *d_occupancy0;

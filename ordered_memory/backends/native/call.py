@@ -24,6 +24,8 @@ MATRICES = ("key", "w_in", "w_out")
 """The weights that are operands of matrix products."""
 GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
+TAPE = {"tape_cell_inputs": 2, "tape_hidden": 4, "tape_gates": 4}
+"""The buffers of the tape by their names in arguments.h, with the size of their rows in multiples of D."""
 SCHEMA_NAMES = {"score_out": "score", "cell_drop_below": "cell_level", "score_drop_below": "score_level"}
 """The fields of `contract.Weights` and `contract.Dropout` that have another name in the operator's schema."""
 
@@ -87,9 +89,10 @@ class NativeImplementation(Implementation):
         return RecurrenceOutput(x.new_zeros(x.shape), final, attention)
 
     def saved_shapes(self, inputs: Inputs) -> Shapes:
-        steps, batch_size, _ = inputs.arguments.inputs.shape
-        tape = [((batch_size * row,), torch.uint8) for row in _tape_bytes(inputs.arguments)]
-        return [((), torch.int64), ((steps, batch_size), torch.int32), *tape]
+        x, num_slots = inputs.arguments.inputs, inputs.arguments.state.memory.shape[1]
+        itemsize = 2 if bf16_method_of_call(inputs.arguments) else x.dtype.itemsize
+        tape = [((x.numel() * num_slots * width * itemsize,), torch.uint8) for width in TAPE.values()]
+        return [((), torch.int64), (tuple(x.shape[:2]), torch.int32), *tape]
 
     def check(self, inputs: Inputs) -> None:
         _check(inputs.arguments)
@@ -98,19 +101,14 @@ class NativeImplementation(Implementation):
         results = self.new_results(inputs)
         (_, counts), (active_shape, dtype), *tape_shapes = self.saved_shapes(inputs)
         first_active = torch.zeros(active_shape, dtype=dtype, device="cpu")
-        tape = [_allocate_tape(size) for (size,), _ in tape_shapes] if save else []
+        tape = {
+            name: _allocate_tape(size) for name, ((size,), _) in zip(TAPE, tape_shapes, strict=True) if save
+        }
         output, final, attention = results
-        _run(
-            "forward",
-            inputs,
-            tape,
-            output=output,
-            attention=attention,
-            first_active=first_active,
-            **final._asdict(),
-        )
+        fields = {"output": output, "attention": attention, "first_active": first_active, **final._asdict()}
+        _run("forward", inputs, save, **fields, **tape)
         shares = torch.tensor(inputs.shares, dtype=counts, device="cpu")
-        return results, [shares, first_active, *tape] if save else []
+        return results, [shares, first_active, *tape.values()] if save else []
 
     def backward(
         self,
@@ -136,11 +134,12 @@ class NativeImplementation(Implementation):
                 gradients[f"{name}0"].copy_(final)
         struct_fields |= {"d_output": d_output, "d_attention": d_attention}
         struct_fields |= {"output": output, "attention": attention, "first_active": first_active}
+        struct_fields |= dict(zip(TAPE, tape, strict=True))
         share_gradients = {
             f"d_{name}": weight.new_zeros(inputs.shares, *weight.shape)
             for name, weight in _weights_by_name(arguments.weights).items()
         }
-        _run("backward", inputs, tape, **struct_fields, **gradients, **share_gradients)
+        _run("backward", inputs, True, **struct_fields, **gradients, **share_gradients)
         sums = {
             name: parts.sum(0) if inputs.shares > 1 else parts[0] for name, parts in share_gradients.items()
         }
@@ -185,25 +184,6 @@ def _check(arguments: Arguments) -> None:
             raise ValueError(f"{schema_name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
-def _tape_bytes(arguments: Arguments) -> list[int]:
-    """The number of bytes that one sequence takes in each buffer of the tape."""
-    steps, _, size = arguments.inputs.shape
-    itemsize = 2 if bf16_method_of_call(arguments) else arguments.inputs.dtype.itemsize
-    return [steps * arguments.state.memory.shape[1] * size * width * itemsize for width in (2, 4, 4)]
-
-
-def _tape_addresses(tape: list[Tensor], arguments: Arguments, shares: int) -> Tensor:
-    """The addresses of each share's part of the tape, (shares · 3) int64; without a tape (0)."""
-    each, more = divmod(arguments.inputs.shape[1], shares)
-    first_sequences = [share * each + min(share, more) for share in range(shares)]
-    addresses = [
-        buffer.data_ptr() + first * row
-        for first in first_sequences
-        for buffer, row in zip(tape, _tape_bytes(arguments) if tape else (), strict=True)
-    ]
-    return torch.tensor(addresses, dtype=torch.int64, device="cpu")
-
-
 def _allocate_tape(size: int) -> Tensor:
     """A buffer of which only the start will be written.
 
@@ -214,7 +194,7 @@ def _allocate_tape(size: int) -> Tensor:
     return buffers.empty(size)
 
 
-def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fields: Tensor | None) -> None:
+def _run(function: str, operator_inputs: Inputs, save: bool, **extra_fields: Tensor | None) -> None:
     """Call a C function with the struct of `arguments.h`. `extra_fields` are further fields, by name."""
     arguments, shares = operator_inputs
     inputs, dropout = arguments.inputs, arguments.dropout
@@ -228,7 +208,7 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
     struct.bf16_vnni = method == "vnni"
     struct.bf16_gemm = library.bf16_gemm if method == "blas" else None
     lengths, order = _sort_by_length(arguments.lengths, struct.T, struct.B)
-    struct.nonempty, struct.shares, struct.save = len(order), shares, bool(tape)
+    struct.nonempty, struct.shares, struct.save = len(order), shares, save
     tensors: dict[str, Tensor | None] = {
         "order": order,
         "lengths": lengths,
@@ -238,7 +218,6 @@ def _run(function: str, operator_inputs: Inputs, tape: list[Tensor], **extra_fie
         **_weights_by_name(arguments.weights),
         **(_bfloat16_weights(arguments.weights) if method else {}),
         **{name: getattr(dropout, name) for name in (*GIVEN_MASKS, "seed")},
-        "tape": _tape_addresses(tape, arguments, shares),
         **extra_fields,
     }
     struct.point(

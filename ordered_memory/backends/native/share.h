@@ -156,11 +156,13 @@ static Share share_of(const Pass *p, int64_t number, int is_backward_pass) {
         s.sequence[r] = p->order[number + r * p->shares];
         s.length[r] = p->lengths[number + r * p->shares];
     }
-    if (p->save) {
-        const int64_t *tape = p->tape + 3 * number;
-        if (has_bf16_operands(p)) s.bf16_cell_inputs = (void *)tape[0];
-        else s.cell_inputs = (scalar_t *)tape[0];
-        s.hidden = (void *)tape[1], s.gates = (void *)tape[2];
+    if (p->save) { /* the tape of this share follows those of the shares before it */
+        int64_t rows_before = number * (p->nonempty / p->shares) + smaller(number, p->nonempty % p->shares);
+        int64_t bytes_before = rows_before * p->T * p->N * p->D * operand_bytes(p); /* of matrices with D columns */
+        void *cell_inputs = p->tape_cell_inputs + 2 * bytes_before;
+        if (has_bf16_operands(p)) s.bf16_cell_inputs = cell_inputs;
+        else s.cell_inputs = cell_inputs;
+        s.hidden = p->tape_hidden + 4 * bytes_before, s.gates = p->tape_gates + 4 * bytes_before;
     }
     if (is_backward_pass) {
         int64_t D = p->D;
