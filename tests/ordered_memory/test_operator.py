@@ -530,9 +530,10 @@ def test_a_second_derivative_names_the_definition():
         slope.sum().backward()
 
 
+@pytest.mark.parametrize("backend", ["native", "sequence"])
 @pytest.mark.parametrize("batched", ["is_grads_batched", "vmap"])
-def test_a_batch_of_upstream_gradients_names_the_definition(batched):
-    layer, definition, x = make("native"), make("reference"), tokens()
+def test_a_batch_of_upstream_gradients_names_the_definition(batched, backend):
+    layer, definition, x = make(backend), make("reference"), tokens()
     definition.load_state_dict(layer.state_dict())
     upstream = torch.randn(3, 6, 5, 8, dtype=F64)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ordered_memory.backends.contract import Weights, forbid_double_backward
+from ordered_memory.backends.contract import Weights, check_first_derivative
 from ordered_memory.backends.sequence.layout import dense_layout, vectors_of
 from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
@@ -116,7 +116,7 @@ class Recurrence(torch.autograd.Function):
         Args:
             *upstream: gradients with respect to the results; None is zero.
         """
-        forbid_double_backward()
+        check_first_derivative(upstream)
         saved = iter(ctx.saved_tensors)
         leaves = [next(saved) if leaf is Tensor else leaf for leaf in ctx.leaves]
         with without_autocast(leaves[0].device):

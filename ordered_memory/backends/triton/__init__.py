@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
-from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights, forbid_double_backward
+from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights, check_first_derivative
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.backends.triton_support import on_device, why_no_triton
 from ordered_memory.cells import GatedRecursiveCell
@@ -133,7 +133,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
-        forbid_double_backward()
+        check_first_derivative(upstream)
         settings, saved = ctx.settings, ctx.saved_tensors
         lengths, inputs, queries = saved[0], saved[6], saved[7]
         dropout = DropoutMasks(*saved[1:6])
