@@ -348,6 +348,7 @@ def test_a_struct_is_read_from_its_typedef(library):
         "typedef struct { int64_t a[2]; } Pass;",
         "typedef struct { struct { int64_t a; } b; } Pass;",
         "typedef struct { int64_t a : 3; } Pass;",
+        "typedef struct { *a; int64_t b; } Pass;",
     ],
 )
 def test_a_struct_that_cannot_be_read(text):

@@ -70,17 +70,13 @@ def parse(text: str, name: str, scalar: torch.dtype) -> type[CStruct]:
     fields: list[tuple[str, Any]] = []
     pointees: dict[str, torch.dtype] = {}
     for declaration in filter(None, map(str.strip, typedef[1].split(";"))):
-        type_match = re.fullmatch(r"(?:const\s+)?(\w+)\b(.*)", declaration, re.DOTALL)
-        for declarator in type_match[2].split(",") if type_match else []:
-            name_match = re.fullmatch(r"\s*(\*?)\s*(\w+)\s*", declarator)
-            if (
-                type_match is None
-                or name_match is None
-                or not (name_match[1] or type_match[1] in numbers or type_match[1] in functions)
-            ):
+        type_name, _, declarators = declaration.removeprefix("const ").partition(" ")
+        for declarator in declarators.split(","):
+            match = re.fullmatch(r"\s*(\*?)\s*(\w+)\s*", declarator)
+            if match is None or not (match[1] or type_name in numbers or type_name in functions):
                 raise ValueError(f"struct {name}: cannot read {declaration!r}")
-            pointer = bool(name_match[1]) or type_match[1] in functions
-            fields.append((name_match[2], ctypes.c_void_p if pointer else numbers[type_match[1]][0]))
-            if name_match[1] and type_match[1] in numbers:
-                pointees[name_match[2]] = numbers[type_match[1]][1]
+            pointer = bool(match[1]) or type_name in functions
+            fields.append((match[2], ctypes.c_void_p if pointer else numbers[type_name][0]))
+            if match[1] and type_name in numbers:
+                pointees[match[2]] = numbers[type_name][1]
     return type(name, (CStruct,), {"_fields_": fields, "pointees": pointees})
