@@ -135,22 +135,18 @@ def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk
         check_dtype(name, tensor, weights.weight_hh)
 
 
-def previous_steps(batch_sizes: Sequence[int]) -> list[tuple[slice, slice | None]]:
-    """The packed tokens of each step and, for the same sequences, those of the previous step.
+def states_before(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> list[Tensor]:
+    """The state, h or c, before each step, for the sequences of the step.
 
     Args:
+        initial: initial state, (B, H).
+        packed: state of every token, (P, H).
         batch_sizes: number of sequences at each step.
     Returns:
-        For each step two ranges of packed tokens; the second is None at the first step.
+        For each step a view, (rows, H).
     """
-    steps: list[tuple[slice, slice | None]] = []
-    start = previous_start = 0
-    for rows in batch_sizes:
-        steps.append(
-            (slice(start, start + rows), slice(previous_start, previous_start + rows) if steps else None)
-        )
-        previous_start, start = start, start + rows
-    return steps
+    states = (initial, *packed.split(batch_sizes)[:-1])
+    return [state[:rows] for state, rows in zip(states, batch_sizes, strict=True)]
 
 
 def gradients(
@@ -178,6 +174,7 @@ def gradients(
         The needed gradients.
     """
     operand = d_preactivations if rounded is None else rounded
+    batch_sizes: list[int] = inputs.batch_sizes.tolist()
 
     def product(left: Tensor, right: Tensor) -> Tensor:
         return multiply(left, right.to(left.dtype)).to(d_preactivations.dtype)
@@ -185,7 +182,7 @@ def gradients(
     gradient_functions: tuple[Callable[[], Tensor], ...] = (
         lambda: product(operand, inputs.weight_ih),
         lambda: product(operand.t(), inputs.tokens),
-        lambda: product(operand.t(), _previous_hidden(inputs, output)),
+        lambda: product(operand.t(), torch.cat(states_before(inputs.hidden, output, batch_sizes))),
         lambda: d_preactivations.sum(0),
         lambda: d_hidden,
         lambda: d_cell,
@@ -193,9 +190,3 @@ def gradients(
     return [
         gradient() for gradient, needed in zip(gradient_functions, needs_input_grad, strict=True) if needed
     ]
-
-
-def _previous_hidden(inputs: Inputs, output: Tensor) -> Tensor:
-    """h_{t-1} of every token, (P, H)."""
-    steps = previous_steps(inputs.batch_sizes.tolist())
-    return torch.cat([inputs.hidden[steps[0][0]], *(output[previous] for _, previous in steps[1:])])

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onlstm.backends import contract
-from onlstm.backends.contract import Implementation, Inputs, previous_steps
+from onlstm.backends.contract import Implementation, Inputs, states_before
 from onlstm.functional import MasterGates, RecurrenceOutput
 from ordered_memory.backends.operators import Shapes
 
@@ -34,13 +34,13 @@ class Saved(NamedTuple):
     softmax: Tensor
     cells: Tensor
 
-    def rows(self, chosen: slice) -> Saved:
-        """The rows of some tokens.
+    def split(self, batch_sizes: list[int]) -> list[Saved]:
+        """The rows of each step.
 
         Args:
-            chosen: range of rows.
+            batch_sizes: number of rows of each step.
         """
-        return Saved(*(tensor[chosen] for tensor in self))
+        return [Saved(*step) for step in zip(*(tensor.split(batch_sizes) for tensor in self), strict=True)]
 
 
 class StepGradients(NamedTuple):
@@ -85,12 +85,10 @@ class Loop(Implementation):
         from_tokens = F.linear(inputs.tokens, inputs.weight_ih, inputs.bias)
         saved = Saved(*(from_tokens.new_empty(shape) for shape, _ in self.saved_shapes(inputs)))
         output, weight_hh_t = torch.empty_like(saved.cells), inputs.weight_hh.t()
-        for step in previous_steps(sizes):
-            current = step[0]
-            old_hidden = _previous_state(hidden, output, step)
-            old_cell = _previous_state(cell, saved.cells, step)
-            preactivations = torch.addmm(from_tokens[current], old_hidden, weight_hh_t)
-            self.forward_step(preactivations, old_cell, saved.rows(current), output[current])
+        old_hidden, old_cells = states_before(hidden, output, sizes), states_before(cell, saved.cells, sizes)
+        steps = (from_tokens.split(sizes), old_hidden, old_cells, saved.split(sizes), output.split(sizes))
+        for from_token, old_h, old_c, saved_of_step, h in zip(*steps, strict=True):
+            self.forward_step(torch.addmm(from_token, old_h, weight_hh_t), old_c, saved_of_step, h)
         last_hidden, last_cell = _final_state(hidden, output, sizes), _final_state(cell, saved.cells, sizes)
         result = RecurrenceOutput(output, last_hidden, last_cell, *master_gates_of(saved.softmax).distances())
         return result, list(saved) if save else []
@@ -113,22 +111,23 @@ class Loop(Implementation):
             for state, d in ((inputs.hidden, d_last_hidden), (inputs.cell, d_last_cell))
         )
         d_preactivations = saved_of_all.gates.new_empty(len(saved_of_all.gates), len(inputs.weight_hh))
-        for step in reversed(previous_steps(inputs.batch_sizes.tolist())):
-            current, rows = step[0], step[0].stop - step[0].start
-            from_output, from_forget, from_input = (
-                None if d is None else d[current] for d in (d_output, d_forget_distance, d_input_distance)
-            )
-            step_gradients = StepGradients(
-                d_hidden[:rows],
-                from_output,
-                d_cell[:rows],
-                from_forget,
-                from_input,
-                d_preactivations[current],
-            )
-            old_cell = _previous_state(cell, saved_of_all.cells, step)
-            self.backward_step(saved_of_all.rows(current), old_cell, step_gradients)
-            torch.mm(d_preactivations[current], inputs.weight_hh, out=d_hidden[:rows])
+        sizes: list[int] = inputs.batch_sizes.tolist()
+        from_results = (
+            [None] * len(sizes) if d is None else d.split(sizes)
+            for d in (d_output, d_forget_distance, d_input_distance)
+        )
+        steps = zip(
+            saved_of_all.split(sizes),
+            states_before(cell, saved_of_all.cells, sizes),
+            d_preactivations.split(sizes),
+            *from_results,
+            strict=True,
+        )
+        for saved_of_step, old_c, d_step, d_h, d_forget, d_input in reversed(list(steps)):
+            rows = len(d_step)
+            gradients = StepGradients(d_hidden[:rows], d_h, d_cell[:rows], d_forget, d_input, d_step)
+            self.backward_step(saved_of_step, old_c, gradients)
+            torch.mm(d_step, inputs.weight_hh, out=d_hidden[:rows])
         return contract.gradients(inputs, results[0], d_preactivations, d_hidden, d_cell, needs_input_grad)
 
 
@@ -144,15 +143,7 @@ def master_gates_of(softmax: Tensor) -> MasterGates:
     return MasterGates(sums[:, 0], 1 - sums[:, 1])
 
 
-def _previous_state(initial: Tensor, packed: Tensor, step: tuple[slice, slice | None]) -> Tensor:
-    """The state, h or c, before a step, for the sequences of the step."""
-    current, previous = step
-    return initial[: current.stop - current.start] if previous is None else packed[previous]
-
-
 def _final_state(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> Tensor:
     """The state, h or c, of every sequence after its last token, (B, H)."""
-    parts = [initial[batch_sizes[0] :]]
-    for (current, _), num_continuing in zip(previous_steps(batch_sizes), [*batch_sizes[1:], 0], strict=True):
-        parts.append(packed[current][num_continuing:])
-    return torch.cat(parts[::-1])
+    states = zip((initial, *packed.split(batch_sizes)), (*batch_sizes, 0), strict=True)
+    return torch.cat([state[num_continuing:] for state, num_continuing in states][::-1])
