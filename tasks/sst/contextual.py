@@ -54,11 +54,11 @@ class PieceTokenizer:
         self._tokenizer = _load("AutoTokenizer", name, self.directory, add_prefix_space=True)
         if not self._tokenizer.is_fast:
             raise UserError(f"--encoder {name}: its tokenizer does not say which word a piece belongs to")
+        first_position = 1 + config.pad_token_id if config.model_type in STARTS_AFTER_PADDING else 0
+        # The tokenizer's files may not say the maximum, or name one that the encoder does not have.
         self.max_pieces: int = self._tokenizer.model_max_length
-        positions = getattr(config, "max_position_embeddings", self.max_pieces)
-        if self.max_pieces > positions:  # the tokenizer's files do not say the maximum
-            starts_after_padding = config.model_type in STARTS_AFTER_PADDING
-            self.max_pieces = positions - (1 + config.pad_token_id if starts_after_padding else 0)
+        if hasattr(config, "max_position_embeddings"):
+            self.max_pieces = min(self.max_pieces, config.max_position_embeddings - first_position)
 
     @property
     def vocabulary(self) -> dict[str, int]:

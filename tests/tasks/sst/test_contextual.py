@@ -78,11 +78,18 @@ def test_an_encoder_that_states_no_limit_reads_as_many_pieces_as_it_has_position
     assert PieceTokenizer(str(write_roberta(tmp_path / "roberta"))).max_pieces == LONGEST
 
 
-def write_roberta(directory):
-    """Byte-level, with positions that start after padding's, and a tokenizer that states no limit."""
+@pytest.mark.parametrize(("stated", "limit"), [(LONGEST + 2, LONGEST), (LONGEST + 1, LONGEST), (9, 9)])
+def test_an_encoder_reads_no_more_pieces_than_it_has_positions(stated, limit, tmp_path):
+    """A tokenizer may state the number of positions, of which those up to padding's are not for pieces."""
+    write_roberta(tmp_path, model_max_length=stated)
+    assert PieceTokenizer(str(tmp_path)).max_pieces == limit
+
+
+def write_roberta(directory, **options):
+    """Byte-level, with positions that start after padding's; the tokenizer states no limit by default."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     pieces = {piece: number for number, piece in enumerate([*special, *sorted(ByteLevel.alphabet())])}
-    transformers.RobertaTokenizer(vocab=pieces, merges=[]).save_pretrained(directory)
+    transformers.RobertaTokenizer(vocab=pieces, merges=[], **options).save_pretrained(directory)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     config = transformers.RobertaConfig(vocab_size=len(pieces), max_position_embeddings=LONGEST + 2, **sizes)
     transformers.RobertaModel(config).save_pretrained(directory)
