@@ -29,26 +29,25 @@ class GoldSentences(NamedTuple):
     """Sentences with true trees, and their description for the report.
 
     Args:
-        sentences: the sentences to score.
+        treebank: the sentences to score, and what was removed.
         source: where they come from.
         punctuation: how punctuation was handled.
-        empty: number of trees without words.
-        too_long: number of sentences that were left out because they have too many words.
-        dropped_tags: number of removed words by tag, null elements excluded.
-        unknown_tags: the part of `dropped_tags` whose tags the Penn Treebank does not have.
         published: whether to show published results for comparison.
         other_tags: whether the treebank has other tags than the Penn Treebank.
+        too_long: number of sentences that were left out because they have too many words.
     """
 
-    sentences: list[TreebankSentence]
+    treebank: Treebank
     source: str
     punctuation: str
-    empty: int
-    too_long: int
-    dropped_tags: dict[str, int]
-    unknown_tags: dict[str, int]
     published: bool
     other_tags: bool = False
+    too_long: int = 0
+
+    @property
+    def sentences(self) -> list[TreebankSentence]:
+        """The sentences to score."""
+        return self.treebank.sentences
 
     @property
     def labels(self) -> Sequence[str]:
@@ -57,8 +56,15 @@ class GoldSentences(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """The description, as JSON values."""
-        left_out = ("sentences", "other_tags")
-        return {name: value for name, value in self._asdict().items() if name not in left_out}
+        return {
+            "source": self.source,
+            "punctuation": self.punctuation,
+            "empty": self.treebank.empty,
+            "too_long": self.too_long,
+            "dropped_tags": dict(self.treebank.dropped.most_common()),
+            "unknown_tags": self.treebank.unknown,
+            "published": self.published,
+        }
 
     def at_most(self, max_words: int | None) -> GoldSentences:
         """Leave out long sentences.
@@ -75,7 +81,8 @@ class GoldSentences(NamedTuple):
             raise UserError(
                 f"--max-words {max_words} leaves none of {count_text(len(self.sentences), 'sentence')}"
             )
-        return self._replace(sentences=sentences, too_long=len(self.sentences) - len(sentences))
+        too_long = len(self.sentences) - len(sentences)
+        return self._replace(treebank=self.treebank._replace(sentences=sentences), too_long=too_long)
 
 
 @dataclass(kw_only=True)
@@ -114,7 +121,7 @@ class TreebankConfig(CommandConfig):
             if tag not in treebank.dropped:
                 print(f"warning: --drop-tags {tag}: no word of {path} has this tag", file=sys.stderr)
         published = not (self.keep_punctuation or tags)
-        return _describe(treebank, f"{path}", self._punctuation(), published)._replace(other_tags=bool(tags))
+        return GoldSentences(treebank, f"{path}", self._punctuation(), published, other_tags=bool(tags))
 
     def _punctuation(self) -> str:
         if self.keep_punctuation:
@@ -143,18 +150,4 @@ def generated_gold(config: LanguageModelConfig) -> GoldSentences:
     ]
     source = "the generated test data of the model's run"
     punctuation = "The generated sentences have no punctuation"
-    return _describe(Treebank(sentences, 0, Counter()), source, punctuation, published=False)
-
-
-def _describe(treebank: Treebank, source: str, punctuation: str, published: bool) -> GoldSentences:
-    """All sentences of a treebank, with their description."""
-    return GoldSentences(
-        treebank.sentences,
-        source,
-        punctuation,
-        empty=treebank.empty,
-        too_long=0,
-        dropped_tags=dict(treebank.dropped.most_common()),
-        unknown_tags=treebank.unknown,
-        published=published,
-    )
+    return GoldSentences(Treebank(sentences, 0, Counter()), source, punctuation, published=False)
