@@ -6,6 +6,7 @@ hidden size of the encoder.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from ordered_memory.devices import copy_to
 from tasks.runs.errors import UserError
-from tasks.sst.encoder_files import find_encoder, fingerprint, import_optional
+from tasks.sst.encoder_files import find_encoder, fingerprint
 from tasks.treebank.escapes import undo_escapes
 
 STARTS_AFTER_PADDING = {
@@ -216,7 +217,10 @@ def _load_encoder(name: str, directory: Path) -> Any:
 
 def _load(kind: str, name: str, directory: Path, **options: Any) -> Any:
     """Load a configuration, tokenizer or model from local files, without running code from them."""
-    transformers = import_optional("transformers")
+    try:
+        transformers = importlib.import_module("transformers")  # a type checker need not read all of it
+    except ImportError as error:
+        raise UserError(f"--encoder needs transformers: pip install '.[contextual]' ({error})") from None
     transformers.logging.set_verbosity_error()  # problems are reported as UserErrors
     transformers.logging.disable_progress_bar()
     try:

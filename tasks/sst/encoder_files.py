@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import zipfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 
 from tasks.classifiers.downloads import cache_directory
 from tasks.runs.errors import UserError
@@ -19,20 +17,6 @@ FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 """The files of a model that are downloaded."""
 ARCHIVE = "model.zip"
 """The file in a package that contains the encoder."""
-
-
-def import_optional(name: str) -> ModuleType:
-    """Import a module that only contextual encoders need.
-
-    Args:
-        name: transformers or one of its dependencies.
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"--encoder needs {name}: pip install '.[contextual]' ({error})") from None
 
 
 def find_encoder(name: str) -> Path:
