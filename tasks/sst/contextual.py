@@ -184,8 +184,8 @@ class ContextualEmbedding(nn.Module):
         lengths = copy_to(pieces.lengths, pieces.ids.device).unsqueeze(1)
         mask = torch.arange(pieces.ids.shape[1], device=pieces.ids.device) < lengths
         with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
-            result = self.encoder(pieces.ids.long(), attention_mask=mask.long(), output_hidden_states=True)
-        states = result.hidden_states[-1].masked_fill(~mask.unsqueeze(-1), 0.0)
+            result = self.encoder(pieces.ids.long(), attention_mask=mask.long())
+        states = result.last_hidden_state.masked_fill(~mask.unsqueeze(-1), 0.0)
         return _mean_of_words(states, pieces.words), states.sum(1) / lengths
 
 
