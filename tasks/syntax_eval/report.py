@@ -44,20 +44,13 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
         a row is over all its scored comparisons; that of a section or group is the unweighted mean over its
         rows that have one.
     """
-    rows = rows_for(tallies)
-    by_case = {(key.construction, key.kind): tally for key, tally in tallies.items()}
-    row_lines = []
-    for row in rows:
-        tallies_of_row = [by_case.get((case, row.kind)) for case in row.cases]
-        row_lines.append(
-            (row, _row_line(row, [tally for tally in tallies_of_row if tally is not None], models))
-        )
+    row_lines = [_row_line(row, tallies, models) for row in rows_for(tallies)]
     lines: list[Line] = []
-    for section in dict.fromkeys(row.section for row in rows):
-        section_lines = [(row, line) for row, line in row_lines if row.section == section]
-        lines.append(_heading_line(section, 0, [line for _, line in section_lines]))
-        for group in dict.fromkeys(row.group for row, _ in section_lines):
-            group_lines = [line for row, line in section_lines if row.group == group]
+    for section in dict.fromkeys(line["section"] for line in row_lines):
+        section_lines = [line for line in row_lines if line["section"] == section]
+        lines.append(_heading_line(section, 0, section_lines))
+        for group in dict.fromkeys(line["group"] for line in section_lines):
+            group_lines = [line for line in section_lines if line["group"] == group]
             if group:
                 lines.append(_heading_line(group, 1, group_lines))
             lines += group_lines
@@ -115,20 +108,18 @@ def construction_lines(tallies: Mapping[Key, Tally], models: Sequence[str]) -> l
     Returns:
         A line for each key of `tallies`, in its order.
     """
-    return [
-        {**key._asdict(), **_counts([tally]), "accuracy": _pooled_accuracy([tally], models)}
-        for key, tally in tallies.items()
+    return [key._asdict() | _pooled([tally], models) for key, tally in tallies.items()]
+
+
+def _row_line(row: Row, tallies: Mapping[Key, Tally], models: Sequence[str]) -> Line:
+    of_row = [
+        tally for key, tally in tallies.items() if key.construction in row.cases and key.kind == row.kind
     ]
-
-
-def _row_line(row: Row, tallies: Sequence[Tally], models: Sequence[str]) -> Line:
-    accuracy = _pooled_accuracy(tallies, models)
+    line = _pooled(of_row, models)
     if row.published is not None:
-        accuracy |= dict(zip(PUBLISHED_MODELS, row.published, strict=True))
-    counts = _counts(tallies)
-    few = int(0 < counts["scored"] < FEW)
+        line["accuracy"] |= dict(zip(PUBLISHED_MODELS, row.published, strict=True))
     heading = {"level": 2, "section": row.section, "group": row.group, "name": row.name}
-    return {**heading, **counts, "few": few, "accuracy": accuracy}
+    return {**heading, **line, "few": int(0 < line["scored"] < FEW)}
 
 
 def _heading_line(name: str, level: int, rows: Sequence[Line]) -> Line:
@@ -144,18 +135,13 @@ def _heading_line(name: str, level: int, rows: Sequence[Line]) -> Line:
     return {"level": level, "name": name, **counts, "few": few, "accuracy": accuracy}
 
 
-def _counts(tallies: Sequence[Tally]) -> dict[str, int]:
-    return {
-        "pairs": sum(tally.comparisons for tally in tallies),
-        "covered": sum(tally.covered for tally in tallies),
-        "scored": sum(tally.scored for tally in tallies),
-    }
-
-
-def _pooled_accuracy(tallies: Sequence[Tally], models: Sequence[str]) -> dict[str, float | None]:
-    scored = sum(tally.scored for tally in tallies)
-    right = np.sum([tally.right for tally in tallies], axis=0)
-    return {name: int(count) / scored if scored else None for name, count in zip(models, right, strict=True)}
+def _pooled(tallies: Sequence[Tally], models: Sequence[str]) -> Line:
+    """The counts and accuracies of all comparisons together."""
+    counts = [(tally.comparisons, tally.covered, tally.scored) for tally in tallies]
+    pairs, covered, scored = np.sum(counts, axis=0).tolist()
+    right = np.sum([tally.right for tally in tallies], axis=0).tolist()
+    accuracy = {name: count / scored if scored else None for name, count in zip(models, right, strict=True)}
+    return {"pairs": pairs, "covered": covered, "scored": scored, "accuracy": accuracy}
 
 
 def _columns(lines: Sequence[Line]) -> list[str]:
