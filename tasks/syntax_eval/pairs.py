@@ -51,7 +51,8 @@ class MinimalPair(NamedTuple):
 def read_pairs(path: Path) -> list[MinimalPair]:
     """Read the pairs in a file, or in all files `*.jsonl` of a directory, also `*.jsonl.gz` and the like.
 
-    The construction is the field `construction`, `case` or `UID`, or else the name of the file.
+    The construction is the field `construction`, `case` or `UID`, or else the name of the file. Hidden files
+    in the directory are left out.
 
     Args:
         path: a JSON Lines file, which may be compressed, or a directory of such files.
@@ -63,7 +64,8 @@ def read_pairs(path: Path) -> list[MinimalPair]:
     """
     files = [path]
     if path.is_dir():
-        names = sorted(without_copies([file.name for file in path.iterdir()]))
+        visible = [file.name for file in path.iterdir() if not file.name.startswith(".")]
+        names = sorted(without_copies(visible))
         files = [path / name for name in names if uncompressed_name(name).endswith(SUFFIX)]
     pairs = [pair for file in files for pair in _read_file(file)]
     if not pairs:

@@ -19,6 +19,7 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         file.write(json.dumps({"good": "x", "bad": "y"}))
     (tmp_path / "notes.txt").write_text("not read")
     (tmp_path / "b.jsonl.xz").write_text("a copy of b.jsonl, not read")
+    (tmp_path / "._b.jsonl").write_bytes(b"\0\x05\x16\x07\xff: what macOS writes beside files, not read")
     assert read_pairs(tmp_path) == [
         MinimalPair("agreement", "They laugh.", "They laughs.", None, "subcommands"),
         MinimalPair("a", "x", "y"),
