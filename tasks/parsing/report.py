@@ -48,9 +48,9 @@ CONVENTIONS = (
     f"the authors' evaluation. {RANDOM}"
 )
 TRUE_TREES = (
-    "True tree: decoded from distances that are computed from the true trees. True trees are not binary, so "
-    "unbiased is an upper bound for binary trees. The prpn row is not an upper bound: that decoder cannot "
-    "build every tree, and distances other than these may give it a higher score."
+    "True tree: decoded from distances that are computed from the true trees. No binary tree has a higher F1 "
+    "than unbiased, which is below 1 if some true trees are not binary. The prpn row is not an upper bound: "
+    "that decoder cannot build every tree, and distances other than these may give it a higher score."
 )
 RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two or more words whose span is predicted, over all "
