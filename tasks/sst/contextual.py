@@ -58,8 +58,9 @@ class PieceTokenizer:
         first_position = 1 + config.pad_token_id if config.model_type in STARTS_AFTER_PADDING else 0
         # The tokenizer's files may not say the maximum, or name one that the encoder does not have.
         self.max_pieces: int = self._tokenizer.model_max_length
-        if hasattr(config, "max_position_embeddings"):
-            self.max_pieces = min(self.max_pieces, config.max_position_embeddings - first_position)
+        positions = getattr(config, "max_position_embeddings", -1)
+        if positions > 0:  # XLNet's -1 means no limit
+            self.max_pieces = min(self.max_pieces, positions - first_position)
 
     @property
     def vocabulary(self) -> dict[str, int]:

@@ -86,6 +86,16 @@ def test_an_encoder_reads_no_more_pieces_than_it_has_positions(stated, limit, tm
     assert PieceTokenizer(str(tmp_path)).max_pieces == limit
 
 
+def test_an_encoder_with_relative_positions_reads_what_its_tokenizer_allows(tmp_path):
+    """XLNet says -1 positions."""
+    write_tokenizer(tmp_path)
+    config = transformers.XLNetConfig(vocab_size=len(PIECES), d_model=8, n_layer=1, n_head=2, d_inner=8)
+    transformers.XLNetModel(config).save_pretrained(tmp_path)
+    module = ContextualEmbedding(str(tmp_path))
+    assert module.tokenizer.max_pieces == LONGEST
+    assert_close(module(module.tokenize(SENTENCES))[0][1, :1], module(module.tokenize(SENTENCES[1:2]))[0][0])
+
+
 def write_roberta(directory, **options):
     """Byte-level, with positions that start after padding's; the tokenizer states no limit by default."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
