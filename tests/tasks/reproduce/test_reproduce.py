@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tasks.formatting.summary import Published
+from tasks.language_model.config import LanguageModelConfig
 from tasks.reproduce.commands import TABLES, _time_of_all, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
@@ -441,6 +442,13 @@ def test_the_epoch_of_a_task_without_small_data_has_all_of_its_tokens(monkeypatc
     config = SentimentConfig(generated=40, vectors=("none",), batch_size=4, slot_size=8)
     tokens = PREPARE["sst"](config).objective.train.sentence_lengths.sum()
     assert _measure(config, "sst") == pytest.approx(float(tokens))
+
+
+@pytest.mark.parametrize("model", ["onlstm", "prpn"])
+def test_steps_of_a_language_model_are_timed(model):
+    sizes = {"embedding_size": 20, "hidden_size": 20, "num_layers": 1}
+    config = LanguageModelConfig(model=model, sentences=1000, batch_size=4, bptt=5, **sizes)
+    assert _measure(config, "language_model") > 0
 
 
 def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):
