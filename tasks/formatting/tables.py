@@ -48,12 +48,12 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def wrap(text: str) -> list[str]:
-    """Break a text into lines of at most 110 characters.
+    """Break a text into lines of at most 110 characters, at spaces: names of options stay whole.
 
     Args:
         text: one paragraph.
     """
-    return textwrap.wrap(text, 110)
+    return textwrap.wrap(text, 110, break_on_hyphens=False)
 
 
 def number(value: float | None, digits: int = 1, whole: float | None = None) -> str:
