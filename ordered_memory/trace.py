@@ -97,7 +97,8 @@ def read_output(
         )
     if distances.dim() != 3:
         raise ValueError(
-            f"expected distances of a batch of padded sequences, got shape {tuple(distances.shape)}"
+            f"expected distances of a batch of padded sequences, got shape {tuple(distances.shape)}; pad "
+            "those of a packed batch with `pad_packed_sequence`, and pass each sequence's to `read_distances`"
         )
     features, (hidden, _), _ = output
     if features.shape[-1] == 2 * hidden.shape[-1]:  # bidirectional: the two directions of a layer alternate

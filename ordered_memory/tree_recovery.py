@@ -204,7 +204,7 @@ def from_distances(
         layout = "(B, T)" if batch_first else "(T, B)"
         raise ValueError(
             f"expected distances to be {layout}, got shape {tuple(distances.shape)}; a sequence without a "
-            "batch axis needs one"
+            "batch axis needs one, and distances of a packed batch must be padded with `pad_packed_sequence`"
         )
     batch = as_float64("distances", (distances if batch_first else distances.T).detach())
     sizes = sequence_lengths(lengths, *batch.shape)

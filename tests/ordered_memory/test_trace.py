@@ -326,7 +326,7 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
         read_output(lstm(x), tokens)
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, [3, 2])
     for given in (packed, x[:, 0]):
-        with pytest.raises(ValueError, match=r"a batch of padded sequences, got shape \(1, [35]\)"):
+        with pytest.raises(ValueError, match=r"a batch of padded sequences, got shape \(1, [35]\); pad"):
             read_output(lstm(given, distances=True), tokens)
     with pytest.raises(ValueError, match=r"got shape \(3, 5\); a sequence without a batch axis needs one"):
         read_output(layer(x[:, 0]), tokens)
