@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from ordered_memory.checks import check_tensor, sequence_lengths
 from ordered_memory.cky import LONGEST_CKY
@@ -62,16 +63,16 @@ def read_output(
         output: the output of `OrderedMemory`, or of `onlstm.ONLSTM` called with `distances=True`.
         tokens: the tokens of each of B sequences.
         lengths: number of tokens of each sequence, (B,), as passed to the layer; None if every sequence has T
-            tokens.
+            tokens, or if the batch was packed.
         batch_first: as in the layer.
         direction: the direction to use of a bidirectional layer.
     Returns:
         B traces. Those of Ordered Memory have `memory` and `nodes`, those of ON-LSTM `layers`.
     Raises:
         TypeError: the output is not that of such a layer, or has no distances.
-        ValueError: the numbers of tokens differ from the lengths, the output is not of a batch of padded
-            sequences, or the direction is unknown or not one that the layer reads in; or as in
-            `read_attention` and `read_distances`.
+        ValueError: the numbers of tokens differ from the lengths, the output is not of a batch, or the
+            direction is unknown or not one that the layer reads in; or as in `read_attention` and
+            `read_distances`.
     Example:
         >>> from ordered_memory import OrderedMemory
         >>> layer = OrderedMemory(4, 8, num_slots=5, batch_first=True)
@@ -81,6 +82,9 @@ def read_output(
         (['the', 'cat', 'sat'], 4, [{'first': 0, 'last': 1, 'children': [0, 1], 'step': 2, 'slot': 5}])
     """
     check_direction(direction)
+    features = output[0] if isinstance(output, tuple) and output else None
+    if lengths is None and isinstance(features, PackedSequence):
+        lengths = pad_packed_sequence(features)[1]
     attention = getattr(output, "attention", None)
     if isinstance(attention, Tensor):
         batch = attention_of_direction(attention, batch_first, direction)
@@ -95,13 +99,13 @@ def read_output(
             "expected the output of an OrderedMemory, or of an ONLSTM that was called with distances=True, "
             f"got {type(output).__name__}"
         )
+    if isinstance(features, PackedSequence):
+        padded, _ = pad_packed_sequence(features._replace(data=distances.T), batch_first)
+        distances = padded.movedim(-1, 0)
     if distances.dim() != 3:
-        raise ValueError(
-            f"expected distances of a batch of padded sequences, got shape {tuple(distances.shape)}; pad "
-            "those of a packed batch with `pad_packed_sequence`, and pass each sequence's to `read_distances`"
-        )
+        raise ValueError(f"expected distances of a batch of sequences, got shape {tuple(distances.shape)}")
     features, (hidden, _), _ = output
-    if features.shape[-1] == 2 * hidden.shape[-1]:  # bidirectional: the two directions of a layer alternate
+    if features.data.shape[-1] == 2 * hidden.shape[-1]:  # bidirectional: the directions alternate
         distances = distances[DIRECTIONS.index(direction) :: 2]
     elif direction == "backward":
         raise ValueError("direction must be 'forward' if the layer is not bidirectional, got 'backward'")

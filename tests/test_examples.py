@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import random
 import runpy
@@ -18,7 +19,8 @@ from tasks.runs.command_line import run as command_line
 
 ROOT = Path(__file__).parents[1]
 OWN_TASK = ROOT / "examples" / "own_task.py"
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK})
+SIGNIFICANCE = ROOT / "examples" / "significance.py"
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK, SIGNIFICANCE})
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
 ARGUMENTS = {"compile": ["aot_eager"]}
 """Inductor takes long; test_layer.py runs it."""
@@ -37,6 +39,32 @@ def run(example, *arguments):
 def test_an_example_is_short_and_runs(example):
     assert len(example.read_text().splitlines()) < 80
     assert run(example, *ARGUMENTS.get(example.stem, []))
+
+
+def test_the_p_value_of_mcnemars_test_sums_all_outcomes_that_are_as_unlikely():
+    mcnemar = runpy.run_path(str(SIGNIFICANCE))["mcnemar"]
+    for first, second in itertools.product(range(6), repeat=2):
+        counts = [sum(sides) for sides in itertools.product((0, 1), repeat=first + second)]
+        unlikely = sum(abs(2 * count - first - second) >= abs(first - second) for count in counts)
+        assert mcnemar(first, second) == pytest.approx(unlikely / len(counts))
+    assert mcnemar(3_000, 3_000) == 1
+    assert 0 < mcnemar(3_500, 3_000) < 1e-8
+
+
+def test_two_models_are_compared_on_the_same_examples_alone(tmp_path):
+    def write(name, predictions, text="a"):
+        rows = [{"texts": [text], "label": "x", "prediction": prediction} for prediction in predictions]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(tmp_path / name)
+
+    first, second = write("a", "xxxxy"), write("b", "xyyyx")
+    printed = run(SIGNIFICANCE, first, second)
+    assert f"{first}: accuracy 0.8000 on 5 examples" in printed
+    assert f"{second}: accuracy 0.4000 on 5 examples" in printed
+    assert "only the first is right: 3; only the second: 1" in printed
+    assert "p = 0.625" in printed
+    with pytest.raises(SystemExit, match="predictions for different examples"):
+        run(SIGNIFICANCE, first, write("c", "xxxxy", "b"))
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class ReportConfig:
 
     runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
     """Directories of finished runs. Runs that differ only in the seed get an additional row with their
-    mean."""
+    mean. JSON files, which `--seeds` writes beside its runs, are skipped: a pattern may match them, too."""
     output: Path | None = None
     """The HTML page to write; by default report.html beside the first run."""
 
@@ -128,10 +128,12 @@ def run_report(
         UserError: no runs are given, a directory holds no finished run of this task, or they have different
             classes.
     """
-    if not config.runs:
+    paths = dict.fromkeys(config.runs)
+    directories = [path for path in paths if not (path.suffix == ".json" and path.is_file())]
+    if not directories:
         raise UserError("name the directories of one or more finished runs")
-    runs = _read_runs(task, list(dict.fromkeys(config.runs)))
-    path = config.output or config.runs[0].resolve().parent / "report.html"
+    runs = _read_runs(task, directories)
+    path = config.output or directories[0].resolve().parent / "report.html"
     for run in runs.values():
         if path.resolve() == run.files.report.resolve():
             raise UserError(f"--output {path}: is the report of a run; name another file")

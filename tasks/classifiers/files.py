@@ -24,7 +24,7 @@ def read_lines(
 
     Args:
         path: path of the file, which may be compressed.
-        parse: parses a line, or raises a ValueError.
+        parse: parses a line, or raises a ValueError. Another exception gets a note that names the line.
         allow_empty: whether the file may have no lines.
         header: a first line that is skipped, if the file has it.
         check_count: called with the number of lines before they are parsed.
@@ -46,6 +46,9 @@ def read_lines(
             examples.append(parse(line))
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
+        except Exception as error:
+            error.add_note(f"in {path}, line {number}: {line[:200]!r}")
+            raise
     if not examples and not allow_empty:
         raise UserError(f"{path}: the file is empty")
     return examples

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
@@ -27,7 +28,7 @@ from ordered_memory.trace import (
     read_tree,
     to_json,
 )
-from ordered_memory.tree_recovery import from_attention, from_distances, shift_reduce
+from ordered_memory.tree_recovery import ReadingDirection, from_attention, from_distances, shift_reduce
 from ordered_memory.trees import Tree, spans
 from ordered_memory.viewer import embed, viewer_page
 from tests.traces import tree_of
@@ -171,6 +172,28 @@ def test_padding_and_batch_mates_change_nothing() -> None:
     both = read_output(layer(x, lengths=[7, 4]), [list("abcdefg"), list("hijk")], [7, 4], batch_first=True)
     alone = read_output(layer(x[1:, :4]), [list("hijk")], batch_first=True)
     assert both[1] == alone[0]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+def test_a_packed_batch_has_the_traces_of_a_padded_one(
+    direction: ReadingDirection, batch_first: bool, enforce_sorted: bool
+) -> None:
+    torch.manual_seed(4)
+    lengths = [6, 4, 3] if enforce_sorted else [4, 6, 3]
+    tokens = [list("abcdef"[:length]) for length in lengths]
+    layer = OrderedMemory(4, 8, 5, bidirectional=True, batch_first=batch_first).double()
+    lstm = ONLSTM(4, 8, num_layers=2, bidirectional=True, batch_first=batch_first).double()
+    x = torch.randn(*((3, 6) if batch_first else (6, 3)), 4, dtype=torch.float64)
+    packed = pack_padded_sequence(x, lengths, batch_first, enforce_sorted)
+
+    def read(output: tuple[Any, ...], given: list[int] | None) -> list[Trace]:
+        return read_output(output, tokens, given, batch_first=batch_first, direction=direction)
+
+    assert read(layer(packed), None) == read(layer(x, lengths=lengths), lengths)
+    assert read(lstm(packed, distances=True), None) == read(lstm(x, lengths=lengths, distances=True), lengths)
+    assert read(lstm(packed, distances=True), lengths) == read(lstm(packed, distances=True), None)
 
 
 def test_distances_give_the_trees_of_every_layer_and_decoding() -> None:
@@ -324,10 +347,12 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
         read_output(out, tokens, [3.0, 2.5])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="distances=True, got tuple"):
         read_output(lstm(x), tokens)
-    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [3, 2])
-    for given in (packed, x[:, 0]):
-        with pytest.raises(ValueError, match=r"a batch of padded sequences, got shape \(1, [35]\); pad"):
-            read_output(lstm(given, distances=True), tokens)
+    with pytest.raises(ValueError, match=r"expected distances of a batch of sequences, got shape \(1, 3\)"):
+        read_output(lstm(x[:, 0], distances=True), tokens)
+    packed = pack_padded_sequence(x, [3, 2])
+    for result in (layer(packed), lstm(packed, distances=True)):
+        with pytest.raises(ValueError, match=r"tokens of 2 sequences of lengths \[3, 2\], got \[3, 3\]"):
+            read_output(result, tokens)
     with pytest.raises(ValueError, match=r"got shape \(3, 5\); a sequence without a batch axis needs one"):
         read_output(layer(x[:, 0]), tokens)
     with pytest.raises(ValueError, match="direction must be 'forward' if the layer is not bidirectional"):

@@ -209,6 +209,16 @@ def test_one_run_of_each_task_can_be_looked_at(task, small_runs, tmp_path, capsy
     assert page.exists()
 
 
+def test_the_summary_that_seeds_write_beside_their_runs_is_skipped(small_runs, tmp_path, capsys):
+    run, summary = tmp_path / "ordered-memory-1", tmp_path / "ordered-memory-1-to-2.json"
+    shutil.copytree(small_runs["listops_run"], run)
+    summary.write_text("{}")
+    assert MAIN["listops"](["report", *sorted(map(str, tmp_path.glob("ordered-memory-*")))]) == 0
+    assert f"report: {tmp_path / 'report.html'}" in capsys.readouterr().out
+    assert MAIN["listops"](["report", str(summary)]) == 2
+    assert "name the directories of one or more finished runs" in capsys.readouterr().err
+
+
 def test_runs_of_another_task_and_unfinished_ones_are_refused(small_runs, tmp_path, capsys):
     shutil.copytree(small_runs["logic_run"], tmp_path / "logic")
     assert MAIN["listops"](["report", str(tmp_path / "logic")]) == 2

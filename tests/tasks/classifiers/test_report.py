@@ -1,5 +1,7 @@
 """Tables of accuracy by group, and files with one example per line."""
 
+import json
+
 import pytest
 
 from tasks.classifiers.files import read_lines
@@ -55,6 +57,13 @@ def test_a_line_ends_at_a_line_feed_alone(tmp_path):
     (tmp_path / "f").write_bytes(b"\n")
     with pytest.raises(UserError, match="the file is empty"):
         read_lines(tmp_path / "f", str)
+
+
+def test_a_line_that_a_parser_fails_at_is_named(tmp_path):
+    (tmp_path / "f").write_text('{"label": 1}\n{"labels": 2}\n')
+    with pytest.raises(KeyError) as caught:
+        read_lines(tmp_path / "f", lambda line: json.loads(line)["label"])
+    assert caught.value.__notes__ == [f"in {tmp_path / 'f'}, line 2: '{{\"labels\": 2}}'"]
 
 
 def test_only_a_perfect_score_reads_as_one():

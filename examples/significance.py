@@ -1,0 +1,51 @@
+"""Is one classifier better than another, or only luckier? McNemar's exact test.
+
+python -m tasks.listops evaluate --checkpoint A --predictions a.jsonl
+python -m tasks.listops evaluate --checkpoint B --predictions b.jsonl
+python examples/significance.py a.jsonl b.jsonl
+
+The files hold predictions for the same examples, of ListOps, logic, sentiment or a task of your own.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The two-sided p-value of McNemar's exact test.
+
+    If both models are equally good, each example that only one of them gets right is as likely to be one of
+    the first model as one of the second: their number has a binomial distribution.
+
+    Args:
+        only_first: number of examples that only the first model gets right.
+        only_second: number of examples that only the second one does.
+    """
+    total = only_first + only_second
+    at_most = sum(math.comb(total, k) for k in range(min(only_first, only_second) + 1))
+    return min(1.0, 2 * at_most / 2**total)
+
+
+def read(path: Path) -> list[tuple[list[str], str, bool]]:
+    """The texts and the label of each example, and whether its prediction is right."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(row["texts"], row["label"], row["prediction"] == row["label"]) for row in rows]
+
+
+def main(first: Path, second: Path) -> None:
+    """Print the accuracies, on how many examples only one model is right, and the p-value."""
+    rows = list(zip(read(first), read(second), strict=True))
+    if any(a[:2] != b[:2] for a, b in rows):
+        sys.exit(f"{first} and {second} are predictions for different examples")
+    right = [(a[2], b[2]) for a, b in rows]
+    only_first, only_second = right.count((True, False)), right.count((False, True))
+    for path, values in zip((first, second), zip(*right, strict=True), strict=True):
+        print(f"{path}: accuracy {sum(values) / len(values):.4f} on {len(values):,} examples")
+    print(f"only the first is right: {only_first:,}; only the second: {only_second:,}")
+    print(f"McNemar's exact test, two-sided: p = {mcnemar(only_first, only_second):.3g}")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
