@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -31,10 +31,13 @@ from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json
+from tasks.runs.options import option_words
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, is_data_path
 
+MOST_OPTIONS = 3
+"""A run is named after the options in which it differs from others, if these are not more."""
 DIFFERENT_TESTS = "The models were tested on different {}."
 
 
@@ -98,7 +101,7 @@ def mean_rows(
     """
     return [
         [
-            f"{names[0]}, mean of {len(names)} seeds",
+            f"{_name(runs[names[0]], runs.values(), leave_out=('seed',))}, mean of {len(names)} seeds",
             *(_mean_text([values[name].get(column) for name in names]) for column in columns),
         ]
         for names in _seeds_of_one_configuration(runs)
@@ -169,8 +172,11 @@ def run_report(
 
 
 def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[str, FinishedRun]:
-    """Read finished runs, named after their models and, where these are the same, their directories."""
-    runs: dict[str, FinishedRun] = {}
+    """Read finished runs by name: the model and the options in which runs of this model differ.
+
+    Runs of the same options, or of many different ones, are named after their directories, too.
+    """
+    found: list[FinishedRun] = []
     for directory in directories:
         files = RunDirectory(directory)
         results = files.read_results()
@@ -179,7 +185,14 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         if files.results_text(results_text) is None or results["unit"] != task.unit:
             raise UserError(f"{files.results}: not the results of a run of this task")
         config = config_from_dict(task.model_class.config_class, read_json(files.config), files.config)
-        model = config.model_name
+        found.append(FinishedRun(files, config, results))
+    classes = {tuple(run.results["classes"]): run.files.path for run in found}
+    if len(classes) > 1:
+        different = "; ".join(f"{path} has {', '.join(names)}" for names, path in classes.items())
+        raise UserError(f"runs with different classes cannot be compared: {different}")
+    runs: dict[str, FinishedRun] = {}
+    for run in found:
+        model, directory = _name(run, found), run.files.path
         names = (
             model,
             f"{model}, {directory.name}",
@@ -188,12 +201,33 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         )
         numbered = (f"{model}, {directory} ({number})" for number in itertools.count(2))
         name = next(candidate for candidate in itertools.chain(names, numbered) if candidate not in runs)
-        runs[name] = FinishedRun(files, config, results)
-    classes = {tuple(run.results["classes"]): run.files.path for run in runs.values()}
-    if len(classes) > 1:
-        different = "; ".join(f"{path} has {', '.join(names)}" for names, path in classes.items())
-        raise UserError(f"runs with different classes cannot be compared: {different}")
+        runs[name] = run
     return runs
+
+
+def _name(run: FinishedRun, runs: Iterable[FinishedRun], *, leave_out: Collection[str] = ()) -> str:
+    """The model of a run, with the options in which the runs of this model differ, unless they are many."""
+    name: str = run.config.model_name
+    options = _options(run)
+    others = [_options(other) for other in runs if other.config.model_name == name]
+    words = [
+        option_words(option, getattr(run.config, option))
+        for option in sorted(options, key=lambda option: option == "seed")  # the seed last
+        if option not in leave_out and any(other[option] != options[option] for other in others)
+    ]
+    return " ".join([name, *itertools.chain(*words)]) if len(words) <= MOST_OPTIONS else name
+
+
+def _options(run: FinishedRun) -> dict[str, Any]:
+    """The options that results depend on.
+
+    Files of data may have moved: in place of their names are the sizes of the groups of test data.
+    """
+    return {
+        option: _test_sizes(run) if is_data_path(option, value) else value
+        for option, value in vars(run.config).items()
+        if option not in COMPUTE_OPTIONS
+    }
 
 
 def _values(results: Mapping[str, Any]) -> dict[str, float]:
@@ -220,13 +254,7 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
     """The names of the runs of each configuration that has several seeds."""
     groups: dict[str, list[str]] = {}
     for name, run in runs.items():
-        options = {
-            # Files may have moved: test data whose groups have the same sizes count as the same.
-            option: _test_sizes(run) if is_data_path(option, value) else value
-            for option, value in vars(run.config).items()
-            if option not in COMPUTE_OPTIONS and option != "seed"
-        }
-        groups.setdefault(repr(options), []).append(name)
+        groups.setdefault(repr(_options(run) | {"seed": None}), []).append(name)
     return [
         names
         for names in groups.values()

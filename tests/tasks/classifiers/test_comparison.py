@@ -47,7 +47,7 @@ def test_runs_have_a_row_each_and_seeds_have_one_for_their_mean(tmp_path, capsys
     out = capsys.readouterr().out
     assert "different" not in out
     rows = table(out)
-    names = ["ordered-memory", "ordered-memory, om-2", "lstm", "ordered-memory, mean of 2 seeds"]
+    names = ["ordered-memory --seed 1", "ordered-memory --seed 2", "lstm", "ordered-memory, mean of 2 seeds"]
     results = [json.loads((run / "results.json").read_text()) for run in runs]
     assert list(rows) == [names[0], names[1], names[3]]  # the LSTM has no trees, so fewer cells
     for name, result in zip(names[:2], results[:2], strict=True):
@@ -63,7 +63,7 @@ def test_runs_have_a_row_each_and_seeds_have_one_for_their_mean(tmp_path, capsys
     assert f"lstm {results[2]['accuracy']:.4f}" in re.sub(" +", " ", out)
     page = (tmp_path / "report.html").read_text()
     captions = {trace["caption"] for trace in embedded(page)}
-    assert captions == {"ordered-memory", "ordered-memory, om-2"}
+    assert captions == {"ordered-memory --seed 1", "ordered-memory --seed 2"}
     assert f"<td>{mean:.4f} ± {deviation:.4f}</td>" in page
 
 
@@ -117,6 +117,37 @@ def test_runs_of_one_model_have_names_of_their_own_wherever_they_are(
         assert row.startswith(f"{name}  ")
 
 
+def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(small_runs, tmp_path, capsys):
+    def copy(name, **options):
+        shutil.copytree(small_runs["listops_run"], tmp_path / name)
+        path = tmp_path / name / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | options))
+        return str(tmp_path / name)
+
+    def names(runs):
+        assert MAIN["listops"](["report", *runs]) == 0
+        return [re.split("  +", line)[0] for line in capsys.readouterr().out.splitlines()[1 : len(runs) + 2]]
+
+    model = "ordered-memory"
+    runs = [
+        copy(f"{dropout}-{seed}", cell_dropout=dropout, seed=seed)
+        for dropout in (0.0, 0.3)
+        for seed in (1, 2)
+    ]
+    assert names(runs[1:]) == [
+        f"{model} --cell-dropout 0.0 --seed 2",
+        f"{model} --cell-dropout 0.3 --seed 1",
+        f"{model} --cell-dropout 0.3 --seed 2",
+        f"{model} --cell-dropout 0.3, mean of 2 seeds",
+    ]
+    assert names(runs[::2])[:2] == [f"{model} --cell-dropout 0.0", f"{model} --cell-dropout 0.3"]
+    assert names(runs[:1])[0] == model
+    same = [*runs[:1], copy("again", cell_dropout=0.0, seed=1, threads=7)]
+    assert names(same)[:2] == [model, f"{model}, again"]
+    other = copy("other", cell_dropout=0.1, seed=3, patience=9, gradient_clip=2.0)
+    assert names([*runs[:1], other])[:2] == [model, f"{model}, other"]
+
+
 def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):
     for name, part in (("a", "validation"), ("b", "test")):
         shutil.copytree(small_runs["listops_run"], tmp_path / name)
@@ -166,7 +197,7 @@ def test_the_table_of_logic_has_the_mean_of_seeds_too():
     assert made.columns == ["model", "7", "left out, 7–12"]
     assert made.rows[:2] == [["1", 0.8, 0.4], ["2", 0.6, 0.3]]
     assert made.rows[2] == ["Ordered Memory, published", None, 0.81]
-    assert made.rows[3] == ["1, mean of 2 seeds", "0.7000 ± 0.1414", "0.3500 ± 0.0707"]
+    assert made.rows[3] == ["ordered-memory, mean of 2 seeds", "0.7000 ± 0.1414", "0.3500 ± 0.0707"]
     assert made.best == {(0, 1), (2, 2)}
 
 

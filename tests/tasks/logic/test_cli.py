@@ -189,16 +189,16 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
     assert main(["report", *runs, "--output", str(page)]) == 0
     assert "Ordered Memory, published" in capsys.readouterr().out
     captions = [trace["caption"] for trace in embedded(page.read_text())]
-    names = ("ordered-memory", "ordered-memory, seed-2")
+    names = ("ordered-memory --seed 1", "ordered-memory --seed 2")
     assert captions == 2 * [name for name in names for side in range(2)]
-    assert "<dt>ordered-memory, seed-2</dt><dd>Command: " in page.read_text()
+    assert "<dt>ordered-memory --seed 2</dt><dd>Command: " in page.read_text()
     same_name = tmp_path / "again" / "seed-2"
     shutil.copytree(runs[1], same_name)
     (same_name / "record.json").unlink()
     assert main(["report", *runs, str(same_name), runs[0], "--output", str(page)]) == 0
     assert page.read_text().count("<dt>ordered-memory") == 2
     assert (
-        f"<h3>True class (rows) and predicted class (columns): ordered-memory, {same_name}</h3>"
+        f"<h3>True class (rows) and predicted class (columns): ordered-memory --seed 2, {same_name.name}</h3>"
         in page.read_text()
     )
     few = tmp_path / "few"
