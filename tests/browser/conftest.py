@@ -80,11 +80,12 @@ def open_page(chromium: Any) -> Iterator[OpenPage]:
 
 @pytest.fixture(scope="session")
 def accessibility() -> Callable[[Any], list[Any]]:
-    """What axe-core finds wrong with a page: rules, each with the elements."""
+    """What axe-core finds wrong with a page that is at rest: rules, each with the elements."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci")
 
     def accessibility(page: Any) -> list[Any]:
+        page.evaluate("Promise.allSettled(document.getAnimations().map(one => one.finished))")
         page.evaluate(AXE.read_text())
         found = page.evaluate("axe.run()")["violations"]
         return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
