@@ -337,6 +337,26 @@ def test_hovering_a_cell_tells_its_numbers(show: Any) -> None:
     assert told == ["“w3”", "slot 4", *(f"{name} {row:.2f}" for name, row in zip(names, rows, strict=True))]
 
 
+def test_a_note_is_as_wide_as_its_words_wherever_the_last_one_stood(show: Any) -> None:
+    d = torch.tensor([[1.0, 1.0, 1.0, 9.0, 1.0]])
+    page = show([read_distances(d, [*"abc", "a long word", "another long word"])], width=400)
+    page.locator(".om-scroller").evaluate("scroller => (scroller.scrollLeft = 1000)")
+    node, note = page.locator(".om-node[data-first='3'] circle"), page.locator(".om-tip")
+    node.hover()
+    width = note.bounding_box()["width"]
+    bars = page.locator(".om-distances").bounding_box()
+    page.mouse.move(bars["x"] + bars["width"] - 5, bars["y"] + 50)
+    assert note.inner_text().endswith("distance 1.00")
+    node.hover()
+    assert note.bounding_box()["width"] == width
+    page = show([read_tree((0, 1), ["x" * 300, "y"])], width=320)
+    page.locator(".om-token").first.hover()
+    page.locator(".om-node circle").hover()
+    box = page.locator(".om-tip").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 320
+
+
 def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
     page = show([example(8)])
     boxes = [page.locator(".om-token").nth(i).bounding_box() for i in range(8)]
