@@ -10,10 +10,12 @@ function listenToPointer(board) {
     if (target instanceof SVGElement) light.point(target, target.getBoundingClientRect());
   });
   scroller.addEventListener("focusout", () => light.off());
-  scroller.addEventListener("click", ({ target }) => {
-    const node = closest(target, ".om-node");
+  scroller.addEventListener("click", (event) => {
+    const node = closest(event.target, ".om-node");
     if (node) board.jump(node);
+    if (event.pointerType === "touch") light.point(event.target, event);
   });
+  board.element.addEventListener("pointerdown", (event) => event.pointerType === "touch" && light.off());
   scroller.addEventListener("pointerdown", (event) => {
     // A finger scrolls the columns, except in the row of tokens, where it moves through time.
     const finger = event.pointerType === "touch" && !closest(event.target, ".om-tokens");

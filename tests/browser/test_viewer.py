@@ -357,6 +357,17 @@ def test_a_note_is_as_wide_as_its_words_wherever_the_last_one_stood(show: Any) -
     assert box["x"] + box["width"] <= 320
 
 
+def test_a_finger_is_told_what_it_taps(show: Any) -> None:
+    page = show([example(5)], has_touch=True)
+    note = page.locator(".om-tip")
+    page.locator(".om-node[data-id='5'] circle").first.tap()
+    assert "built at step" in note.inner_text()
+    page.locator(".om-attention > svg").tap()
+    assert "occupancy" in note.inner_text()
+    page.get_by_role("button", name="Back").tap()
+    assert not note.is_visible()
+
+
 def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
     page = show([example(8)])
     boxes = [page.locator(".om-token").nth(i).bounding_box() for i in range(8)]
