@@ -42,9 +42,11 @@ class TraceViewer {
     /** @param {Partial<TraceViewer["chosen"]>} choices */
     const change = (choices) => {
       Object.assign(this.chosen, choices);
-      const old = board.element;
+      const { element: old, scroller: { scrollLeft }, player: { frame, length } } = board;
       board = active = made();
       old.replaceWith(board.element);
+      board.scroller.scrollLeft = scrollLeft;
+      if (frame < length - 1) board.player.show(frame); // the trees have as many splits
     };
     /**
      * @param {string} name

@@ -368,6 +368,21 @@ def test_a_finger_is_told_what_it_taps(show: Any) -> None:
     assert not note.is_visible()
 
 
+def test_another_layer_is_shown_at_the_same_place(show: Any) -> None:
+    d = torch.rand(3, 60, generator=torch.Generator().manual_seed(0))
+    page = show([read_distances(d, ["word"] * 60)])
+    scroller = page.locator(".om-scroller")
+    scroller.evaluate("scroller => (scroller.scrollLeft = 600)")
+    choose(page, "Layer", "layer 1")
+    assert scroller.evaluate("scroller => scroller.scrollLeft") == 600
+    assert step(page) == "60 / 60"
+    page.get_by_role("button", name="To the start").click()
+    page.get_by_role("button", name="Forward").click()
+    choose(page, "Layer", "layer 3")
+    assert step(page) == "2 / 60"
+    assert len(drawn(page)) == 1
+
+
 def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
     page = show([example(8)])
     boxes = [page.locator(".om-token").nth(i).bounding_box() for i in range(8)]
