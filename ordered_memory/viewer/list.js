@@ -54,13 +54,13 @@ class TraceList {
     this.current = null;
     this.chosen = { right: "", depth: "", length: "", order: "given" };
     /** @type {[value: string, text: string][]} */
-    const orders = [["given", "as given"], ["length", "length"], ["depth", "depth"]];
-    if (traces.some(({ answer }) => answer)) orders.push(["certainty", "least certain"]);
+    const all = [["given", "as given"], ["length", "length"], ["depth", "depth"], ["certainty", "least certain"]];
+    const orders = all.filter(([key]) => this.examples.some((example) => ORDERS[key](example, this.examples[0])));
     this.choices.replaceChildren(
       ...this.filter("right", "Answer", [["true", "right"], ["false", "wrong"]]),
       ...this.filter("depth", "Tree depth", groups("depth")),
       ...this.filter("length", "Tokens", groups("length")),
-      this.chooser("order", "Order", orders));
+      ...(orders.length < 2 ? [] : [this.chooser("order", "Order", orders)]));
     this.update();
   }
 

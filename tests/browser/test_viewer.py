@@ -535,6 +535,13 @@ def test_examples_are_filtered_and_sorted(show: Any) -> None:
     assert page.locator(".om-board").count() == 0
 
 
+def test_only_orders_that_change_something_are_offered(show: Any) -> None:
+    page = show([read_distances(torch.rand(1, size), ["word"] * size) for size in (3, 5)])
+    assert page.get_by_label("Order").locator("option").all_inner_texts() == ["as given", "length"]
+    page = show([example(size, true=1) for size in (3, 5)])
+    assert "least certain" not in page.get_by_label("Order").inner_text()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_names_and_contrast_pass_axe(show: Any, accessibility: Any, scheme: str) -> None:
     traces = [example(8, caption="one", true=1), example(9, 3, caption="two", true=0)]
