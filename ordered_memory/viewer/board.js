@@ -68,18 +68,12 @@ class Board {
 
   /** The true tree; only a note if the induced tree is the same and there are no values. */
   trueTree() {
-    const { trace, timeline } = this;
+    const { trace, timeline, nodes: induced } = this;
     const { true_nodes, words, token_values, true_token_values } = trace;
     if (!true_nodes) return timeline ? [] : [this.tokens];
     const numbers = new Set(words);
-    const induced = new Set(this.nodes.map(({ first, last }) => {
-      while (first < last && !numbers.has(first)) first++;
-      while (first < last && !numbers.has(last)) last--;
-      return `${first} ${last}`;
-    }));
-    const missing = true_nodes.map(({ first, last }) => !induced.has(`${first} ${last}`));
-    const same = !missing.includes(true) && this.nodes.every((node) => node.in_true_tree !== false);
-    if (timeline && same && !true_token_values && true_nodes.every((node) => node.value === undefined)) {
+    const missing = missingOf(trace, induced);
+    if (timeline && isTrueTree(trace, induced) && !true_token_values && true_nodes.every((node) => node.value === undefined)) {
       return [element("p", { class: "om-note om-same" }, "✓ The induced tree is the true one.")];
     }
     /** @type {(label: string, nodes: Constituent[], values?: number[]) => TreeView} */

@@ -5,6 +5,7 @@
  * @property {Trace[]} traces
  * @property {number} number its position in the order given
  * @property {boolean | null} right whether the answer is right; null if not known
+ * @property {boolean | null} tree whether the induced trees are the true ones; null if not known
  * @property {number} depth of its deepest tree
  * @property {number} length of its longest sequence, in tokens
  * @property {number} certainty the probability of the answer
@@ -52,12 +53,13 @@ class TraceList {
   show(traces) {
     this.examples = examplesOf(traces);
     this.current = null;
-    this.chosen = { right: "", depth: "", length: "", order: "given" };
+    this.chosen = { right: "", tree: "", depth: "", length: "", order: "given" };
     /** @type {[value: string, text: string][]} */
     const all = [["given", "as given"], ["length", "length"], ["depth", "depth"], ["certainty", "least certain"]];
     const orders = all.filter(([key]) => this.examples.some((example) => ORDERS[key](example, this.examples[0])));
     this.choices.replaceChildren(
       ...this.filter("right", "Answer", [["true", "right"], ["false", "wrong"]]),
+      ...this.filter("tree", "Induced tree", [["true", "the true one"], ["false", "another"]]),
       ...this.filter("depth", "Tree depth", groups("depth")),
       ...this.filter("length", "Tokens", groups("length")),
       ...(orders.length < 2 ? [] : [this.chooser("order", "Order", orders)]));
@@ -130,7 +132,7 @@ class TraceList {
  * @param {string} value
  */
 function matches(example, key, value) {
-  if (key !== "depth" && key !== "length") return String(example.right) === value;
+  if (key !== "depth" && key !== "length") return String(key === "tree" ? example.tree : example.right) === value;
   return GROUPS[key].find((most) => example[key] <= most) === Number(value);
 }
 
@@ -161,10 +163,12 @@ function examplesOf(traces) {
   return [...groups.values()].map((group, number) => {
     const answer = group[0].answer;
     const best = answer ? Math.max(...answer.probabilities) : 1;
+    const trees = group.flatMap((trace) => (trace.nodes && trace.true_nodes ? [isTrueTree(trace, trace.nodes)] : []));
     return {
       traces: group,
       number,
       right: !answer || answer.true === null ? null : answer.probabilities.indexOf(best) === answer.true,
+      tree: trees.length ? !trees.includes(false) : null,
       depth: Math.max(...group.map((trace) => depthOf(trace))),
       length: Math.max(...group.map((trace) => trace.tokens.length)),
       certainty: best,

@@ -99,6 +99,29 @@ class TreeView {
 }
 
 /**
+ * Which constituents of the true tree are not in the induced one.
+ * @param {Trace} trace
+ * @param {Constituent[]} induced
+ */
+function missingOf({ words, true_nodes = [] }, induced) {
+  const numbers = new Set(words);
+  const found = new Set(induced.map(({ first, last }) => {
+    while (first < last && !numbers.has(first)) first++;
+    while (first < last && !numbers.has(last)) last--;
+    return `${first} ${last}`;
+  }));
+  return true_nodes.map(({ first, last }) => !found.has(`${first} ${last}`));
+}
+
+/**
+ * @param {Trace} trace
+ * @param {Constituent[]} induced
+ */
+function isTrueTree(trace, induced) {
+  return !missingOf(trace, induced).includes(true) && induced.every((node) => node.in_true_tree !== false);
+}
+
+/**
  * The point of a constituent, whose color and size show its value.
  * @param {number} x
  * @param {number} y

@@ -535,6 +535,23 @@ def test_examples_are_filtered_and_sorted(show: Any) -> None:
     assert page.locator(".om-board").count() == 0
 
 
+def test_examples_are_filtered_by_whether_their_tree_is_the_true_one(show: Any) -> None:
+    traces = [read_tree(tree, list("abc")) for tree in (((0, 1), 2), (0, (1, 2)), (0, 1, 2))]
+    for number, trace in enumerate(traces):
+        trace["caption"] = f"number {number}"
+        add_true_tree(trace, ((0, 1), 2))
+    page = show(traces)
+    shown = page.locator(".om-entry b")
+    choose(page, "Induced tree", "the true one")
+    assert shown.all_inner_texts() == ["number 0"]
+    choose(page, "Induced tree", "another")
+    assert shown.all_inner_texts() == ["number 1", "number 2"]
+    page = show([traces[0] | {"example": 0}, traces[1] | {"example": 0}, traces[0] | {"example": 1}])
+    choose(page, "Induced tree", "the true one")  # of every trace of an example
+    assert page.get_by_text("1 of 2 examples").count() == 1
+    assert page.locator(".om-board").count() == 1
+
+
 def test_only_orders_that_change_something_are_offered(show: Any) -> None:
     page = show([read_distances(torch.rand(1, size), ["word"] * size) for size in (3, 5)])
     assert page.get_by_label("Order").locator("option").all_inner_texts() == ["as given", "length"]
