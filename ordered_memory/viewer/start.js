@@ -1,6 +1,6 @@
 // Defines `OrderedMemoryViewer`, for other pages to call, and starts the viewer on this page.
 
-const OrderedMemoryViewer = { TraceViewer, TraceList };
+const OrderedMemoryViewer = { TraceViewer, TraceList, element, shape };
 Object.assign(globalThis, { OrderedMemoryViewer });
 
 /** Fill every element that `embed` made. */

@@ -10,6 +10,7 @@
 (() => {
   "use strict";
 
+  const { TraceViewer, element } = OrderedMemoryViewer;
   const TOO_LONG = "this text is too long to be read";
 
   /**
@@ -110,11 +111,8 @@
    * @param {string} text
    */
   function textBox(label, text) {
-    const box = document.createElement("textarea");
-    box.rows = 1;
+    const box = element("textarea", { rows: 1, spellcheck: "false", "aria-describedby": "error hint" });
     box.value = text;
-    box.spellcheck = false;
-    box.setAttribute("aria-describedby", "error hint");
     box.addEventListener("beforeinput", (event) => {
       // A browser takes minutes to lay out what the server would refuse: it does not get into the box.
       const kept = box.value.length - (box.selectionEnd - box.selectionStart);
@@ -123,9 +121,7 @@
       fail(TOO_LONG, [box]);
     });
     onEnter(box, () => form.requestSubmit());
-    const labeled = document.createElement("label");
-    labeled.append(label, box);
-    return labeled;
+    return element("label", {}, label, box);
   }
 
   /**
@@ -264,23 +260,15 @@
    * @param {PromiseSettledResult<{traces: Trace[], note: string}>} answered
    */
   function section(name, answered) {
-    const made = document.createElement("section");
-    const heading = document.createElement("h2");
-    heading.textContent = name;
-    const about = document.createElement("p");
-    made.append(heading, about);
+    const made = element("section", {}, element("h2", {}, name));
     if (answered.status === "rejected") {
-      about.textContent = answered.reason.message;
-      about.className = "refusal";
+      made.append(element("p", { class: "refusal" }, answered.reason.message));
       return made;
     }
     const { traces, note } = answered.value;
-    about.textContent = note;
-    about.className = "note";
-    about.hidden = note === "";
-    const place = document.createElement("div");
-    made.append(place);
-    new OrderedMemoryViewer.TraceViewer(place, traces);
+    const place = element("div");
+    made.append(...(note ? [element("p", { class: "note" }, note)] : []), place);
+    new TraceViewer(place, traces);
     return made;
   }
 

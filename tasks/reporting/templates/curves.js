@@ -11,10 +11,12 @@ class Plot {
     this.xs = (this.svg.dataset.xs ?? "").split(" ").map(Number);
     this.lines = [...this.svg.querySelectorAll(".line")].map((line) => ({
       ys: (line.getAttribute("data-ys") ?? "").split(" "),
-      dot: line.appendChild(svgElement("circle", { r: 4.5, class: "dot", visibility: "hidden" })),
+      dot: line.appendChild(OrderedMemoryViewer.shape("circle", { r: 4.5, class: "dot", visibility: "hidden" })),
     }));
     const { top, bottom } = this.svg.dataset;
-    this.guide = this.svg.appendChild(svgElement("path", { d: `M0,${top}V${bottom}`, class: "guide", visibility: "hidden" }));
+    this.guide = this.svg.appendChild(OrderedMemoryViewer.shape("path", {
+      d: `M0,${top}V${bottom}`, class: "guide", visibility: "hidden",
+    }));
     const best = this.rows.findIndex((row) => row.querySelector(".best"));
     this.rest = best < 0 ? this.rows.length - 1 : best;
     this.chosen = this.rest;
@@ -86,16 +88,6 @@ class Plot {
     event.preventDefault();
     this.choose(Math.min(last, Math.max(0, moves[event.key])));
   }
-}
-
-/**
- * @param {string} name
- * @param {Record<string, string | number>} attributes
- */
-function svgElement(name, attributes) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
-  return made;
 }
 
 for (const figure of document.querySelectorAll(".curve")) new Plot(figure);
