@@ -40,13 +40,6 @@ class Columns {
    * @param {number} x
    */
   at(x) {
-    let low = 0;
-    let high = this.edges.length - 2;
-    while (low < high) {
-      const between = (low + high + 1) >> 1;
-      if (this.edges[between] <= x) low = between;
-      else high = between - 1;
-    }
-    return low;
+    return clamp(this.edges.findLastIndex((edge) => edge <= x), 0, this.edges.length - 2);
   }
 }

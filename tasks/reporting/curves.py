@@ -120,7 +120,6 @@ def curve_svg(curve: Curve) -> Markup:
         y_ticks=[(pixel_y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
         best=None if curve.best is None else pixel_x(curve.best),
         xs=" ".join(f"{pixel_x(x):g}" for x in xs),
-        name_width=CHARACTER * len(curve.name) + 6,
     )
     return Markup(valid_xml(text))
 
