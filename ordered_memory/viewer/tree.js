@@ -70,7 +70,9 @@ class TreeView {
       if (group.dataset.state !== state) group.dataset.state = state;
     });
     if (!timeline) return;
+    const focused = this.groups[this.stop] === document.activeElement;
     this.focusable(this.visible(this.stop) ? this.stop : this.groups.findLastIndex((_, k) => this.visible(k)));
+    if (focused) this.groups[this.stop].focus({ preventScroll: true });
   }
 
   /** @param {number} k */
@@ -80,7 +82,7 @@ class TreeView {
 
   /** @param {number} k the one node that the Tab key leads to; -1 for none */
   focusable(k) {
-    this.groups[this.stop]?.removeAttribute("tabindex");
+    if (k !== this.stop) this.groups[this.stop]?.removeAttribute("tabindex"); // it loses the focus
     this.groups[k]?.setAttribute("tabindex", "0");
     if (k >= 0) this.stop = k;
   }

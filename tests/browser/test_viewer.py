@@ -298,6 +298,14 @@ def test_nodes_are_reached_by_keys_and_lead_to_their_step(show: Any) -> None:
     assert page.locator(".om-tip").inner_text().startswith(words)
     page.keyboard.press("Enter")
     assert step(page) == f"{node['step'] + 1} / 7"
+    # Time goes on, and the node has the focus; when it is not there any more, another one has it.
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name
+    assert page.locator(".om-tip").inner_text().startswith(words)
+    for _ in range(2):
+        page.keyboard.press("ArrowLeft")
+        assert page.evaluate("document.activeElement.matches('.om-node:not([data-state=hidden])')")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") != name
 
 
 def test_hovering_a_node_lights_up_its_tokens_its_slot_and_its_bar(show: Any) -> None:
