@@ -261,6 +261,16 @@ def test_nothing_is_cut_off_on_paper(show: Any) -> None:
             assert part.bounding_box()["width"] <= width
 
 
+def test_paper_tells_what_was_chosen(show: Any) -> None:
+    page = show([example(5, example=0), read_distances(torch.rand(2, 5), list("abcde")) | {"example": 0}])
+    choose(page, "Show", "→π: joined with the token")
+    choose(page, "Tree", "prpn")
+    page.emulate_media(media="print")
+    for name in ("Show", "Layer", "Tree"):
+        assert page.get_by_role("combobox", name=name, exact=True).is_visible()
+    assert page.get_by_role("combobox", name="Speed").count() == 0
+
+
 def test_keys_move_through_time(show: Any) -> None:
     page = show([example(6)])
     for key, place in (("Home", 1), ("ArrowRight", 2), ("ArrowRight", 3), ("ArrowLeft", 2), ("End", 7)):
