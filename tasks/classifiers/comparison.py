@@ -99,12 +99,14 @@ def mean_rows(
         For each set its name and, for each column, the mean and the sample standard deviation as text; None
         if a run has no number there.
     """
+    groups = _seeds_of_one_configuration(runs)
+    shared = [_name(runs[names[0]], runs.values(), leave_out=("seed",)) for names in groups]
     return [
         [
-            f"{_name(runs[names[0]], runs.values(), leave_out=('seed',))}, mean of {len(names)} seeds",
-            *(_mean_text([values[name].get(column) for name in names]) for column in columns),
+            f"{name if shared.count(name) == 1 else names[0]}, mean of {len(names)} seeds",
+            *(_mean_text([values[run].get(column) for run in names]) for column in columns),
         ]
-        for names in _seeds_of_one_configuration(runs)
+        for names, name in zip(groups, shared, strict=True)
     ]
 
 

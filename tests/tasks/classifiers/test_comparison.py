@@ -126,7 +126,8 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
 
     def names(runs):
         assert MAIN["listops"](["report", *runs]) == 0
-        return [re.split("  +", line)[0] for line in capsys.readouterr().out.splitlines()[1 : len(runs) + 2]]
+        rows = capsys.readouterr().out.splitlines()[1:]
+        return [re.split("  +", row)[0] for row in rows if row.startswith("ordered-memory")]
 
     model = "ordered-memory"
     runs = [
@@ -144,8 +145,14 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
     assert names(runs[:1])[0] == model
     same = [*runs[:1], copy("again", cell_dropout=0.0, seed=1, threads=7)]
     assert names(same)[:2] == [model, f"{model}, again"]
-    other = copy("other", cell_dropout=0.1, seed=3, patience=9, gradient_clip=2.0)
-    assert names([*runs[:1], other])[:2] == [model, f"{model}, other"]
+    many = {"cell_dropout": 0.1, "patience": 9, "gradient_clip": 2.0, "weight_decay": 0.1}
+    others = [copy(f"other-{seed}", **many, seed=seed) for seed in (3, 4)]
+    assert names([*runs[:1], others[0]])[:2] == [model, f"{model}, other-3"]
+    assert names([*others, runs[0], runs[1]])[4:] == [
+        f"{model}, mean of 2 seeds",
+        f"{model}, 0.0-1, mean of 2 seeds",
+    ]
+    assert names([runs[0], *others])[3:] == [f"{model}, mean of 2 seeds"]
 
 
 def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):
