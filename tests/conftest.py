@@ -48,7 +48,7 @@ def _reports_have_few_examples():
 
 @pytest.fixture(scope="session")
 def small_runs(tmp_path_factory):
-    """A tiny finished run of each task, to be read only: see `tests.hostile_files.make_runs`."""
-    from tests.hostile_files import make_runs
+    """A tiny finished run of each task, to be read only: see `tests.commands.make_runs`."""
+    from tests.commands import make_runs
 
     return make_runs(tmp_path_factory.mktemp("small_runs"))

@@ -1,4 +1,4 @@
-"""Files and runs for the tests of bad input: small runs, and everything that is wrong with a file."""
+"""Everything that may be wrong with a file."""
 
 from __future__ import annotations
 
@@ -12,41 +12,6 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-
-from tasks.language_model.__main__ import main as language_model
-from tasks.listops.__main__ import main as listops
-from tasks.logic.__main__ import main as logic
-from tasks.sst.__main__ import main as sst
-
-TINY = {
-    "listops": "--expressions 300 --validation-size 40 --max-train-length 12 --epochs 1 "
-    "--embedding-size 6 --slot-size 6 --num-slots 3",
-    "logic": "--generated 600 --batch-size 64 --layers 1 --heads 2 --chunk-size 2 --epochs 1 "
-    "--embedding-size 6 --slot-size 8 --num-slots 3 --test-num-slots 5",
-    "sst": "--generated 60 --vectors none --batch-size 64 --chunk-size 2 --epochs 1 "
-    "--embedding-size 6 --slot-size 8 --num-slots 3 --test-num-slots 5",
-    "language_model": "--preset demo --sentences 200 --num-layers 2 --chunk-size 2 --epochs 1 "
-    "--embedding-size 6 --hidden-size 8",
-}
-"""Options of a training run that takes a second."""
-
-MAIN = {"listops": listops, "logic": logic, "sst": sst, "language_model": language_model}
-
-
-def errors_in(text: str) -> str:
-    """What a command says on standard error, but for warnings of options without effect."""
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("warning: "))
-
-
-def make_runs(directory: Path) -> dict[str, str]:
-    """Train a tiny run of each task; return paths by name: `listops`, `listops_last`, `listops_run`, …"""
-    paths = {}
-    for task, main in MAIN.items():
-        run = directory / task
-        assert main(["train", *TINY[task].split(), "--run-dir", str(run)]) == 0
-        paths |= {task: run / "best.safetensors", f"{task}_last": run / "last.safetensors"}
-        paths |= {f"{task}_config": run / "config.json", f"{task}_run": run}
-    return {name: str(path) for name, path in paths.items()}
 
 
 def make_damaged(directory: Path, checkpoint: Path) -> dict[str, str]:

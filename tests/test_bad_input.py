@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tasks.runs.run_directory import RunDirectory
-from tests.hostile_files import TINY, errors_in, make_damaged
+from tests.commands import TINY, errors_in
+from tests.hostile_files import make_damaged
 
 SECONDS = 60
 

@@ -25,7 +25,8 @@ from tasks.runs.errors import UserError
 from tasks.sst.treebank import read_trees
 from tasks.sst.vector_files import find_vector_file, read_blocks
 from tasks.syntax_eval.pairs import read_pairs
-from tests.hostile_files import MAIN, TINY, errors_in, read
+from tests.commands import MAIN, TINY, errors_in
+from tests.hostile_files import read
 
 LONG = "MUTATIONS" in os.environ
 mutations = settings(

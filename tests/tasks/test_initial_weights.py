@@ -12,7 +12,7 @@ from tasks.listops.generator import generate
 from tasks.runs.checkpoints import read_checkpoint
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED
-from tests.hostile_files import MAIN, TINY
+from tests.commands import MAIN, TINY
 
 STAND_STILL = ["--learning-rate", "1e-30", "--weight-decay", "0"]
 

@@ -17,7 +17,7 @@ from tasks.runs.errors import UserError
 from tasks.sst.model import SentimentModel
 from tasks.syntax_eval.__main__ import main as syntax_eval
 from tasks.syntax_eval.scoring import word_log_probabilities
-from tests.hostile_files import MAIN
+from tests.commands import MAIN
 
 MODELS = {"listops": ListOpsModel, "logic": LogicModel, "sst": SentimentModel}
 MIN_WORDS = {"listops": 1, "logic": 2, "sst": 2}

@@ -18,7 +18,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.hub import find_checkpoint
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED
-from tests.hostile_files import MAIN
+from tests.commands import MAIN
 
 CLASSIFIERS = {
     "listops": (ListOpsModel, ["[MAX 2 9 [MIN 4 7 ] 0 ]"]),

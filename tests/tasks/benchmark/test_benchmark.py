@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -49,6 +50,9 @@ from tasks.logic.formulas import parse
 from tasks.runs.checkpoints import save_weights
 from tasks.runs.errors import UserError
 from tasks.runs.saved_config import config_to_dict
+from tests.commands import refusal
+
+fails = partial(refusal, main)
 
 SIZES = Sizes(slot_size=6, num_slots=4, cell_dropout=0.2, attention_dropout=0.2, input_size=5, vocabulary=9)
 
@@ -90,14 +94,6 @@ def checkout(tmp_path):
 def some_batches(*lengths):
     rng = np.random.default_rng(1)
     return [pad([rng.integers(1, 10, size=length).tolist() for length in batch]) for batch in lengths]
-
-
-def fails(capsys, *words):
-    """Run a command that must fail, and return the one line that it says."""
-    assert main([str(word) for word in words]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    return error.removeprefix("python -m tasks.benchmark: error: ").strip()
 
 
 def count_by_stepping(layer, batch):

@@ -15,7 +15,7 @@ from tasks.listops.generator import generate
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LEFT_OUT
-from tests.hostile_files import MAIN, TINY
+from tests.commands import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
 
 FILES = ("config", "results")

@@ -6,20 +6,16 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 
 import pytest
 import torch
 
 from tasks.explore.__main__ import main
 from tasks.runs.checkpoints import save_tensors
+from tests.commands import refusal
 
-
-def fails(capsys, *words):
-    """Run a command that must fail, and return the one line that it says."""
-    assert main([*words]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    return error.removeprefix("python -m tasks.explore: error: ").strip()
+fails = partial(refusal, main)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import pooch
 import pytest
@@ -13,14 +14,14 @@ from tasks.listops.commands import TestName
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.expressions import parse
 from tasks.listops.generator import HARD_TESTS, generate
+from tests import commands
 from tests.served import served
 from tests.tasks.reporting.pages import Page, embedded
 
-SIZES = [
-    *("--validation-size", "40", "--max-train-length", "12", "--epochs", "1"),
-    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
-]
-TINY = ["--expressions", "300", *SIZES]
+fails = partial(commands.refusal, main)
+
+TINY = commands.TINY["listops"].split()
+SIZES = TINY[TINY.index("--validation-size") :]  # for data of files
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +29,6 @@ def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "om"
     assert main(["--run-dir", str(directory), *TINY]) == 0
     return directory
-
-
-def fails(capsys, *words):
-    """Run a command that must fail, and return the one line that it says."""
-    assert main([str(word) for word in words]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    assert error.startswith("python -m tasks.listops: error: ")
-    assert "Traceback" not in error
-    return error.removeprefix("python -m tasks.listops: error: ").strip()
 
 
 def test_a_run_directory_holds_everything(run):

@@ -21,14 +21,11 @@ from tasks.logic.data import PATTERNS, file_names, matches, write_directory
 from tasks.logic.generator import generate
 from tasks.logic.task import LEFT_OUT, load_pairs
 from tasks.runs.run_directory import RunDirectory
+from tests import commands
 from tests.tasks.reporting.pages import embedded
 
 ROOT = Path(__file__).parents[3]
-TINY = [
-    *("--generated", "600", "--epochs", "1", "--batch-size", "64", "--layers", "1", "--heads", "2"),
-    *("--embedding-size", "6", "--slot-size", "8", "--num-slots", "3", "--test-num-slots", "5"),
-    *("--chunk-size", "2"),
-]
+TINY = commands.TINY["logic"].split()
 
 
 def train(directory, *options):

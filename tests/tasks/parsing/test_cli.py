@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +18,10 @@ from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.runs.checkpoints import save_weights
 from tasks.runs.saved_config import config_to_dict
+from tests.commands import refusal
 from tests.tasks.reporting.pages import Page, embedded
+
+fails = partial(refusal, main)
 
 TREES = """
 ( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog))) (. .)) )
@@ -50,15 +54,6 @@ def directory(tmp_path_factory):
     (path / "trees.mrg").write_text(TREES)
     (path / "bad.mrg").write_text("(S (NN a))\n(S (NN b)))")
     return path
-
-
-def fails(capsys, *words):
-    """Run a command that must fail, and return the one line that it says."""
-    assert main([str(word) for word in words]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    assert error.startswith("python -m tasks.parsing: error: ")
-    return error.removeprefix("python -m tasks.parsing: error: ").strip()
 
 
 def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory, tmp_path, capsys):

@@ -12,7 +12,7 @@ from tasks.listops.__main__ import main as listops
 from tasks.listops.model import ListOpsModel
 from tasks.parsing.__main__ import main as parsing
 from tasks.reporting.traces import answer_text, summary_text
-from tests.hostile_files import MAIN
+from tests.commands import MAIN
 from tests.tasks.reporting.pages import embedded
 from tests.traces import tree_of
 

@@ -24,7 +24,7 @@ from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, Trai
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tasks.sst.config import SentimentConfig
-from tests.hostile_files import TINY
+from tests.commands import TINY
 
 OPTIONS = (*TINY["listops"].replace("--epochs 1", "--epochs 2").split(), "--threads", "1")
 HARD = EvaluationSpec("listops", ("--test", "10-args", "--size", "3"))

@@ -13,7 +13,7 @@ from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import find
 from tasks.runs.command_line import parse
 from tasks.runs.files import read_json
-from tests.hostile_files import MAIN
+from tests.commands import MAIN, refusal
 
 DATA = {"text_data": Path("text"), "treebank": Path("wsj.zip"), "pairs": Path("pairs.jsonl")}
 
@@ -132,10 +132,8 @@ def test_a_path_that_does_not_exist_finds_nothing():
     ],
 )
 def test_bad_options_are_told_in_one_line(words, message, capsys, tmp_path):
-    assert main([*words, *(["--directory", str(tmp_path)] if len(words) > 1 else [])]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    directory = ["--directory", tmp_path] if len(words) > 1 else []
+    assert message in refusal(main, capsys, *words, *directory)
     assert not list(tmp_path.iterdir())
 
 

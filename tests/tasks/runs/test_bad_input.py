@@ -26,12 +26,9 @@ from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import check_types, config_from_dict, config_to_dict
 from tasks.sst.config import PRESETS as SENTIMENT_PRESETS
+from tests import commands
 
-TINY = [
-    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
-    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
-    *("--batch-size", "64", "--epochs", "1"),
-]
+TINY = [*commands.TINY["listops"].split(), "--batch-size", "64"]
 
 
 def message(capsys):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tasks.listops.__main__ import main
+from tests import commands
 from tests.outcome import outcome
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = [
-    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
-    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *commands.TINY["listops"].split(),
     *("--epochs", "2", "--save-every", "2", "--average-decay", "0.9"),
     *("--curriculum-epochs", "1", "--curriculum-length", "8"),
     # Each process draws dropout of its own.

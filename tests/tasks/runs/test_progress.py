@@ -16,10 +16,10 @@ from tasks.runs.config import TrainingConfig
 from tasks.runs.progress import Progress, epoch_seconds, epoch_text, finished_text, remaining_text
 from tasks.runs.threads import use_threads
 from tasks.runs.trainer import Trainer
+from tests import commands
 
 TINY = [
-    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
-    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *commands.TINY["listops"].split(),
     *("--batch-size", "32", "--epochs", "2", "--save-every", "2", "--log-every", "2"),
 ]
 

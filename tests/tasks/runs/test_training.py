@@ -35,11 +35,11 @@ from tasks.runs.fabric import build_fabric
 from tasks.runs.interfaces import Scores
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.trainer import Trainer
+from tests import commands
 from tests.outcome import outcome
 
 TINY = [
-    *("--expressions", "300", "--validation-size", "40", "--max-train-length", "12"),
-    *("--embedding-size", "6", "--slot-size", "6", "--num-slots", "3"),
+    *commands.TINY["listops"].split(),
     *("--batch-size", "32", "--epochs", "2", "--save-every", "2", "--average-decay", "0.9"),
     *("--curriculum-epochs", "1", "--curriculum-length", "8"),
 ]

@@ -15,6 +15,7 @@ from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
 from tasks.sst.commands import _signs
 from tasks.sst.model import CLASSES, SentimentModel
+from tests.commands import refusal
 from tests.tasks.reporting.pages import embedded
 from tests.tasks.sst import test_contextual
 
@@ -197,10 +198,7 @@ def test_words_are_named_that_a_model_with_learned_embeddings_does_not_know(run,
     ],
 )
 def test_bad_input_is_a_line(words, message, capsys):
-    assert main(words) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in refusal(main, capsys, *words)
 
 
 def test_stats(capsys):
