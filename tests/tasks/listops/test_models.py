@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.config import GOLD_TREE_MODELS, ModelName
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset
@@ -14,7 +13,7 @@ from tasks.listops.expressions import parse
 from tasks.listops.generator import generate
 from tasks.listops.model import ListOpsModel
 from tasks.runs.errors import UserError
-from tests.tasks.classifiers.tiny import TINY
+from tests.tasks.classifiers.tiny import TINY, assert_batch_mates_change_nothing, assert_every_weight_learns
 
 SMALL = ListOpsConfig(embedding_size=6, **TINY)
 MODELS = get_args(ModelName)
@@ -27,21 +26,12 @@ def data():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_neither_padding_nor_batch_mates_change_an_answer(name, data):
-    model = ListOpsModel(replace(SMALL, model=name)).double().eval()
-    together = model(data.batch(range(len(data)))).logits
-    for index in range(len(data)):
-        assert torch.allclose(model(data.batch([index])).logits[0], together[index], rtol=1e-9, atol=1e-11)
+    assert_batch_mates_change_nothing(ListOpsModel(replace(SMALL, model=name)), data)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_weight_learns(name, data):
-    model = ListOpsModel(replace(SMALL, model=name))
-    batch = data.batch(range(len(data)))
-    losses = compute_losses(model(batch), batch.labels)
-    (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+    assert_every_weight_learns(ListOpsModel(replace(SMALL, model=name)), data)
 
 
 @pytest.mark.parametrize("name", GOLD_TREE_MODELS)

@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.config import GOLD_TREE_MODELS, TRANSFORMERS, ModelName
 from tasks.classifiers.evaluation import Evaluation, evaluate, predict_example
 from tasks.classifiers.transformers import sinusoids
@@ -15,7 +14,7 @@ from tasks.logic.data import Dataset
 from tasks.logic.generator import generate, longer
 from tasks.logic.model import LogicModel
 from tasks.logic.task import LEFT_OUT, LOGIC
-from tests.tasks.classifiers.tiny import TINY
+from tests.tasks.classifiers.tiny import TINY, assert_batch_mates_change_nothing, assert_every_weight_learns
 
 SMALL = LogicConfig(embedding_size=6, test_num_slots=6, **TINY)
 MODELS = get_args(ModelName)
@@ -38,24 +37,14 @@ def test_no_formula_is_too_deep():
 @pytest.mark.parametrize("name", MODELS)
 def test_neither_padding_nor_batch_mates_change_an_answer(name, pairs):
     torch.manual_seed(0)
-    model = LogicModel(replace(SMALL, model=name)).double().eval()
-    dataset = Dataset(pairs, trees=name in GOLD_TREE_MODELS)
-    together = model(dataset.batch(range(len(pairs)))).logits
-    for index in range(len(pairs)):
-        alone = model(dataset.batch([index])).logits
-        assert torch.allclose(alone[0], together[index], rtol=1e-9, atol=1e-11)
+    data = Dataset(pairs, trees=name in GOLD_TREE_MODELS)
+    assert_batch_mates_change_nothing(LogicModel(replace(SMALL, model=name)), data)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_weight_learns(name, pairs):
-    model = LogicModel(replace(SMALL, model=name))
-    batch = Dataset(pairs, trees=name in GOLD_TREE_MODELS).batch(range(len(pairs)))
-    losses = compute_losses(model(batch), batch.labels)
-    (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        # The key's bias shifts all scores alike where features are linear in it; elsewhere none is idle.
-        assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+    data = Dataset(pairs, trees=name in GOLD_TREE_MODELS)
+    assert_every_weight_learns(LogicModel(replace(SMALL, model=name)), data)
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)

@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.classifiers.classification import compute_losses
 from tasks.classifiers.config import BIDIRECTIONAL, ModelName
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.errors import UserError
@@ -16,7 +15,7 @@ from tasks.sst.embedding import describe, restore
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import phrases
-from tests.tasks.classifiers.tiny import TINY
+from tests.tasks.classifiers.tiny import TINY, assert_batch_mates_change_nothing, assert_every_weight_learns
 
 SMALL = SentimentConfig(vectors=("none",), **TINY)
 MODELS = [
@@ -42,23 +41,14 @@ def learned(vocabulary):
 
 @pytest.mark.parametrize(("name", "bidirectional"), MODELS)
 def test_neither_padding_nor_batch_mates_change_an_answer(name, bidirectional, data, vocabulary):
-    model = SentimentModel(replace(SMALL, model=name, bidirectional=bidirectional), learned(vocabulary))
-    model = model.double().eval()
-    together = model(data.batch(range(len(data.labels)))).logits
-    for index in range(len(data.labels)):
-        alone = model(data.batch([index])).logits
-        assert torch.allclose(alone[0], together[index], rtol=1e-9, atol=1e-11)
+    config = replace(SMALL, model=name, bidirectional=bidirectional)
+    assert_batch_mates_change_nothing(SentimentModel(config, learned(vocabulary)), data)
 
 
 @pytest.mark.parametrize(("name", "bidirectional"), MODELS)
 def test_every_weight_learns(name, bidirectional, data, vocabulary):
-    model = SentimentModel(replace(SMALL, model=name, bidirectional=bidirectional), learned(vocabulary))
-    batch = data.batch(range(len(data.labels)))
-    losses = compute_losses(model(batch), batch.labels)
-    (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        assert parameter.grad.abs().sum() > 0 or parameter_name.endswith("score.output.bias"), parameter_name
+    config = replace(SMALL, model=name, bidirectional=bidirectional)
+    assert_every_weight_learns(SentimentModel(config, learned(vocabulary)), data)
 
 
 def test_the_mask_of_the_vectors_is_one_for_all_words_of_a_phrase():
