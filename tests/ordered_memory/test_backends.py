@@ -432,11 +432,12 @@ def test_a_result_that_is_modified_never_makes_a_gradient_wrong(backend, name):
 
 
 @EVERY_BACKEND
-@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.parametrize("threads", [2, 3, 5, 16])
 def test_the_number_of_threads_changes_nothing(backend, threads):
     case = Case(6, 7, lengths=[6, 0, 3, 6, 1, 5, 2], cell_dropout=0.3, attention_dropout=0.3)
     torch.set_num_threads(threads)
     assert_equals_the_definition(backend, case)
+    assert torch.get_num_threads() == threads
 
 
 @EVERY_BACKEND
@@ -505,16 +506,17 @@ def test_layers_of_all_backends_are_the_same(backend, score, cell, bidirectional
 
 
 @EVERY_BACKEND
-def test_two_halves_equal_the_whole(backend):
+@pytest.mark.parametrize("cut", [1, 2, 3, 5])
+def test_two_parts_equal_the_whole(backend, cut):
     layer, _ = make(backend)
     x = torch.randn(3, 6, 3, dtype=F64, requires_grad=True)
     leaves = {"x": x} | dict(layer.named_parameters())
     whole = layer(x)
-    first = layer(x[:, :2])
-    second = layer(x[:, 2:], first.state)
-    halves = [torch.cat(parts, 1) for parts in zip(first[::2], second[::2], strict=True)]
+    first = layer(x[:, :cut])
+    second = layer(x[:, cut:], first.state)
+    parts = [torch.cat(pair, 1) for pair in zip(first[::2], second[::2], strict=True)]
     found = []
-    for output, attention, state in ((*halves, second.state), (whole.output, whole.attention, whole.state)):
+    for output, attention, state in ((*parts, second.state), (whole.output, whole.attention, whole.state)):
         results = dict(zip(RESULTS, (output, attention, *state), strict=True))
         squares = {name: tensor.detach() for name, tensor in results.items()}
         found.append(results | gradients(results, squares, leaves))
@@ -578,7 +580,7 @@ def test_checkpointing_gives_the_same_gradients(backend, dropout):
 
 
 @EVERY_BACKEND
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", [1, 3, 4])
 def test_checkpointed_stretches_equal_the_definition(backend, steps):
     layer, definition = make(backend, bidirectional=True, recompute_every=steps)
     definition.recompute_every = None

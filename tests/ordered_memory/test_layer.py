@@ -41,60 +41,6 @@ def assert_same(actual, expected, rows=slice(None), steps=slice(None)):
         assert_close(tensor, getattr(expected.state, name)[rows], name)
 
 
-def test_padding_changes_nothing_whatever_stands_in_it():
-    layer = make()
-    x = torch.randn(3, 6, 4, dtype=F64)
-    lengths = [6, 4, 2]
-    expected = layer(x, lengths=lengths)
-    garbage = torch.cat([x, torch.full((3, 3, 4), float("nan"), dtype=F64)], dim=1)
-    garbage[1, 4:] = float("inf")
-    garbage.requires_grad_()
-    padded = layer(garbage, lengths=lengths)
-    assert (padded.output[:, 6:] == 0).all()
-    for name, tensor in padded.state._asdict().items():
-        assert torch.equal(tensor, getattr(expected.state, name)), name
-    assert torch.equal(padded.output[:, :6], expected.output)
-    padded.output.sum().backward()
-    assert garbage.grad.isfinite().all()
-    assert (garbage.grad[:, 6:] == 0).all()
-    assert all(p.grad.isfinite().all() for p in layer.parameters())
-
-
-def test_batch_mates_change_nothing():
-    layer = make()
-    x = torch.randn(4, 6, 4, dtype=F64)
-    lengths = [6, 1, 3, 5]
-    together = layer(x, lengths=lengths)
-    for b, length in enumerate(lengths):
-        alone = layer(x[[b], :length])
-        assert_same(alone, together, [b], slice(length))
-
-
-@pytest.mark.parametrize("cut", [1, 3, 5])
-def test_two_halves_equal_the_whole(cut):
-    layer = make()
-    x = torch.randn(3, 6, 4, dtype=F64)
-    whole = layer(x)
-    first = layer(x[:, :cut])
-    second = layer(x[:, cut:], first.state)
-    assert_close(torch.cat([first.output, second.output], 1), whole.output)
-    assert_close(torch.cat([first.attention, second.attention], 1), whole.attention)
-    for actual, expected in zip(second.state, whole.state, strict=True):
-        assert_close(actual, expected)
-
-
-def test_two_halves_equal_the_whole_in_gradients():
-    layer = make()
-    x = torch.randn(2, 6, 4, dtype=F64)
-    parameters = list(layer.parameters())
-    whole = torch.autograd.grad(layer(x).output.square().sum(), parameters)
-    first = layer(x[:, :3])
-    second = layer(x[:, 3:], first.state)
-    loss = first.output.square().sum() + second.output.square().sum()
-    for actual, expected in zip(torch.autograd.grad(loss, parameters), whole, strict=True):
-        assert_close(actual, expected)
-
-
 def test_layouts_agree():
     layer = make()
     time_first = copy.deepcopy(layer)

@@ -77,29 +77,6 @@ def test_dtypes_that_it_does_not_have_are_named(dtype):
 
 
 @AVAILABLE
-def test_the_number_of_threads_changes_nothing():
-    layer = OrderedMemory(3, 8, 4, backend="native", dtype=torch.float64)
-    x = torch.randn(9, 7, 3, dtype=torch.float64)
-    lengths = [9, 2, 5, 5, 1, 7, 3]
-    before = torch.get_num_threads()
-    found = []
-    try:
-        for threads in (1, 2, 3, 16):
-            torch.set_num_threads(threads)
-            out = layer(x, lengths=lengths)
-            gradients = torch.autograd.grad(
-                out.output.sin().sum(), list(layer.parameters()), allow_unused=True
-            )
-            found.append([out.output, *(gradient for gradient in gradients if gradient is not None)])
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
-            assert_close(two, one)
-
-
-@AVAILABLE
 def test_calls_from_several_threads_do_not_meet():
     layer = OrderedMemory(3, 8, 4, backend="native", cell_dropout=0.0)
     inputs = [torch.randn(12, 5, 3) for _ in range(4)]
@@ -127,32 +104,6 @@ def test_denormals_are_flushed_inside_only():
     layer = OrderedMemory(3, 4, 2, backend="native")
     layer(torch.randn(5, 2, 3)).output.sum().backward()
     assert (tiny / 2).item() > 0
-
-
-@AVAILABLE
-def test_checkpointed_stretches_give_the_same_gradients():
-    torch.manual_seed(3)
-    whole = OrderedMemory(3, 6, 4, dtype=torch.float64, cell_dropout=0.2, attention_dropout=0.2)
-    parts = OrderedMemory(
-        3, 6, 4, dtype=torch.float64, cell_dropout=0.2, attention_dropout=0.2, recompute_every=3
-    )
-    parts.load_state_dict(whole.state_dict())
-    x = torch.randn(11, 4, 3, dtype=torch.float64)
-    for training in (False, True):
-        outcomes = []
-        for layer in (whole, parts):
-            layer.train(training)
-            layer.zero_grad()
-            torch.manual_seed(7)
-            out = layer(x, lengths=[11, 3, 6, 7])
-            (out.output.sin().sum() + out.state.memory.sum() + out.attention.square().sum()).backward()
-            outcomes.append((out.output, {name: p.grad for name, p in layer.named_parameters()}))
-        if training:  # other draws, so only that they are there, and finite
-            assert all(g is None or g.isfinite().all() for g in outcomes[1][1].values())
-            continue
-        assert_close(outcomes[1][0], outcomes[0][0])
-        for name, gradient in outcomes[0][1].items():
-            assert_close(outcomes[1][1][name], gradient, name)
 
 
 class Halved:
