@@ -115,12 +115,17 @@ def check_that_compiled_equals_eager(layer, input, state, compiler):
     assert not counters["graph_break"]
 
 
+OF_INDUCTOR = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own, of torch.jit
+INDUCTOR = pytest.param("inductor", marks=[pytest.mark.slow, OF_INDUCTOR])
+
+
+@pytest.mark.parametrize("compiler", ["aot_eager", INDUCTOR])
 @pytest.mark.parametrize("case", EACH_CASE)
-def test_compiled_and_eager_agree(case):
+def test_compiled_and_eager_agree(case, compiler):
     make, carried = CASES[case]
     layer = ONLSTM(3, 6, 2, chunk_size=2, bidirectional=True)
     state = tuple(torch.randn(2, 4, 4, 6)) if carried else None
-    check_that_compiled_equals_eager(layer, make(), state, "aot_eager")
+    check_that_compiled_equals_eager(layer, make(), state, compiler)
 
 
 def test_the_sequence_backend_compiles_too():
@@ -129,18 +134,7 @@ def test_the_sequence_backend_compiles_too():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own, of torch.jit
-@pytest.mark.parametrize("case", EACH_CASE)
-def test_compiled_by_inductor_and_eager_agree(case):
-    make, carried = CASES[case]
-    layer = ONLSTM(3, 6, 2, chunk_size=2, bidirectional=True)
-    check_that_compiled_equals_eager(
-        layer, make(), tuple(torch.randn(2, 4, 4, 6)) if carried else None, "inductor"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own, of torch.jit
+@OF_INDUCTOR
 def test_compiled_by_inductor_both_ways_for_batches_of_any_size():
     torch._dynamo.reset()
     layer = ONLSTM(3, 6, chunk_size=2, bidirectional=True).requires_grad_(False)
@@ -478,28 +472,6 @@ def test_nothing_is_kept_where_there_is_no_reverse_pass():
     assert native.OPERATOR(*tensors, False)[5] == []
 
 
-def check_that_results_are_the_definition(change):
-    torch.manual_seed(5)
-    layer, plain = (change(ONLSTM(3, 6, chunk_size=2, backend=name)) for name in ("native", "reference"))
-    plain.load_state_dict(layer.state_dict())
-    x = torch.randn(5, 2, 3)
-    outcomes = []
-    for one in (layer, plain):
-        output = one(x)[0]
-        outcomes.append([output, *torch.autograd.grad(output.sin().sum(), list(one.parameters()))])
-    for one, other in zip(*outcomes, strict=True):
-        assert_close(one, other)
-    with torch.no_grad():
-        assert not torch.equal(layer(x)[0], change_nothing(layer)(x)[0])
-
-
-def change_nothing(layer):
-    unchanged = ONLSTM(3, 6, chunk_size=2)
-    torch.manual_seed(5)
-    unchanged.reset_parameters()
-    return unchanged
-
-
 class Halved(nn.Module):
     def forward(self, weight):
         return weight / 2
@@ -529,4 +501,16 @@ def doubled_output(layer):
 
 @pytest.mark.parametrize("change", [halved, weight_normed, hooked, doubled_output], ids=lambda c: c.__name__)
 def test_hooks_and_parametrizations_act(change):
-    check_that_results_are_the_definition(change)
+    layer, plain, unchanged = (
+        ONLSTM(3, 6, chunk_size=2, backend=name) for name in ("native", "reference", "native")
+    )
+    for other in (plain, unchanged):
+        other.load_state_dict(layer.state_dict())
+    x = torch.randn(5, 2, 3)
+    outcomes = []
+    for one in (change(layer), change(plain)):
+        output = one(x)[0]
+        outcomes.append([output, *torch.autograd.grad(output.sin().sum(), list(one.parameters()))])
+    for one, other in zip(*outcomes, strict=True):
+        assert_close(one, other)
+    assert not torch.equal(outcomes[0][0], unchanged(x)[0])
